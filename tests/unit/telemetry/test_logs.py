@@ -221,7 +221,9 @@ class Stumbling:
         return fields
 
 
-@pytest.mark.parametrize("error", [KeyError("a bug"), asyncio.CancelledError(), StopIteration(), MemoryError()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [KeyError("a bug"), asyncio.CancelledError(), StopIteration(), MemoryError()], ids=repr
+)
 def test_a_line_that_meets_a_bug_fails_nobody_and_another_says_so(error):
     out = io.StringIO()
     writer = Writer(out.write)
@@ -238,7 +240,7 @@ def test_a_line_that_meets_a_bug_fails_nobody_and_another_says_so(error):
     assert then == {"event": "withdrawn", "eip": "192.0.2.2"}
 
 
-class Full:
+class Unwritable:
     """A writer that takes nothing either."""
 
     def msg(self, line):
@@ -246,5 +248,5 @@ class Full:
 
 
 def test_nor_does_one_of_which_nothing_can_be_said():
-    kind = unfailing(structlog.make_filtering_bound_logger("info"), Full())
-    structlog.wrap_logger(Full(), processors=[Stumbling(KeyError())], wrapper_class=kind).info("claimed")
+    kind = unfailing(structlog.make_filtering_bound_logger("info"), Unwritable())
+    structlog.wrap_logger(Unwritable(), processors=[Stumbling(KeyError())], wrapper_class=kind).info("claimed")
