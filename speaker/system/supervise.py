@@ -5,7 +5,7 @@ import inspect
 import random
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import wraps
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
@@ -175,8 +175,8 @@ class _Unfailing:
 
 
 def never_failing(told: type[_T]) -> type[_T]:
-    """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, a ``Supervisor``,
-    hears of it. In another thread it raises: that comes back to whoever waits for it."""
+    """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, which is a
+    ``Supervisor``, hears of it. In another thread it raises: that comes back to whoever waits for it."""
     for name in dir(told):
         method = getattr(told, name)
         if not name.startswith("_") and inspect.isfunction(method) and _returns_nothing(method):
@@ -191,9 +191,7 @@ def _returns_nothing(method: Callable[..., Any]) -> bool:
 def _contained(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
     def tell(self: Any, *arguments: Any, **named: Any) -> None:
-        if asyncio._get_running_loop() is None:
-            return method(self, *arguments, **named)
-        with contained("report", self):
+        with contained("report", self) if asyncio._get_running_loop() is not None else nullcontext():
             method(self, *arguments, **named)
 
     return tell

@@ -158,8 +158,8 @@ class Main:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     async def _polled(self) -> int:
-        while (code := self.process.poll()) is None:
-            await asyncio.sleep(POLL_SECONDS)  # of this nobody is told
+        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- of this nobody is told
+            await asyncio.sleep(POLL_SECONDS)
         return code
 
     @property

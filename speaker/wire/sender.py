@@ -97,8 +97,8 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze, what
-        failed, and the bugs that were met."""
+        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze,
+        what failed, and the bugs that were met."""
         untold, self._untold = self._untold, {}
         bugs, self._untold_bugs = self._untold_bugs, {}
         freezes, self._untold_freezes = self._untold_freezes, 0
