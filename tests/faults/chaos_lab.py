@@ -80,8 +80,8 @@ class ChaosLab(FaultLab):
                 yield f"{eip} was out for {out:.0f} ms{', and is' if eip in struck.never_back else ''}"
         if not struck.signs:
             yield "nothing tells of it"
-        elif struck.fault.kind == FORESEEN and not {"logged", "counted"} <= {*struck.signs}:
-            yield "it is not logged, or not counted"
+        elif struck.fault.kind == FORESEEN and "counted" not in struck.signs:
+            yield "it is not counted"
         if struck.left:
             yield f"not healed: {struck.left}"
 
