@@ -83,8 +83,8 @@ class Responder:
         self._clock, self._observer = clock, observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
-        self._failures = 0
-        """Batches in a row that met a bug of ours."""
+        self._unprepared = 0
+        """Batches in a row before which ``AnswerPolicy.before`` met a bug of ours."""
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away.
@@ -131,12 +131,12 @@ class Responder:
             received = self._socket.receive()
             if not received.frames:
                 return
-            self._failures += 1
+            self._unprepared += 1
             with contained("answer", self._observer):
                 self._policy.before()
+                self._unprepared = 0
                 self._answer_batch(received)
-                self._failures = 0
-            if self._failures > 1:  # a hello promises answers
+            if self._unprepared > 1:  # a hello promises answers
                 raise EdgeError("requests are not answered")
 
     def _answer_batch(self, received: Received) -> None:

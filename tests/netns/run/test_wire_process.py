@@ -243,7 +243,7 @@ async def served_patiently(mains):
         code = await serve(mains.begin, Lock(path, locked(path)), 30.0, Patience(STUCK))
     for each in mains.playing[:-1]:
         each.cancel()
-    await asyncio.gather(*mains.playing, return_exceptions=True)
+    await asyncio.wait(mains.playing, timeout=10)
     return code
 
 
