@@ -29,6 +29,7 @@ MAX_WAITING = 100_000
 LOOK_SECONDS = 1.0
 """How often it is looked whether lines that were left out are to be told of, while there are any."""
 LEFT_OUT = "lines left out"
+UNREAD = "nobody read them in time"
 _LAST_WORDS = 1.0
 """Seconds that the end of the process waits for a reader."""
 
@@ -72,8 +73,10 @@ def unfailing(kind: Any, writer: "Writer") -> Any:
                 return super()._proxy_to_logger(name, event, **fields)
             except BUGS as error:
                 failed = {"event": "internal error", "task": "log", "line": str(event), "error": repr(error)}
-                with suppress(*BUGS):
+                try:
                     writer.msg(json.dumps({**failed, "level": "error"}))
+                except BUGS as another:
+                    writer.lost, writer.why = writer.lost + 1, repr(another)
 
     return Unfailing
 
@@ -179,7 +182,8 @@ class Writer:
     ) -> None:
         self._out, self._most, self._now_and_then = out, most, now_and_then
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        self._lost = 0
+        self.lost, self.why = 0, UNREAD
+        """Lines that were not written, and why."""
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -187,7 +191,7 @@ class Writer:
         if self._lines.qsize() < self._most:
             self._lines.put(line)
         else:
-            self._lost += 1
+            self.lost += 1
 
     def stir(self) -> None:
         """Have ``now_and_then`` called."""
@@ -203,14 +207,15 @@ class Writer:
     def _write(self) -> None:
         while (line := self._next()) is not None:
             lines = [each for each in (line, *self._more()) if each]
-            lost, self._lost = self._lost, 0
-            told = [f"{lost} lines were lost: nobody read them in time"] if lost else []
+            lost, self.lost = self.lost, 0
+            told = [f"{lost} lines were lost: {self.why}"] if lost else []
+            self.why = UNREAD
             if not (lines or told):
                 continue
             try:
                 self._out("\n".join([*lines, *told]) + "\n")
             except Exception:  # a disk that is full, a reader that is gone, no memory: there may be some later
-                self._lost += lost + len(lines)
+                self.lost += lost + len(lines)
 
     def _next(self) -> str | None:
         while True:

@@ -240,13 +240,30 @@ def test_a_line_that_meets_a_bug_fails_nobody_and_another_says_so(error):
     assert then == {"event": "withdrawn", "eip": "192.0.2.2"}
 
 
-class Unwritable:
-    """A writer that takes nothing either."""
+class Unwritable(Writer):
+    """It takes no line, for as long as it is told to."""
+
+    refuses = True
 
     def msg(self, line):
-        raise MemoryError
+        if self.refuses:
+            raise MemoryError("no room")
+        super().msg(line)
+
+    error = msg
 
 
-def test_nor_does_one_of_which_nothing_can_be_said():
-    kind = unfailing(structlog.make_filtering_bound_logger("info"), Unwritable())
-    structlog.wrap_logger(Unwritable(), processors=[Stumbling(KeyError())], wrapper_class=kind).info("claimed")
+def test_nor_does_one_of_which_nothing_can_be_said_before_the_next():
+    out = io.StringIO()
+    writer = Unwritable(out.write)
+    log = structlog.wrap_logger(
+        writer,
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=unfailing(structlog.make_filtering_bound_logger("info"), writer),
+    )
+    for _ in range(3):
+        log.error("claimed")
+    writer.refuses = False
+    writer.msg("then")
+    writer.finish()
+    assert out.getvalue().splitlines() == ["then", "3 lines were lost: MemoryError('no room')"]
