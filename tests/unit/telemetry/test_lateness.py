@@ -86,15 +86,22 @@ def test_looks_that_nobody_takes_are_bounded_and_the_longest_is_kept():
     assert max(looks)[0] == MAX_LOOKS + 9
 
 
-def test_a_look_that_meets_a_bug_ends_no_loop():
-    class Stumbling(_Selector):
-        def _note(self, look):
-            raise KeyError("a bug")
-
+def test_a_look_that_meets_a_bug_ends_whoever_watches_and_no_loop():
     async def story():
+        loop = asyncio.get_running_loop()
+        loop.sleeper.__class__ = Stumbling
+        watching = asyncio.create_task(watch_loop(lambda late, busy: None))
+        await asyncio.sleep(0)
         work()
         await asyncio.sleep(0.01)
+        loop.sleeper.__class__ = _Selector
+        with pytest.raises(KeyError, match="a bug"):
+            await watching
         return "it goes on"
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Stumbling())) as runner:
-        assert runner.run(story()) == "it goes on"
+    assert run(story()) == "it goes on"
+
+
+class Stumbling(_Selector):
+    def _note(self, look):
+        raise KeyError("a bug")
