@@ -160,7 +160,7 @@ class Host:
         if self._settings.peers is None:
             return
         limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
-        with suppress(TimeoutError):
+        with contained("hand over", self._report), suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 if await self._wire.has_peers():
                     log.info("handing over")
