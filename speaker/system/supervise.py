@@ -42,7 +42,7 @@ async def supervised(
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         begun = loop.time()
-        error = await _ended(asyncio.ensure_future(_begun(work)), task)
+        error = await _ended(asyncio.ensure_future(_begun(work)), task, supervisor, ends)
         if isinstance(error, ends):
             raise error
         report(task, error, supervisor)
@@ -78,8 +78,10 @@ async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
     raise Ended(f"{task} returned")
 
 
-async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
-    """Why it ended. Where this is cancelled, it is as well, and whatever it raises then is nobody's.
+async def _ended(
+    work: "asyncio.Future[None]", task: str, supervisor: Supervisor, ends: tuple[type[Exception], ...]
+) -> BaseException:
+    """Why it ended. Where this is cancelled, it is as well, and what it raises then is reported all the same.
 
     A task of its own tells the two apart: a TaskGroup that is cancelled while one of its tasks fails raises only that.
     """
@@ -88,8 +90,9 @@ async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
     except asyncio.CancelledError:
         work.cancel()
         await asyncio.wait((work,))
-        if not work.cancelled():
-            work.exception()
+        error = None if work.cancelled() else work.exception()
+        if error is not None and not isinstance(error, ends):
+            report(task, error, supervisor)
         raise
     if work.cancelled():
         return _cancelled_from_within(work, task)

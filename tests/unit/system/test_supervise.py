@@ -312,3 +312,22 @@ async def test_in_a_thread_it_does_and_that_comes_back_to_who_waits():
     with pytest.raises(ZeroDivisionError):
         await in_thread(telling.counted, 0)
     assert telling.errors == []
+
+
+@pytest.mark.parametrize(("error", "told"), [(KeyError("a bug"), 1), (EdgeError("the link is gone"), 0)])
+async def test_what_is_raised_while_it_is_cancelled_is_told_as_well(error, told):
+    heard, begun = Heard(), asyncio.Event()
+
+    async def work():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise error
+
+    task = asyncio.create_task(supervised("work", work, heard, nap, ends=(EdgeError,)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [name for name, _ in heard.errors] == ["work"] * told
