@@ -46,9 +46,9 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
-from speaker.system.supervise import Supervisor, contained, supervised, wait
+from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
-from speaker.system.waiting import set_within
+from speaker.system.waiting import Timer, set_within
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.telling import Telling
 
@@ -142,7 +142,7 @@ class Leader:
         missed = asyncio.Event()
         words = [self._mirror(leases_in(self._agents), WordObject, missed, mirrors, MISSES)] if self._mark_pods else []
         lives = Lives()
-        room, tries = Bound(FAILOVERS, FAILOVER_SECONDS), 0
+        room, tries, again = Bound(FAILOVERS, FAILOVER_SECONDS), 0, Timer(changed.set)
 
         async def follow_records() -> None:
             while True:
@@ -168,10 +168,12 @@ class Leader:
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             await writes.want(await deciding.decide(news, begun, time_of_day()))
             for error in (*decider.failed.values(), *decider.failed_pools.values()):
-                self._supervisor.internal_error("decide", error)
+                report("decide", error, self._supervisor)
             tries = tries + 1 if decider.failed or decider.failed_pools else 0
             if tries:
-                asyncio.get_running_loop().call_later(wait(tries), changed.set)
+                again.set(wait(tries))
+            else:
+                again.cancel()
             if self.followers:
                 self._show(decider.decided())
             # Half the time for the others: each write comes back as a change, many at once.

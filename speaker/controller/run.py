@@ -1,6 +1,5 @@
 """``speaker controller``: what runs, what it says, how it stops."""
 
-import asyncio
 import gc
 import socket
 import sys
@@ -30,7 +29,7 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
-from speaker.system.supervise import at_work, heed_callbacks
+from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.given import GivenMetrics
@@ -97,7 +96,7 @@ async def run(settings: CommandSettings) -> None:
         if settings.metrics is not None:
             health = partial(metrics.health, election)
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, health))
-            await stack.enter_async_context(_loop_watched(metrics))
+            await stack.enter_async_context(at_work("loop", partial(watch_loop, metrics.loop_delay), metrics))
         leader = Leader(
             client,
             election,
@@ -146,6 +145,7 @@ async def _published(settings: MqttSettings, identity: str, metrics: "Controller
         yield Published(publisher)
 
 
+@never_failing
 class ControllerMetrics:
     """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
 
@@ -278,11 +278,3 @@ class ControllerMetrics:
         """Made when there is a broker."""
         self._mqtt = self._mqtt or MqttMetrics(self.registry)
         return self._mqtt
-
-
-@asynccontextmanager
-async def _loop_watched(metrics: ControllerMetrics) -> AsyncIterator[None]:
-    async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(watch_loop(metrics.loop_delay), name="loop")
-        yield
-        watching.cancel()

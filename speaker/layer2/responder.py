@@ -83,6 +83,8 @@ class Responder:
         self._clock, self._observer = clock, observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
+        self._unprepared = 0
+        """Batches in a row before which ``AnswerPolicy.before`` met a bug of ours."""
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away.
@@ -129,9 +131,13 @@ class Responder:
             received = self._socket.receive()
             if not received.frames:
                 return
+            self._unprepared += 1
             with contained("answer", self._observer):
                 self._policy.before()
+                self._unprepared = 0
                 self._answer_batch(received)
+            if self._unprepared > 1:  # a hello promises answers
+                raise EdgeError("requests are not answered")
 
     def _answer_batch(self, received: Received) -> None:
         outcomes = self._outcomes(received, self._clock())

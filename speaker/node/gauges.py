@@ -90,13 +90,11 @@ def count_held(
     eips: Mapping[IPAddress, MayHold | MayNotHold],
     found: Mapping[IPAddress, ClaimStatus],
     endpoints: Mapping[ServiceKey, Collection[Endpoint]],
-) -> int:
-    """How many are held here."""
+) -> None:
     mine = {eip: one.since or 0.0 for eip, one in found.items() if one.mine}
     ready = {str(eip): ready_endpoints(eips[eip].services, endpoints) for eip in mine}
     metrics.of_eips.since = {str(eip): since for eip, since in mine.items()}
     metrics.of_eips.endpoints = {eip: number for eip, number in ready.items() if number is not None}
-    return len(mine)
 
 
 def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:

@@ -52,7 +52,7 @@ from speaker.system.garbage import uncollected
 from speaker.system.priority import priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.rights import may_be_nice
-from speaker.system.supervise import contained, lasting, supervised, wait
+from speaker.system.supervise import contained, lasting, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
@@ -160,7 +160,7 @@ class Host:
         if self._settings.peers is None:
             return
         limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
-        with suppress(TimeoutError):
+        with contained("hand over", self._report), suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 if await self._wire.has_peers():
                     log.info("handing over")
@@ -313,7 +313,7 @@ class Host:
         """Reports Services that met an unexpected error."""
         for key, error in failed.items():
             if self._failed.get(key) is not error:
-                self._report.internal_error("decide", error)
+                report("decide", error, self._report)
         self._failed = failed
 
     def _set_aside(self) -> tuple[str, ...]:

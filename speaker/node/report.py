@@ -33,7 +33,9 @@ from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
+from speaker.system.supervise import contained, never_failing
 from speaker.system.threads import in_thread
+from speaker.system.waiting import Timer
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
@@ -57,6 +59,7 @@ class InForce(NamedTuple):
     world: World = World()
 
 
+@never_failing
 class Report(gauges.Counted):
     """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
@@ -74,6 +77,8 @@ class Report(gauges.Counted):
         self.shown: list[Shown] = []
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
+        self._unwritten, self._faded = Timer(self.stale.set), Timer(self.stale.set)
+        """The status file is tried again; the last rival is one no more."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
         self._well_again: asyncio.TimerHandle | None = None
         """The next look at whether what nobody foresaw is over."""
@@ -248,8 +253,8 @@ class Report(gauges.Counted):
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force."""
         self.in_force = in_force
-        gauges.count_in_force(self._metrics, in_force.settlement, in_force.usage)
         self.stale.set()
+        gauges.count_in_force(self._metrics, in_force.settlement, in_force.usage)
 
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
         """What the kernel does with packets to so many EIPs, which this node may hold, of connections unknown here."""
@@ -276,18 +281,19 @@ class Report(gauges.Counted):
         found = await claim_statuses(in_force.decision.eips)
         eips, rivalled = in_force.decision.eips, self.conflicts().keys()
         self._goes_by_records = any(c.holder is None and isinstance(eips[a], MayNotHold) for a, c in found.items())
-        gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
-        mine = gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
+        with contained("count", self):
+            gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
+            gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
         status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.problems())
         try:
             await in_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
-            asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
+            self._unwritten.set(WRITE_AGAIN)
             raise
         if ready and not self._ready:
             self._ready = True
             self.telling.finish()
-            log.info("ready", eips=mine)
+            log.info("ready", eips=sum(claim.mine for claim in found.values()))
 
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
@@ -339,7 +345,7 @@ class Report(gauges.Counted):
             self.stale.set()
 
     def _stale_when_rivals_fade(self) -> None:
-        asyncio.get_running_loop().call_later(RIVAL_SECONDS + 1, self.stale.set)
+        self._faded.set(RIVAL_SECONDS + 1)
 
     def peers_address(self, address: IPAddress, node: str | None) -> None:
         if node is None:
@@ -402,4 +408,5 @@ class Report(gauges.Counted):
     def _tell(self, told: Transition | None) -> None:
         """Together with others of the same cause."""
         if told is not None:
-            self.telling.tell(told)
+            with contained("report", self):
+                self.telling.tell(told)

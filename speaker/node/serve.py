@@ -25,6 +25,7 @@ from speaker.system.rights import may_administer_network
 from speaker.system.signals import stoppable
 from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
+from speaker.system.waiting import limited_as_a_whole
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
@@ -87,8 +88,9 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
-        source = await make(report, stack)
-        opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
+            source = await make(report, stack)
+            opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
         forwarder = Isolating(opened, report)
         if settings.metrics is not None:
             traffic = traffic_told(forwarder, report, real_servers=settings.metrics_real_servers)
@@ -105,7 +107,10 @@ async def _serve(
             await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
-        if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
+        with limited_as_a_whole():
+            removed = await cleanup(settings.runtime_dir, keep=forwarder.name)
+            hand_over = await _hand_over(settings, report)
+        if removed:
             log.info("removed what another forwarder left", removed=list(removed))
         kind = "" if forwarder.name == NoForwarder.name else forwarder.name
         if kind or may_administer_network():
@@ -114,7 +119,6 @@ async def _serve(
             await stack.enter_async_context(
                 _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)
             )
-        hand_over = await _hand_over(settings, report)
         wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         with stoppable(host.leave) as stop:

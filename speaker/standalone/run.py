@@ -34,6 +34,7 @@ from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
 from speaker.system.threads import in_thread
+from speaker.system.waiting import Timer
 from speaker.telemetry.page.host import Examine
 from speaker.wire.remote import Wire
 
@@ -75,8 +76,8 @@ class Manifests:
         self._on_disk = holdings(allocator.ledger(boottime()))
         self._writing: asyncio.Task[tuple[int, Holdings]] | None = None
         self._changed: Callable[[], None] = lambda: None
-        self._rested: asyncio.TimerHandle | None = None
-        """When there is more room in the pools."""
+        self._rested, self._unwritten = (Timer(lambda: self._changed()) for _ in range(2))
+        """When there is more room in the pools; when the state file is tried again."""
 
     def recorded(self, _: IPAddress) -> None:
         """Nobody."""
@@ -131,11 +132,9 @@ class Manifests:
         """Looked at again once what rests now has rested."""
         self._allocator.wake(boottime())
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
-        if self._rested is not None:
-            self._rested.cancel()
-        self._rested = None
+        self._rested.cancel()
         if any(numbers.resting for families in usage.values() for numbers in families.values()):
-            self._rested = asyncio.get_running_loop().call_later(self._settings.rest_seconds + 1, self._changed)
+            self._rested.set(self._settings.rest_seconds + 1)
         return usage
 
     async def _remember(self) -> bool:
@@ -150,7 +149,7 @@ class Manifests:
                     self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
                     await self._wait_for(self._writing)
         if revision != self._saved:
-            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
+            self._unwritten.set(AGAIN_SECONDS)
         return revision == self._saved
 
     async def _put(self, revision: int, ledger: Ledger) -> tuple[int, Holdings]:

@@ -3,17 +3,20 @@ processes that end with their parent, whatever ends it."""
 
 import asyncio
 import ctypes
+import math
 import os
 import signal
 from typing import NamedTuple
 
 from speaker.errors import EdgeError, NotDone, Unsupported
-from speaker.system.waiting import get_on
+from speaker.system.waiting import Limits, at_rest
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
 SECONDS = 60.0
-"""A program that takes longer hangs; ten thousand virtual servers take nft some seconds."""
+"""A program that takes longer hangs, unless it did so before: then it gets twice as long. Ten thousand virtual servers
+take nft some seconds."""
+_limits = Limits()
 
 
 class Ended(NamedTuple):
@@ -28,12 +31,12 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
     """Runs ``command`` with ``text`` on its standard input, to its end, however that came.
 
     Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
-    now (no process, thread, descriptor or memory left), NotDone where it is not done within ``seconds``, else SECONDS,
-    or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that could still commit
-    after whatever comes next.
+    now (no process, thread, descriptor or memory left), NotDone where it is not done within ``seconds``, else SECONDS
+    or longer (``Limits``), or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that
+    could still commit after whatever comes next.
     """
-    get_on()
-    limit = SECONDS if seconds is None else seconds
+    what, loop = command[:2], asyncio.get_running_loop()
+    limit, begun = _limits.of(what, SECONDS) if seconds is None else seconds, loop.time()
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -47,14 +50,17 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
     except (OSError, RuntimeError) as error:  # before Python 3.12 asyncio waits for a child in a thread of its own
         raise EdgeError(f"cannot run {command[0]}: {error}") from error
     try:
-        async with asyncio.timeout(limit):
-            output, complaint = await process.communicate(text.encode())
+        with at_rest():
+            async with asyncio.timeout(None if math.isinf(limit) else limit):
+                output, complaint = await process.communicate(text.encode())
     except TimeoutError as error:
         raise NotDone(f"{command[0]} was not done within {limit:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+        if seconds is None:
+            _limits.learn(what, loop.time() - begun, SECONDS)
     assert process.returncode is not None  # communicate() waited
     if process.returncode < 0:
         raise NotDone(f"{command[0]} was killed: {signal.strsignal(-process.returncode)}")

@@ -1,10 +1,12 @@
 """No bug of ours ends more than the work it is in: an endless task that ends is reported, and started again."""
 
 import asyncio
+import inspect
 import random
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from functools import wraps
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
@@ -40,7 +42,7 @@ async def supervised(
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         begun = loop.time()
-        error = await _ended(asyncio.ensure_future(_begun(work)), task)
+        error = await _ended(asyncio.ensure_future(_begun(work)), task, supervisor, ends)
         if isinstance(error, ends):
             raise error
         report(task, error, supervisor)
@@ -76,8 +78,10 @@ async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
     raise Ended(f"{task} returned")
 
 
-async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
-    """Why it ended. Where this is cancelled, it is as well, and whatever it raises then is nobody's.
+async def _ended(
+    work: "asyncio.Future[None]", task: str, supervisor: Supervisor, ends: tuple[type[Exception], ...]
+) -> BaseException:
+    """Why it ended. Where this is cancelled, it is as well, and what it raises then is reported all the same.
 
     A task of its own tells the two apart: a TaskGroup that is cancelled while one of its tasks fails raises only that.
     """
@@ -86,8 +90,9 @@ async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
     except asyncio.CancelledError:
         work.cancel()
         await asyncio.wait((work,))
-        if not work.cancelled():
-            work.exception()
+        error = None if work.cancelled() else work.exception()
+        if error is not None and not isinstance(error, ends):
+            report(task, error, supervisor)
         raise
     if work.cancelled():
         return _cancelled_from_within(work, task)
@@ -170,6 +175,29 @@ class _Unfailing:
 
         setattr(self, name, tell)
         return tell
+
+
+def never_failing(told: type[_T]) -> type[_T]:
+    """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, which is a
+    ``Supervisor``, hears of it. In another thread it raises: that comes back to whoever waits for it."""
+    for name in dir(told):
+        method = getattr(told, name)
+        if not name.startswith("_") and inspect.isfunction(method) and _returns_nothing(method):
+            setattr(told, name, _contained(method))
+    return told
+
+
+def _returns_nothing(method: Callable[..., Any]) -> bool:
+    return method.__annotations__.get("return", ...) is None and not inspect.iscoroutinefunction(method)
+
+
+def _contained(method: Callable[..., None]) -> Callable[..., None]:
+    @wraps(method)
+    def tell(self: Any, *arguments: Any, **named: Any) -> None:
+        with contained("report", self) if asyncio._get_running_loop() is not None else nullcontext():
+            method(self, *arguments, **named)
+
+    return tell
 
 
 def heed_callbacks(supervisor: Supervisor) -> None:

@@ -13,18 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
-from speaker.errors import EdgeError
-from speaker.system.waiting import get_on
+from speaker.errors import EdgeError, NotDone
+from speaker.system.waiting import Limits, at_rest
 
 THREADS = 8
 """Of a loop, for everything that is handed to ``in_thread``; one of them waits for files to change."""
 WITHIN = 60.0
-"""Seconds that work may take. To settle and to decide 10,000 Services takes two, and a busy host makes ten of each."""
+"""Seconds that work may take, unless it took longer before: then it gets twice as long. To settle and to decide 10,000
+Services takes two, and a busy host makes ten of each."""
 LATE = 1.0
 """Seconds. A loop that comes so much too late to the end of a limit stood still, and so did the work: it gets as long
 again."""
@@ -33,6 +35,8 @@ LEAVING_SECONDS = 5.0
 
 A = TypeVarTuple("A")
 T = TypeVar("T")
+_Work: TypeAlias = tuple[int, Hashable]
+"""Whose it is, and what is done."""
 
 
 class Failed(Exception):
@@ -41,27 +45,50 @@ class Failed(Exception):
 
 
 class _Job(Generic[T]):
-    """Work, and what becomes of it. ``lock`` keeps apart that it ends and that it is given up."""
+    """Work, and what becomes of it. ``lock`` keeps apart that it ends and that it is given up. ``too_late`` is handed
+    what it returns when nobody waits any more."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._work, self.lock = work, threading.Lock()
+    def __init__(self, work: Callable[[], T], too_late: Callable[[T], object]) -> None:
+        self._work, self._too_late, self.lock = work, too_late, threading.Lock()
         self.future: Future[None] = Future()
         self._outcome: tuple[T] | Exception = Failed("it never began")
         self.thread: int | None = None
         """The kernel's number of the one that does it; None before it has begun."""
         self.begun, self.over, self.given_up = time.monotonic(), False, False
+        self.took = 0.0
+        """Seconds, when it is over."""
+        self.unwanted = False
+        """Nobody waits for it."""
 
     def run(self) -> bool:
         """Whether its thread is still wanted: not where it took so long that another has its place."""
         with self.lock:
             if self.given_up:  # before it began
                 return True
-            self.thread = threading.get_native_id()
+            self.thread, since = threading.get_native_id(), time.monotonic()
         self._outcome = _outcome(self._work)
         with self.lock:
-            self.over = True
+            self.over, self.took, unwanted = True, time.monotonic() - since, self.unwanted
+        if unwanted:
+            self._let_go()
         self.future.set_result(None)
         return not self.given_up
+
+    def give_up(self, *, thread: bool) -> bool:
+        """Nobody waits for it any more; unless it is over, when this is False. ``thread``: nor is its thread of use."""
+        with self.lock:
+            if self.over:
+                return False
+            self.unwanted = True
+            self.given_up = thread or self.thread is None
+            self.over = self.thread is None
+        return True
+
+    def _let_go(self) -> None:
+        outcome, self._outcome = self._outcome, Failed("nobody waited for it")
+        if isinstance(outcome, tuple):
+            with suppress(Exception):  # there is nobody left to hear of it
+                self._too_late(outcome[0])
 
     def result(self) -> T:
         """Once."""
@@ -101,8 +128,9 @@ class Threads(Executor):
         self._started = self._number = 0
         """Threads that serve, and how many there ever were."""
         self._under_way: set[_Job[Any]] = set()
-        self._hung: dict[Hashable, tuple[str, _Job[Any]]] = {}
+        self._hung: dict[_Work, tuple[str, _Job[Any]]] = {}
         """By what they do: given up, and not over."""
+        self._limits = Limits()
         _ALL.add(self)
         finalize(self, self._jobs.put, None)
 
@@ -131,12 +159,17 @@ class Threads(Executor):
         self._jobs.put(job)
         return job.future
 
-    async def run(self, work: Callable[[], T], within: float = WITHIN) -> T:
-        """As ``in_thread``."""
-        get_on()
+    async def run(
+        self, work: Callable[[], T], within: float = WITHIN, too_late: Callable[[T], object] = lambda _: None
+    ) -> T:
+        """As ``in_thread``. ``too_late`` is handed, in the thread, what the work returns when it was given up."""
+        with at_rest():  # it has a limit of its own
+            return await self._run(work, within, too_late)
+
+    async def _run(self, work: Callable[[], T], least: float, too_late: Callable[[T], object]) -> T:
         what, name = _identity(work), named(work)
         self._refuse_what_hangs(what, name)
-        job = _Job(partial(contextvars.copy_context().run, work))
+        job, within = _Job(partial(contextvars.copy_context().run, work), too_late), self._limits.of(what[1], least)
         loop = asyncio.get_running_loop()
         try:
             done = loop.run_in_executor(self, job.run)
@@ -150,42 +183,37 @@ class Threads(Executor):
                 raise late
             await done
         except asyncio.CancelledError:
-            self._cancel(job)
+            job.give_up(thread=False)
+            if job.thread is None:
+                job.future.cancel()
             raise
         finally:
             alarm.cancel()
-        get_on()
+        self._limits.learn(what[1], job.took, least)
         return job.result()
 
-    def _cancel(self, job: _Job[Any]) -> None:
-        """Not begun, it never is."""
-        with job.lock:
-            if job.thread is not None:
-                return
-            job.given_up = job.over = True
-        job.future.cancel()
-
-    def _refuse_what_hangs(self, what: Hashable, name: str) -> None:
-        self._hung = {key: known for key, known in self._hung.items() if not known[1].over}
+    def _refuse_what_hangs(self, what: _Work, name: str) -> None:
+        over = [key for key, (_, job) in self._hung.items() if job.over]
+        for key in over:
+            self._limits.learn(key[1], self._hung.pop(key)[1].took, 0.0)
         if what in self._hung:
             since = time.monotonic() - self._hung[what][1].begun
-            raise EdgeError(f"{name} has hung in a thread for {since:.0f} s: it is not begun again before that ends")
+            raise NotDone(f"{name} has hung in a thread for {since:.0f} s: it is not begun again before that ends")
         if len(self._hung) > self._spare:
             hung = ", ".join(sorted(each for each, _ in self._hung.values()))
             raise EdgeError(f"no thread is available for {name}: {len(self._hung)} hang ({hung})")
 
-    def _out_of_time(self, job: _Job[Any], what: Hashable, name: str, within: float) -> EdgeError | None:
-        self._cancel(job)
-        with job.lock:
-            if job.thread is None:
-                return EdgeError(f"{name}: no thread was free for {within:g} s")
-            if job.over:
-                return None
-            job.given_up = True
+    def _out_of_time(self, job: _Job[Any], what: _Work, name: str, within: float) -> EdgeError | None:
+        if not job.give_up(thread=True):
+            return None
+        if job.thread is None:
+            job.future.cancel()
+            return EdgeError(f"{name}: no thread was free for {within:g} s")
+        self._limits.learn(what[1], within, 0.0)
         self._under_way.discard(job)
         self._hung[what] = name, job
         self._started -= 1  # it ends when it is done
-        return EdgeError(f"{name} is not done within {within:g} s: its thread is given up")
+        return NotDone(f"{name} is not done within {within:g} s: its thread is given up")
 
     def hanging(self, now: float) -> dict[str, float]:
         """By name, for how many seconds. Not those that the kernel keeps: a disk or a file system that does not answer
@@ -238,7 +266,7 @@ def _serve(jobs: "queue.SimpleQueue[_Job[Any] | None]", prepare: Callable[[], No
     jobs.put(None)  # for the next thread
 
 
-def _identity(work: Callable[..., Any]) -> Hashable:
+def _identity(work: Callable[..., Any]) -> _Work:
     """The same for the same work, whatever it is handed."""
     work = _bare(work)
     function = getattr(work, "__func__", work)
@@ -310,8 +338,8 @@ def can_start() -> bool:
 async def in_thread(work: Callable[[*A], T], *arguments: *A, within: float = WITHIN) -> T:
     """What ``work`` returns or raises, done in a thread of the running loop's; ``Failed`` for what none can be handed.
 
-    Raises EdgeError where no thread can be had, where the work is not done ``within`` so many seconds, and where it was
-    not the last time and still is not. Its thread may go on all the same.
+    Raises EdgeError where no thread can be had, NotDone where the work is not done ``within`` so many seconds, or
+    longer (``Limits``), and where it was not the last time and still is not. Its thread may go on all the same.
     """
     loop = asyncio.get_running_loop()
     if (threads := _OF_LOOPS.get(loop)) is None:

@@ -1,9 +1,13 @@
 """To wait for an event, and not for ever; and whether a loop gets on, which is at rest only where it waits here."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+
+LONGEST = 600.0
+"""Seconds that work may come to take where it takes long each time."""
 
 
 class Progress:
@@ -26,11 +30,11 @@ class Progress:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        self._resting, self.stood = True, 0.0
+        before, self._resting, self.stood = self._resting, True, 0.0
         try:
             yield
         finally:
-            self._resting = False
+            self._resting = before
 
     async def of(self, work: Callable[[], Awaitable[None]]) -> None:
         """Runs ``work``, whose progress this is from now on."""
@@ -66,6 +70,56 @@ def at_rest() -> Iterator[None]:
     else:
         with progress.at_rest():
             yield
+
+
+class Limits:
+    """How many seconds work may take, by what it is: ``least``, or twice as many as it took lately or was given in
+    vain, at most LONGEST. So what is slow is done some time, and what hangs is given up each time."""
+
+    def __init__(self) -> None:
+        self._took: dict[Hashable, float] = {}
+        """Of what took more than half of its least."""
+
+    def of(self, what: Hashable, least: float) -> float:
+        if _limited_as_a_whole.get():
+            return math.inf
+        return max(least, min(2 * self._took.get(what, 0.0), LONGEST))
+
+    def learn(self, what: Hashable, seconds: float, least: float) -> None:
+        """It took so long, or was given so long in vain."""
+        seconds = max(seconds, self._took.pop(what, 0.0) / 2)
+        if 2 * seconds > least:
+            self._took[what] = seconds
+
+
+_limited_as_a_whole: ContextVar[bool] = ContextVar("limited as a whole", default=False)
+
+
+@contextmanager
+def limited_as_a_whole() -> Iterator[None]:
+    """Somebody else limits what is done in the block: no part of it has a limit of its own."""
+    before = _limited_as_a_whole.set(True)
+    try:
+        yield
+    finally:
+        _limited_as_a_whole.reset(before)
+
+
+class Timer:
+    """Calls ``ring`` once, so many seconds after it was last set: however often that was, there is one."""
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        self.cancel()
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = None
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
+from speaker.system.supervise import BUGS
+
 LEAST = 0.002
 """Seconds: less is no lateness. The selector rounds to a millisecond itself."""
 MAX_LOOKS = 1000
@@ -32,20 +34,26 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.looks: list[Look] = []
+        self.failed: BaseException | None = None
         self.noticed = asyncio.Event()
         self._woke, self._used, self._overslept = time.monotonic(), time.thread_time(), 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         asleep = time.monotonic()
-        late = asleep - self._woke + self._overslept
-        if late >= LEAST:
-            self._note(Look(late, min(late, time.thread_time() - self._used)))
+        try:
+            self._look(asleep - self._woke + self._overslept)
+        except BUGS as error:  # whoever watches ends by it, and not what is looked at
+            self.failed = error
         found = super().select(timeout)
         self._woke, self._used = time.monotonic(), time.thread_time()
         self._overslept = max(0.0, self._woke - asleep - timeout) if timeout else 0.0
-        if self.looks:
+        if self.looks or self.failed is not None:
             self.noticed.set()  # only now: nothing that comes before the sleep ends it
         return found
+
+    def _look(self, late: float) -> None:
+        if late >= LEAST:
+            self._note(Look(late, min(late, time.thread_time() - self._used)))
 
     def _note(self, look: Look) -> None:
         self.looks.append(look)
@@ -68,13 +76,16 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def watch_loop(tell: Callable[[float, float], None]) -> None:
-    """Endless; ``tell`` hears each ``Look`` at the running loop, when that wakes the next time. It is to be a
-    ``WatchedLoop``: any other tells nothing."""
+    """Endless; ``tell`` hears each ``Look`` at the running loop, when that wakes the next time. Raises what a look met.
+    The loop is to be a ``WatchedLoop``: any other tells nothing."""
     loop = asyncio.get_running_loop()
     sleeper = loop.sleeper if isinstance(loop, WatchedLoop) else _Selector()
     while True:
         await sleeper.noticed.wait()
         sleeper.noticed.clear()
+        if (error := sleeper.failed) is not None:
+            sleeper.failed = None
+            raise error
         looks, sleeper.looks = sleeper.looks, []
         for look in looks:
             tell(*look)

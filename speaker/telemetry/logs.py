@@ -5,6 +5,7 @@ that waits for it would cost this node its EIPs.
 """
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -13,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 from structlog.typing import EventDict
 
 from speaker.settings import LogFormat, LogLevel
 from speaker.system.streams import wants_colour
+from speaker.system.supervise import BUGS
 from speaker.telemetry.lines import Bound
 
 MAX_WAITING = 100_000
@@ -27,6 +29,7 @@ MAX_WAITING = 100_000
 LOOK_SECONDS = 1.0
 """How often it is looked whether lines that were left out are to be told of, while there are any."""
 LEFT_OUT = "lines left out"
+UNREAD = "nobody read them in time"
 _LAST_WORDS = 1.0
 """Seconds that the end of the process waits for a reader."""
 
@@ -55,10 +58,27 @@ def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A00
             structlog.processors.format_exc_info,
             *rendered,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=unfailing(structlog.make_filtering_bound_logger(level), writer),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
+
+
+def unfailing(kind: Any, writer: "Writer") -> Any:
+    """As ``kind``, and no line fails whoever writes it."""
+
+    class Unfailing(kind):  # type: ignore[misc]
+        def _proxy_to_logger(self, name: str, event: str | None = None, **fields: Any) -> Any:
+            try:
+                return super()._proxy_to_logger(name, event, **fields)
+            except BUGS as error:
+                failed = {"event": "internal error", "task": "log", "line": str(event), "error": repr(error)}
+                try:
+                    writer.msg(json.dumps({**failed, "level": "error"}))
+                except BUGS as another:
+                    writer.lost, writer.why = writer.lost + 1, repr(another)
+
+    return Unfailing
 
 
 def in_words(_: object, __: str, fields: EventDict) -> EventDict:
@@ -162,7 +182,8 @@ class Writer:
     ) -> None:
         self._out, self._most, self._now_and_then = out, most, now_and_then
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        self._lost = 0
+        self.lost, self.why = 0, UNREAD
+        """Lines that were not written, and why."""
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -170,7 +191,7 @@ class Writer:
         if self._lines.qsize() < self._most:
             self._lines.put(line)
         else:
-            self._lost += 1
+            self.lost += 1
 
     def stir(self) -> None:
         """Have ``now_and_then`` called."""
@@ -186,14 +207,15 @@ class Writer:
     def _write(self) -> None:
         while (line := self._next()) is not None:
             lines = [each for each in (line, *self._more()) if each]
-            lost, self._lost = self._lost, 0
-            told = [f"{lost} lines were lost: nobody read them in time"] if lost else []
+            lost, self.lost = self.lost, 0
+            told = [f"{lost} lines were lost: {self.why}"] if lost else []
+            self.why = UNREAD
             if not (lines or told):
                 continue
             try:
                 self._out("\n".join([*lines, *told]) + "\n")
             except Exception:  # a disk that is full, a reader that is gone, no memory: there may be some later
-                self._lost += lost + len(lines)
+                self.lost += lost + len(lines)
 
     def _next(self) -> str | None:
         while True:

@@ -23,7 +23,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,15 +32,15 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 import speaker
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, NotDone
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
-from speaker.system.supervise import heed_callbacks, wait
+from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
-from speaker.wire.messages import Before
+from speaker.wire.messages import Before, BugMet, LinkLost
 from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 
@@ -129,14 +129,20 @@ class Main:
         if self.stacks is not None:
             os.close(self.stacks)
 
+    def discard(self) -> None:
+        """It came when nobody waited for it any more."""
+        self.process.kill()
+        self.end.close()
+        self.close()
+        self.process.wait()
+
     async def ended(self) -> str:
         """Wait for it; how it ended, in words."""
         loop = asyncio.get_running_loop()
         try:
             number = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left
-            while self.process.poll() is None:  # noqa: ASYNC110 -- of this nobody is told
-                await asyncio.sleep(POLL_SECONDS)
+            await self._polled()
         else:
             try:
                 over = asyncio.Event()
@@ -145,8 +151,16 @@ class Main:
                 loop.remove_reader(number)
             finally:
                 os.close(number)
-        code = await _STARTER.run(self.process.wait)
+        try:
+            code = await _STARTER.run(self.process.wait)
+        except EdgeError:  # there is no thread for it, or no time
+            code = await self._polled()
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    async def _polled(self) -> int:
+        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- of this nobody is told
+            await asyncio.sleep(POLL_SECONDS)
+        return code
 
     @property
     def exit_code(self) -> int:
@@ -160,7 +174,7 @@ Begin: TypeAlias = Callable[[], Awaitable[Main]]
 
 async def start(arguments: Sequence[str]) -> Main:
     """Run ``speaker ARGUMENTS`` as the main process."""
-    return await _STARTER.run(partial(_started, arguments))
+    return await _STARTER.run(partial(_started, arguments), too_late=Main.discard)
 
 
 def _started(arguments: Sequence[str]) -> Main:
@@ -194,7 +208,8 @@ def _bound_to(parent: int) -> Callable[[], None]:
 
 
 async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | None = None) -> int:
-    """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
+    """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code. One that is
+    only slow is followed by another, which gets longer.
 
     While there is none, what was offered last is answered for. From ``outlive`` seconds on after the last one went that
     had said all that may be held here, what a peer with a working main process can take over is given up.
@@ -212,13 +227,14 @@ async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | N
     failures, alone_since, patience = 0, boottime(), patience or Patience()
     before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
+        stack.callback(_tell_untold, talk)  # when all else is over
         while True:
             begun = boottime()
-            words, code = await _one(begin, talk, stopping, stack, before, patience)
+            words, code, slow = await _one(begin, talk, stopping, stack, before, patience)
             gone = boottime()
-            if stopping.is_set() or not talk.offered:
+            if stopping.is_set() or not (talk.offered or slow):
                 return code
-            if talk.offered_all or gone - begun >= outlive:
+            if talk.offered_all or (gone - begun >= outlive and not slow):
                 failures, alone_since = 0, gone
             failures += 1
             left = alone_since + outlive - boottime()
@@ -229,11 +245,45 @@ async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | N
 
 
 def _say(words: str, stacks: str = "") -> None:
-    """To the log: of this no main process can tell."""
+    _log("wire process", message=words, stacks=stacks)
+
+
+def _log(event: str, **fields: object) -> None:
+    """Of this no main process can tell. Raises nothing."""
+    with suppress(*BUGS):
+        _write(event, fields)
+
+
+def _write(event: str, fields: Mapping[str, object]) -> None:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    line = {"event": "wire process", "message": words, "stacks": stacks, "level": "error", "timestamp": now}
-    with suppress(OSError):
-        sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}) + "\n")
+    line = {"event": event, **fields, "level": "error", "timestamp": now}
+    sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}, default=str) + "\n")
+
+
+class _LastWords:
+    """A supervisor that needs nobody who listens."""
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        _log_bug(BugMet(task, *described(error)))
+
+
+def _log_bug(bug: BugMet) -> None:
+    _log("internal error", task=bug.task, error=bug.words, place=bug.place, traceback=bug.trace)
+
+
+def _tell_untold(talk: Conversation) -> None:
+    """What nobody has heard, and nobody will."""
+    heed_callbacks(_LastWords())
+    with contained("last words", _LastWords()):
+        untold, again = talk.events.last_words()
+        for each in untold:
+            match each:
+                case BugMet():
+                    _log_bug(each)
+                case LinkLost():
+                    _log("link lost", link=each.link.name, error=each.error)
+        for task, count in again.items():
+            _log("internal error", task=task, again=count)
 
 
 def _before(words: str, gone: float) -> Before:
@@ -248,17 +298,20 @@ async def _one(
     stack: AsyncExitStack,
     before: Callable[[], Before],
     patience: Patience,
-) -> tuple[str, int]:
-    """The life of one main process; how it ended, in words and as an exit code."""
+) -> tuple[str, int, bool]:
+    """The life of one main process; how it ended, in words and as an exit code, and whether it was too slow."""
     if stopping.is_set():
-        return "", 0
+        return "", 0, False
     try:
         main = await begin()
     except Exception as error:  # without memory nearly anything is raised
-        if not talk.offered:
+        if not (talk.offered or isinstance(error, NotDone)):
             raise
-        words = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        return f"it could not be started: {words}", 1
+        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        words = f"it could not be started: {why}"
+        if not talk.offered:
+            _say(f"main process: {words}")
+        return words, 1, True
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
     watching = asyncio.create_task(_replace_if_stuck(main, talk, patience.seconds))
@@ -273,28 +326,33 @@ async def _one(
     words = await _end(main, ending)
     watching.cancel()
     await asyncio.wait((watching,))
-    patience.ended(stuck=(stuck := not watching.cancelled() and watching.exception() is None))
+    stuck = not watching.cancelled() and watching.exception() is None
+    patience.ended(stuck=stuck, worked=talk.offered_all)
     if stuck:
         why = f"it did not get on ({watching.result()[0]}), "
         told = f"it did not get on ({watching.result()[0]}) and was replaced"
         talk.events.replaced(told, watching.result()[1])
-        if not talk.offered:  # nobody comes after it
+        if not talk.offered:  # perhaps nobody comes so far as to tell it
             _say(f"main process: {told}", watching.result()[1])
     elif crash := main.shown:
         talk.events.replaced(words, crash)
     main.close()
     interrupted = interrupting.done()
     interrupting.cancel()
-    await _STARTER.run(_reap)
-    return why + words, 0 if interrupted else main.exit_code
+    with contained("main process", talk.events):
+        await _STARTER.run(_reap)
+    return why + words, 0 if interrupted else main.exit_code, stuck
 
 
 async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
     """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
-    progress = talk.progress = MainProgress(limit)
-    while (why := progress.stuck) is None:
+    progress, why = MainProgress(limit), None
+    talk.progress = progress
+    while why is None:
         await asyncio.sleep(LOOK_SECONDS)
-        progress.pass_by(LOOK_SECONDS)
+        with contained("progress", talk.events):
+            progress.pass_by(LOOK_SECONDS)
+            why = progress.stuck
     stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
     main.process.kill()
     with suppress(OSError):

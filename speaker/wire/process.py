@@ -29,7 +29,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
-from speaker.system.supervise import BUGS, supervised, unfailing
+from speaker.system.supervise import BUGS, contained, supervised, unfailing
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
@@ -202,6 +202,7 @@ class Conversation:
 
     def stop(self) -> None:
         """Asks the main process to hand over and to end."""
+        self.events.end()
         self._send(Stop())
 
     def forsake(self) -> bool:
@@ -232,7 +233,8 @@ class Conversation:
                 life = await self._begin(spec, stack)
                 self._headless(True)
                 channel.send(Began(before(), life.owner.resumed()))
-                life.owner.retell()
+                with contained("retell", self.events):
+                    life.owner.retell()
                 self.events.retell()
                 if self._outlived:
                     self.events.failed("outlive", OUTLIVED)
@@ -255,9 +257,9 @@ class Conversation:
             if not isinstance(request, Request):
                 raise WireError(f"expected a Request: {request!r}")
             number, command = request.number, request.command
-            if isinstance(command, TellProgress):
-                self.progress.heard(command.loops, command.where)
             try:
+                if isinstance(command, TellProgress):
+                    self.progress.heard(command.loops, command.where)
                 channel.send(Reply(number, life.obey(command)))
             except BUGS as error:
                 self.events.internal_error("wire command", error)

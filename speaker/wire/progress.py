@@ -21,8 +21,8 @@ from speaker.system.waiting import Progress
 TELL_SECONDS = 5.0
 """Between two words of the main process."""
 LIMIT = 90.0
-"""Seconds at one step after which a main process is replaced. Work in a thread, and a program, is given up after 60,
-which is a step: only what nothing else ends comes this far."""
+"""Seconds at one step after which a main process is replaced. Work in a thread, and a program, has a limit of its own,
+and counts as rest: only what nothing else ends comes this far."""
 LONGEST = 1440.0
 """To which the limit doubles with each main process in a row that did not get on: one that needs longer gets it."""
 WHERE_SECONDS = 10.0
@@ -106,5 +106,10 @@ class Patience:
     def __init__(self, least: float = LIMIT) -> None:
         self.seconds = self._least = least
 
-    def ended(self, *, stuck: bool) -> None:
-        self.seconds = min(2 * self.seconds, LONGEST) if stuck else self._least
+    def ended(self, *, stuck: bool, worked: bool) -> None:
+        """``worked``: it had come so far as to say all that may be held. One that fails on its way there proves
+        nothing about how long that takes."""
+        if stuck:
+            self.seconds = min(2 * self.seconds, LONGEST)
+        elif worked:
+            self.seconds = self._least

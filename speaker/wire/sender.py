@@ -45,6 +45,8 @@ from speaker.wire.messages import (
 
 MAIN_TASK = "main process"
 """What a main process that did not get on counts as among the errors that nobody foresaw."""
+MAX_FAILURES = 100
+"""Of links, that wait for somebody who listens; further ones are not told."""
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
 COUNT_SECONDS = 2.0
@@ -73,6 +75,8 @@ class EventSender:
         self._untold_bugs: dict[tuple[str, str], BugMet] = {}
         """By task and place: the first of each that was met while nobody listened."""
         self._untold_freezes = 0
+        self._untold_failures: list[LinkLost | JoinFailed] = []
+        self._ending = False
 
     async def run(self) -> None:
         """Endless."""
@@ -93,18 +97,30 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze, and
-        the bugs that were met."""
+        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze,
+        what failed, and the bugs that were met."""
         untold, self._untold = self._untold, {}
         bugs, self._untold_bugs = self._untold_bugs, {}
         freezes, self._untold_freezes = self._untold_freezes, 0
+        failures, self._untold_failures = self._untold_failures, []
         self._bugs |= bugs.keys()
         for _ in range(freezes):
             self._send(WasFrozen())
         for event in untold.values():
             self._send(event)
+        for failure in failures:
+            self._send(failure)
         for bug in bugs.values():
             self._send(bug)
+
+    def end(self) -> None:
+        """Who listens is asked to end as well: what is met from now on is among the ``last_words``."""
+        self._ending = True
+
+    def last_words(self) -> tuple[list[BugMet | LinkLost | JoinFailed], dict[str, int]]:
+        """What nobody will be told of any more, and how many more bugs were met, by task."""
+        again = {what.task: count for what, count in self._counts.items() if isinstance(what, BugsMetAgain)}
+        return [*self._untold_bugs.values(), *self._untold_failures], again
 
     # ── counts ──
 
@@ -170,10 +186,16 @@ class EventSender:
         self._send(SpeakerSeen(link, node, speaker))
 
     def lost_link(self, link: Link, error: str) -> None:
-        self._send(LinkLost(link, error))
+        self._failed(LinkLost(link, error))
 
     def join_failed(self, error: Exception) -> None:
-        self._send(JoinFailed(str(error)))
+        self._failed(JoinFailed(str(error)))
+
+    def _failed(self, event: LinkLost | JoinFailed) -> None:
+        if self._listened():
+            self._send(event)
+        elif len(self._untold_failures) < MAX_FAILURES:
+            self._untold_failures.append(event)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send(Conflict(link, address, mac, held))
@@ -199,14 +221,14 @@ class EventSender:
     def internal_error(self, task: str, error: BaseException) -> None:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
-        met = self._bugs if self._listened() else self._untold_bugs
-        if (task, place) in met:
+        key, bug, listened = (task, place), BugMet(task, words, place, trace), self._listened()
+        if key in (self._bugs if listened else self._untold_bugs):
             self._count(BugsMetAgain(task), 1)
-        elif self._listened():
-            self._bugs.add((task, place))
-            self._send(BugMet(task, words, place, trace))
-        else:
-            self._untold_bugs[task, place] = BugMet(task, words, place, trace)
+        elif listened:
+            self._bugs.add(key)
+            self._send(bug)
+        if not listened or self._ending:
+            self._untold_bugs.setdefault(key, bug)
 
     def replaced(self, words: str, stacks: str) -> None:
         """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""

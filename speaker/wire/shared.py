@@ -101,6 +101,8 @@ class SharedOwner:
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
+        self._unheard = 0
+        """Looks in a row that met a bug of ours."""
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._layer2)
@@ -289,9 +291,13 @@ class SharedOwner:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        self._unheard += 1
         with contained("hear", self._events):
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
             self.hello_links.miss()
+            self._unheard = 0
+        if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
+            self.hello_links.give_up()
         with contained("inquiry", self._events):
             self._inquiries.collect()
         self._step(Tick())

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos_plan import Fault, Phase
+from chaos_plan import FORESEEN, Fault, Phase
 from fault_lab import INTERVAL, LINK, FaultLab
 from fault_plan import every_function
 from places import CONSTANTS
@@ -80,6 +80,8 @@ class ChaosLab(FaultLab):
                 yield f"{eip} was out for {out:.0f} ms{', and is' if eip in struck.never_back else ''}"
         if not struck.signs:
             yield "nothing tells of it"
+        elif struck.fault.kind == FORESEEN and "counted" not in struck.signs:
+            yield "it is not counted"
         if struck.left:
             yield f"not healed: {struck.left}"
 
@@ -114,7 +116,8 @@ class ChaosLab(FaultLab):
         await self.sound()
         victim, struck, at = self.speakers[self.victim], Struck(fault), fault.place
         problems, logged, pids = victim.status().get("problems", []), victim.logged(), told_apart(victim.process.pid)
-        errors = await asyncio.to_thread(victim.errors_counted)
+        foreseen = fault.kind == FORESEEN
+        errors = await asyncio.to_thread(victim.errors_counted, foreseen=foreseen)
         async with AsyncExitStack() as stack:
             asks = await stack.enter_async_context(asking(self.lan.namespace("host1"), LINK, self.eips, INTERVAL))
             await stack.enter_async_context(_while_that(self._manage))
@@ -137,7 +140,7 @@ class ChaosLab(FaultLab):
         struck.never_back = tuple(eip for eip, one in found.items() if not one.over and one.ms > RESOLUTION_MS)
         signs = {
             "logged": f"injected at {at}" in victim.said(logged),
-            "counted": await asyncio.to_thread(victim.errors_counted) > errors,
+            "counted": await asyncio.to_thread(victim.errors_counted, foreseen=foreseen) > errors,
             "told": told,
             "restarted": fault.phase not in (Phase.START, Phase.STOP) and told_apart(victim.process.pid) != pids,
         }

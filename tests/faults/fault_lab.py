@@ -244,7 +244,8 @@ class FaultLab:
             await asyncio.sleep(POLL)
 
     def _rebalance(self) -> None:
-        self._say(holds_most({eip: them[0] for eip, them in self._holders().items() if them}), "rebalance")
+        if held := {eip: them[0] for eip, them in self._holders().items() if them}:
+            self._say(holds_most(held), "rebalance")
 
     def _say(self, node: str, command: str) -> None:
         with suppress(EdgeError):

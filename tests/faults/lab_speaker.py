@@ -107,7 +107,8 @@ class Speaker:
             return b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode(errors="replace")
         return ""
 
-    def errors_counted(self) -> float:
-        """``eip_speaker_internal_errors_total`` of every task."""
+    def errors_counted(self, *, foreseen: bool = False) -> float:
+        """``eip_speaker_internal_errors_total`` of every task; ``foreseen``: and what edges refused."""
+        names = ("eip_speaker_internal_errors_total{", *(["eip_speaker_edge_errors_total{"] if foreseen else []))
         lines = self.get("/metrics", patience=30.0).splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith("eip_speaker_internal_errors_total{"))
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(names))

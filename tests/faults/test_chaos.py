@@ -22,6 +22,8 @@ KNOWN = (
     "wire speaker.wire.sender:EventSender.hellos_sent MemoryError lasting STEADY",
     "main speaker.standalone.manifests:load StopIteration once EDIT",
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",
+    "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",
+    "wire speaker.ownership.hellos.hellos:Hellos.receive EdgeError once STEADY",
 )
 """Some that once broke the promise, and are always among them."""
 

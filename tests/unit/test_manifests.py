@@ -15,6 +15,7 @@ from speaker.cli import main
 from speaker.forwarding.ipvs.settings import FOLDERS
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_KEY, DEFAULT_RUNTIME_DIR, Bind
+from speaker.wire.progress import LONGEST
 
 BASE = MANIFESTS / "base"
 OLDEST = "1.32"
@@ -66,6 +67,9 @@ def test_the_key_is_where_the_agent_looks_and_for_its_owner_alone():
     assert mounts["runtime"] == str(DEFAULT_RUNTIME_DIR)
 
 
+PROBES = ("readinessProbe", "livenessProbe")
+
+
 @pytest.mark.parametrize("name", ["agent", "controller"])
 def test_the_probes_ask_where_it_listens(name):
     (metrics,) = (each.partition("=")[2] for each in container(name)["args"] if each.startswith("--metrics="))
@@ -73,10 +77,15 @@ def test_the_probes_ask_where_it_listens(name):
     assert bind is not None
     (port,) = container(name)["ports"]
     assert (port["name"], port["containerPort"]) == ("metrics", bind.port)
-    for probe in ("readinessProbe", "livenessProbe"):
+    for probe in ("startupProbe", *PROBES) if name == "agent" else PROBES:
         asked = container(name)[probe]["httpGet"]
         assert asked["port"] == "metrics"
         assert asked.get("host", "192.0.2.1") == bind.host
+
+
+def test_an_agent_may_take_as_long_to_start_as_its_first_process_gives_it():
+    probe = container("agent")["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= LONGEST
 
 
 # ── Arguments ──
@@ -217,7 +226,7 @@ def test_metrics_are_told_where_the_kubelet_asks(rendered):
     assert metrics == "$(HOST_IP):9900"
     (host,) = (each for each in agent["env"] if each["name"] == "HOST_IP")
     assert host["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
-    assert all("host" not in agent[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe"))
+    assert all("host" not in agent[probe]["httpGet"] for probe in ("startupProbe", *PROBES))
     assert Bind.parse(metrics.replace("$(HOST_IP)", "2001:db8::1")) == Bind("2001:db8::1", 9900)
 
 

@@ -212,10 +212,14 @@ class HelloLinks:
             for hello_link in self:
                 news |= self._hear_or_drop(hello_link)
         except BUGS:
-            for hello_link in self._open.values():
-                hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
+            self.give_up()
             raise
         return news
+
+    def give_up(self) -> None:
+        """No hello can be read: all links are opened anew."""
+        for hello_link in self._open.values():
+            hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
 
     def hear_before_answering(self) -> None:
         """Rule 28: what news leads to is not only heard but done before any request is answered."""

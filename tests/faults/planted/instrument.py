@@ -12,7 +12,7 @@ ALWAYS = 0xFFFF_FFFF
 ORDERS, RAISED, FAULT, PASSED = range(4)
 """Parts of the shared memory; PASSED has one for each process."""
 PROCESSES = ("main", "wire")
-KINDS = ("TypeError", "Exception", "OSError", "CancelledError", "StopIteration", "MemoryError")
+KINDS = ("TypeError", "Exception", "OSError", "CancelledError", "StopIteration", "MemoryError", "EdgeError")
 """Of these TypeError is raised as ``Injected``. FAULT: the kind, and eight times the process, from one; 0 is any."""
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef

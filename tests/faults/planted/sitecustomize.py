@@ -34,6 +34,10 @@ def error(kind: str, words: str) -> BaseException:
         from asyncio.exceptions import CancelledError  # where the speaker has not, nobody needs it
 
         return CancelledError(words)
+    if kind == "EdgeError":
+        from speaker.errors import EdgeError
+
+        return EdgeError(words)
     if kind == "OSError":
         return OSError(5, words)
     return Injected(words) if kind == "TypeError" else getattr(builtins, kind)(words)

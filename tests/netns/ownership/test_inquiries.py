@@ -172,6 +172,8 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
         await told.until(lambda events: FrameHeard(link.index, eip.version) in events, beat)
         assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
 
+    within(node, story)
+
 
 def test_nothing_wakes_for_an_answer_as_long_as_no_silence_asks_for_it(lan, sh):
     node, neighbour = lan

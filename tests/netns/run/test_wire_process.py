@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from speaker.errors import EdgeError, WireError
+from speaker.errors import EdgeError, NotDone, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.system.files import Lock, locked
@@ -243,7 +243,7 @@ async def served_patiently(mains):
         code = await serve(mains.begin, Lock(path, locked(path)), 30.0, Patience(STUCK))
     for each in mains.playing[:-1]:
         each.cancel()
-    await asyncio.gather(*mains.playing, return_exceptions=True)
+    await asyncio.wait(mains.playing, timeout=10)
     return code
 
 
@@ -264,6 +264,58 @@ def test_a_main_process_that_gets_on_is_left_alone():
     mains = Mains(work)
     asyncio.run(served_patiently(mains))
     assert mains.heard[0].replaced == []
+
+
+async def hang_at_the_start(wire):
+    """It never says what may be held here."""
+    await asyncio.Event().wait()
+
+
+def test_a_first_start_that_hangs_is_followed_by_another_that_gets_twice_as_long(capfd):
+    mains = Mains(hang_at_the_start, work)
+    assert asyncio.run(served_patiently(mains)) == 137
+    why = "it did not get on (nothing was heard of it for 2 s)"
+    ((end, _),) = mains.heard[1].replaced
+    assert end.startswith(f"{why}, killed by")
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "did not get on" in line]
+    assert said[0]["message"] == f"main process: {why} and was replaced", "at once: nobody may come so far as to tell"
+
+
+def test_a_first_start_for_which_there_is_no_time_is_tried_again():
+    mains = Mains(withdraw)
+    begin, refusals = mains.begin, [NotDone("the host is busy")] * 2
+
+    async def begin_late():
+        if refusals:
+            raise refusals.pop()
+        return await begin()
+
+    mains.begin = begin_late
+    assert asyncio.run(served(mains))[0] == 137
+    assert not refusals
+
+
+def test_one_that_cannot_be_started_ends_it_with_nothing_offered():
+    async def begin():
+        raise OSError(12, "Cannot allocate memory")
+
+    mains = Mains()
+    mains.begin = begin
+    with pytest.raises(OSError, match="Cannot allocate"):
+        asyncio.run(served(mains))
+
+
+def test_what_it_meets_in_its_last_moments_is_in_the_log(capfd):
+    async def part(wire):
+        await offer(wire)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(WireError, match="Offer"):
+            await wire._ask(Offer("no mapping"))
+
+    asyncio.run(served(Mains(part)))
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "internal error" in line]
+    assert [line["task"] for line in lines] == ["wire command"]
+    assert "AttributeError" in lines[0]["traceback"]
 
 
 LOOPING = """

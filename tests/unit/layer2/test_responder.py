@@ -90,3 +90,31 @@ async def test_one_packet_that_meets_a_bug_keeps_no_other_from_its_answer(claims
     Responder(protocol, read, claims, AnswerPolicy(), nobody, nobody, lambda: 0.0, told).answer_turn()
     assert len(read.sent) == 1
     assert told == ["internal_error", "answered", "ignored"]
+
+
+class Asked(OneRead):
+    """A link on which the same is asked again and again."""
+
+    def receive(self):
+        frames = self._frames[:1]
+        now = int(time.time())
+        return Received(frames, bytearray(len(frames)), [now] * len(frames), [0] * len(frames))
+
+
+def test_a_bug_before_the_answer_costs_one_request_and_one_that_lasts_the_link(claims, lan):
+    """A hello promises answers: where what comes before them fails, whatever that is, no hello may go on saying so."""
+    asked = Asked([arp.request(lan.stranger, lan.asker4, lan.eip4).pack()])
+    errors = [KeyError("a bug"), None, KeyError("a bug"), None]
+
+    def before():
+        if (error := errors.pop(0) if errors else KeyError("a bug")) is not None:
+            raise error
+
+    nobody = lambda rival: None  # noqa: E731
+    told = Told()
+    responder = Responder(ARP, asked, claims, AnswerPolicy(before), nobody, nobody, lambda: 0.0, told)
+    responder.answer_turn()
+    assert len(asked.sent) == 2
+    with pytest.raises(EdgeError, match="requests are not answered"):
+        responder.answer_turn()
+    assert told.count("internal_error") == 4

@@ -77,6 +77,19 @@ async def test_a_program_that_hangs_is_ended(path, monkeypatch):
         await programs.run("hang")
 
 
+async def test_one_that_is_only_slow_gets_longer_until_it_is_done(path, monkeypatch):
+    monkeypatch.setattr(programs, "SECONDS", 0.2)
+    program(path, "slow", "exec sleep 0.5")
+    refusals = 0
+    while refusals < 4:
+        try:
+            assert (await programs.run("slow")).status == 0
+            break
+        except NotDone:
+            refusals += 1
+    assert 1 <= refusals <= 2
+
+
 async def test_one_that_is_killed_has_refused_nothing(path):
     """As by a kernel that runs out of memory: taken for a refusal, it would say that this kernel has no nftables."""
     for name in ("nft", "iptables-legacy-save", "iptables-legacy-restore", "ip6tables-legacy-restore"):

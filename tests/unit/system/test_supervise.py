@@ -13,10 +13,12 @@ from speaker.system.supervise import (
     described,
     heed_callbacks,
     lasting,
+    never_failing,
     supervised,
     unfailing,
     wait,
 )
+from speaker.system.threads import in_thread
 
 
 class Heard:
@@ -261,3 +263,71 @@ def test_the_same_line_is_the_same_place_whatever_it_says():
     assert (words, other) == ("ValueError: a", "ValueError: b")
     assert place == same
     assert "raise ValueError(word)" in trace
+
+
+class Base:
+    def counted(self, number: int) -> None:
+        self.seen.append(1 // number)
+
+
+@never_failing
+class Telling(Base):
+    """What tells people; each method as one of them is."""
+
+    def __init__(self):
+        self.seen, self.errors = [], []
+
+    def internal_error(self, task, error):
+        self.errors.append((task, type(error)))
+
+    def told(self) -> None:
+        self.counted(0)
+        self.seen.append("what comes behind it")
+
+    def cancel(self) -> None:
+        raise asyncio.CancelledError
+
+    def problems(self) -> list[str]:
+        raise KeyError("whoever asks hears of it")
+
+    async def publish(self) -> None:
+        raise KeyError("and whoever waits")
+
+
+async def test_nothing_that_only_tells_fails_whoever_has_it_told():
+    telling = Telling()
+    telling.told()
+    telling.counted(number=0)
+    telling.cancel()
+    assert telling.errors == [("report", ZeroDivisionError)] * 2 + [("report", asyncio.CancelledError)]
+    assert telling.seen == ["what comes behind it"]
+    with pytest.raises(KeyError):
+        telling.problems()
+    with pytest.raises(KeyError):
+        await telling.publish()
+
+
+async def test_in_a_thread_it_does_and_that_comes_back_to_who_waits():
+    telling = Telling()
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(telling.counted, 0)
+    assert telling.errors == []
+
+
+@pytest.mark.parametrize(("error", "told"), [(KeyError("a bug"), 1), (EdgeError("the link is gone"), 0)])
+async def test_what_is_raised_while_it_is_cancelled_is_told_as_well(error, told):
+    heard, begun = Heard(), asyncio.Event()
+
+    async def work():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise error
+
+    task = asyncio.create_task(supervised("work", work, heard, nap, ends=(EdgeError,)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [name for name, _ in heard.errors] == ["work"] * told

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, NotDone
 from speaker.system.threads import Failed, Threads, hanging, in_thread, start_threads
 
 SOON = 0.05
@@ -137,3 +137,86 @@ def test_a_loop_that_stood_still_gives_its_work_as_long_again(in_virtual_time):
         return rang
 
     assert in_virtual_time(story())
+
+
+async def ended():
+    """What was given up came to its end."""
+    async with asyncio.timeout(10):
+        while hanging(0.0):  # noqa: ASYNC110 -- a thread is to come to its end
+            await asyncio.sleep(0)
+
+
+async def test_work_that_is_only_slow_gets_longer_until_it_is_done():
+    """A disk that takes three times as long as the limit."""
+    pause, begun = threading.Event(), []
+
+    def slow():
+        begun.append(pause.wait(3 * SOON))
+        return 7
+
+    for _ in range(2):
+        with pytest.raises(NotDone):
+            await bounded(in_thread(slow, within=SOON))
+        await ended()
+        if len(begun) == 1:
+            break
+    assert await bounded(in_thread(slow, within=SOON)) == 7
+    assert await bounded(in_thread(slow, within=SOON)) == 7, "and from then on"
+
+
+async def test_who_else_does_the_same_has_learnt_of_it():
+    """A decider that was made anew, as its work was given up."""
+
+    class Decider:
+        def decide(self):
+            return threading.Event().wait(3 * SOON)
+
+    with pytest.raises(NotDone):
+        await bounded(in_thread(Decider().decide, within=SOON))
+    await ended()
+    assert await bounded(in_thread(Decider().decide, within=SOON)) is False
+
+
+async def test_what_comes_too_late_is_handed_to_whoever_clears_it_away(released):
+    threads, late = Threads(1, "test"), []
+    cleared = threading.Event()
+
+    def start():
+        released.wait()
+        return "a process"
+
+    def clear(what):
+        late.append(what)
+        cleared.set()
+
+    with pytest.raises(NotDone):
+        await bounded(threads.run(start, SOON, too_late=clear))
+    assert not late
+    released.set()
+    assert await bounded(in_thread(cleared.wait, 10.0))
+    assert late == ["a process"]
+    assert await bounded(threads.run(start, too_late=clear)) == "a process"
+    assert late == ["a process"], "what is in time is whose it is"
+
+
+async def test_so_is_what_comes_when_its_waiter_was_cancelled(released):
+    threads, late = Threads(1, "test"), []
+    cleared, begun = threading.Event(), threading.Event()
+
+    def start():
+        begun.set()
+        released.wait()
+        return "a process"
+
+    def clear(what):
+        late.append(what)
+        cleared.set()
+
+    waiting = asyncio.ensure_future(threads.run(start, too_late=clear))
+    await bounded(in_thread(begun.wait, 10.0))
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    released.set()
+    assert await bounded(in_thread(cleared.wait, 10.0))
+    assert late == ["a process"]
+    assert await bounded(threads.run(lambda: 7)) == 7, "the thread is still there"

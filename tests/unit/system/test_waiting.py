@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from speaker.system.waiting import set_within, sparing, tick
+from speaker.system.waiting import (
+    LONGEST,
+    Limits,
+    Progress,
+    Timer,
+    at_rest,
+    limited_as_a_whole,
+    set_within,
+    sparing,
+    tick,
+)
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -77,3 +87,72 @@ def test_what_fails_is_not_waited_behind(in_virtual_time):
         return asyncio.get_running_loop().time()
 
     assert in_virtual_time(story()) == 0
+
+
+# ── how long work may take ──
+
+LEAST = 60.0
+
+
+@pytest.mark.parametrize(
+    ("took", "limit"),
+    [
+        ([], 60.0),
+        ([2.0, 29.0], 60.0),
+        ([60.0], 120.0),
+        ([60.0, 120.0, 240.0], 480.0),
+        ([60.0, 100.0], 200.0),
+        ([250.0], 500.0),
+        ([400.0], LONGEST),
+        ([5000.0], LONGEST),
+        ([400.0, 2.0], 400.0),
+        ([400.0, 2.0, 2.0, 2.0, 2.0], 60.0),
+    ],
+    ids=str,
+)
+def test_what_took_long_gets_twice_as_long_the_next_time_and_less_each_time_that_it_does_not(took, limit):
+    limits = Limits()
+    for seconds in took:
+        limits.learn("settle", seconds, LEAST)
+    assert limits.of("settle", LEAST) == limit
+    assert limits.of("decide", LEAST) == LEAST, "nothing else does"
+
+
+def test_what_somebody_else_limits_as_a_whole_has_no_limit_in_its_parts():
+    limits = Limits()
+    with limited_as_a_whole():
+        assert limits.of("settle", LEAST) == float("inf")
+    assert limits.of("settle", LEAST) == LEAST
+
+
+def test_a_rest_within_a_rest_ends_with_the_outer_one():
+    progress = Progress()
+    progress.task = object()
+    with progress.at_rest():
+        with progress.at_rest():
+            pass
+        progress.pass_by(7.0)
+        assert progress.stood == 0.0
+    progress.pass_by(7.0)
+    assert progress.stood == 7.0
+
+
+def test_outside_of_a_loop_that_is_measured_rest_is_nothing():
+    with at_rest():
+        pass
+
+
+def test_a_timer_that_is_set_again_and_again_rings_once_after_the_last_time(in_virtual_time):
+    async def story():
+        loop, rang = asyncio.get_running_loop(), []
+        timer = Timer(lambda: rang.append(loop.time()))
+        for _ in range(100):
+            timer.set(5.0)
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(60.0)
+        timer.set(5.0)
+        timer.cancel()
+        await asyncio.sleep(60.0)
+        return rang
+
+    assert in_virtual_time(story()) == [104.0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from speaker.telemetry.lateness import LEAST, MAX_LOOKS, run, watch_loop
+from speaker.telemetry.lateness import LEAST, MAX_LOOKS, _Selector, run, watch_loop
 
 KEPT = 0.05
 """Seconds that the loop does not run."""
@@ -84,3 +84,24 @@ def test_looks_that_nobody_takes_are_bounded_and_the_longest_is_kept():
     looks = run(story())
     assert len(looks) <= 20
     assert max(looks)[0] == MAX_LOOKS + 9
+
+
+def test_a_look_that_meets_a_bug_ends_whoever_watches_and_no_loop():
+    async def story():
+        loop = asyncio.get_running_loop()
+        loop.sleeper.__class__ = Stumbling
+        watching = asyncio.create_task(watch_loop(lambda late, busy: None))
+        await asyncio.sleep(0)
+        work()
+        await asyncio.sleep(0.01)
+        loop.sleeper.__class__ = _Selector
+        with pytest.raises(KeyError, match="a bug"):
+            await watching
+        return "it goes on"
+
+    assert run(story()) == "it goes on"
+
+
+class Stumbling(_Selector):
+    def _note(self, look):
+        raise KeyError("a bug")

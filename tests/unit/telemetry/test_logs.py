@@ -1,4 +1,6 @@
+import asyncio
 import io
+import json
 import threading
 from enum import Enum
 from ipaddress import IPv4Address
@@ -9,7 +11,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from speaker.telemetry.lines import BURST, QUIET
-from speaker.telemetry.logs import Bounded, Writer, in_words
+from speaker.telemetry.logs import Bounded, Writer, in_words, unfailing
 
 
 class Stalled(io.StringIO):
@@ -205,3 +207,63 @@ def test_no_bug_ends_the_thread_that_writes():
         assert tried.acquire(timeout=60)
     writer.finish()
     assert out.getvalue().splitlines() == ["2", "2 lines were lost: nobody read them in time"]
+
+
+class Stumbling:
+    """A processor with a bug: the first lines meet it."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+
+    def __call__(self, logger, name, fields):
+        if self.errors:
+            raise self.errors.pop(0)
+        return fields
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("a bug"), asyncio.CancelledError(), StopIteration(), MemoryError()], ids=repr
+)
+def test_a_line_that_meets_a_bug_fails_nobody_and_another_says_so(error):
+    out = io.StringIO()
+    writer = Writer(out.write)
+    processors = [Stumbling(error), structlog.processors.JSONRenderer()]
+    kind = unfailing(structlog.make_filtering_bound_logger("info"), writer)
+    log = structlog.wrap_logger(writer, processors=processors, wrapper_class=kind)
+    log.info("claimed", eip="192.0.2.1")
+    log.bind(eip="192.0.2.2").warning("withdrawn")
+    log.debug("never")
+    writer.finish()
+    failed, then = map(json.loads, out.getvalue().splitlines())
+    assert (failed["event"], failed["task"], failed["line"]) == ("internal error", "log", "claimed")
+    assert failed["error"] == repr(error)
+    assert then == {"event": "withdrawn", "eip": "192.0.2.2"}
+
+
+class Unwritable(Writer):
+    """It takes no line, for as long as it is told to."""
+
+    refuses = True
+
+    def msg(self, line):
+        if self.refuses:
+            raise MemoryError("no room")
+        super().msg(line)
+
+    error = msg
+
+
+def test_nor_does_one_of_which_nothing_can_be_said_before_the_next():
+    out = io.StringIO()
+    writer = Unwritable(out.write)
+    log = structlog.wrap_logger(
+        writer,
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=unfailing(structlog.make_filtering_bound_logger("info"), writer),
+    )
+    for _ in range(3):
+        log.error("claimed")
+    writer.refuses = False
+    writer.msg("then")
+    writer.finish()
+    assert out.getvalue().splitlines() == ["then", "3 lines were lost: MemoryError('no room')"]

@@ -21,12 +21,14 @@ from speaker.wire.messages import (
     EipClaimed,
     EipYielded,
     HellosSent,
+    JoinFailed,
+    LinkLost,
     Reply,
     Request,
     WasFrozen,
 )
 from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
-from speaker.wire.sender import MAX_DELAYS, EventSender
+from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, EventSender
 from speaker.wire.shared import SharedOwner
 
 
@@ -195,6 +197,47 @@ def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_count
     sender.internal_error("link", met)
     sender.flush()
     assert told[2:] == [Counts({BugsMetAgain("link"): 3}, [])]
+
+
+def test_links_that_failed_while_nobody_listened_are_told_once_to_the_next():
+    told, listens = [], [False]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    lost = LinkLost(HERE.link, "eth0: hello: the link is down or was removed")
+    sender.lost_link(*lost_fields(lost))
+    for _ in range(2 * MAX_FAILURES):
+        sender.join_failed(EdgeError("no room"))
+    assert told == []
+    listens[0] = True
+    sender.retell()
+    sender.retell()
+    assert told == [lost, *[JoinFailed("no room")] * (MAX_FAILURES - 1)]
+    sender.lost_link(*lost_fields(lost))
+    assert told[-1] == lost
+
+
+def lost_fields(lost):
+    return lost.link, lost.error
+
+
+def test_what_is_met_after_the_main_process_was_asked_to_end_is_among_the_last_words_whoever_hears_of_it():
+    told, listens = [], [True]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender.internal_error("hear", raised(ValueError("before")))
+    sender.end()
+    for _ in range(3):
+        sender.internal_error("link", met := raised(ValueError("handing over")))
+    listens[0] = False
+    sender.internal_error("link", met)
+    sender.internal_error("take", raised(ValueError("alone")))
+    sender.lost_link(HERE.link, "gone")
+    assert [bug.words for bug in told] == ["ValueError: before", "ValueError: handing over"]
+    last, again = sender.last_words()
+    assert [getattr(one, "words", one) for one in last] == [
+        "ValueError: handing over",
+        "ValueError: alone",
+        LinkLost(HERE.link, "gone"),
+    ]
+    assert again == {"link": 3}
 
 
 def raised(error):

@@ -118,6 +118,29 @@ def test_each_that_was_stuck_gives_the_next_one_twice_as_long_and_one_that_was_n
     patience, limits = Patience(), []
     for stuck in [True] * 6 + [False]:
         limits.append(patience.seconds)
-        patience.ended(stuck=stuck)
+        patience.ended(stuck=stuck, worked=True)
     assert limits == [90.0, 180.0, 360.0, 720.0, LONGEST, LONGEST, LONGEST]
     assert patience.seconds == LIMIT
+
+
+def test_one_that_failed_before_it_worked_teaches_no_haste():
+    """A start that takes 100 s, and one in between that met an error after 50."""
+    patience = Patience()
+    patience.ended(stuck=True, worked=False)
+    patience.ended(stuck=False, worked=False)
+    assert patience.seconds == 2 * LIMIT
+
+
+async def in_a_thread(seconds):
+    """As work handed to one: it has a limit of its own."""
+    with at_rest():
+        await asyncio.sleep(seconds)
+
+
+def test_a_loop_that_waits_for_work_with_a_limit_of_its_own_is_not_late(told):
+    async def work():
+        await in_a_thread(600.0)
+        await asyncio.get_running_loop().create_future()
+
+    assert max(seconds for seconds, _ in told(work, 590.0)) == 0.0
+    assert 50.0 <= told(work, 660.0)[-1][0] <= 60.0

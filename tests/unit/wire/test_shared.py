@@ -814,6 +814,32 @@ def test_where_hellos_cannot_be_read_none_leaves_and_all_links_are_given_up(duri
     during(tell)
 
 
+class Deaf(HelloLinks):
+    """It fails before it has begun to read."""
+
+    def hear(self):
+        raise ZeroDivisionError("a bug")
+
+
+def test_who_cannot_read_hellos_says_none_and_one_look_that_failed_costs_nothing(during, parts):
+    async def tell(owner):
+        for looks in range(2):
+            assert parts.machine.told == [], looks
+            owner.hello_links.__class__ = Deaf
+            owner.look()
+            owner.hello_links.__class__ = HelloLinks
+            await asyncio.sleep(0.01)
+            owner.look()
+        owner.hello_links.__class__ = Deaf
+        owner.look()
+        owner.look()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert parts.machine.told[:1] == [LinkChanged(ETH0.index, up=False)]
+
+    during(tell)
+
+
 def test_an_eip_that_layer_2_cannot_answer_for_is_set_aside(during, parts):
     async def tell(owner):
         owner.offer({A: HERE})
