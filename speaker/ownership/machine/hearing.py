@@ -1,17 +1,24 @@
 """What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
 
+from collections.abc import Sequence
+
 from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import NEVER, Peer, Worth
+from speaker.ownership.machine.peers import MAX_NODES, NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.unanswered import Unanswered
+from speaker.ownership.parameters import Parameters
 
 NOTED = 1.0
 """Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
+
+
+MAX_SAID = 500_000
+"""EIPs and addresses that are kept of what all nodes of a link said of themselves: five times ``MAX_EIPS``."""
 
 
 class Hearing(Unanswered):
@@ -93,6 +100,27 @@ class Hearing(Unanswered):
 
     def _known(self, terms: Terms) -> Terms:
         return {eip: term for eip, term in terms.items() if eip in self.eips}
+
+    def _forget_some(self, now: float) -> None:
+        """At each beat, where there are too many: whoever has the key can make up names, and EIPs for each."""
+        if now < self._beat_at:
+            return
+        for segment in self.segments.values():
+            for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self.times)):
+                self._forget_peer(segment, peer)
+            for x in (self.eips[address] for address in segment.own.terms) if forgotten else ():
+                for told in (x.worse_claims, x.unknowing_since, x.heard_yields):
+                    for node in [node for node in told if node not in segment.peers.by_node]:
+                        del told[node]
+
+    def _forget_peer(self, segment: Segment, peer: Peer) -> None:
+        """As if it had never been heard."""
+        del segment.peers.by_node[peer.node]
+        for address in peer.claims:
+            self._eip(address).rivals.get(segment.link, set()).discard(peer.node)
+        for address in peer.own:
+            self._disown(address, (segment.link, peer.node))
+        self._peer_changed(peer)
 
     def _revive(self, segment: Segment, now: float) -> None:
         """Those held dead whom a witness has heard."""
@@ -256,3 +284,22 @@ class Hearing(Unanswered):
             peer.answered_at = now
             peer.unanswered.pop(event.eip, None)
             self._revive(segment, now)
+
+
+def _too_many(peers: Sequence[Peer], now: float, times: Parameters) -> list[Peer]:
+    """Of more than MAX_NODES those that are dead for longest; and where all say more than MAX_SAID who came last."""
+    more = len(peers) - MAX_NODES
+    dead = [peer for peer in peers if not peer.is_alive(now, times)] if more > 0 else []
+    forgotten = sorted(dead, key=lambda peer: peer.heard_at)[: max(0, more)]
+    said = sum(map(_said, peers))
+    if said <= MAX_SAID:
+        return forgotten
+    for peer in sorted(set(peers).difference(forgotten), key=lambda peer: -peer.met_at):
+        forgotten.append(peer)
+        if (said := said - _said(peer)) <= MAX_SAID:
+            break
+    return forgotten
+
+
+def _said(peer: Peer) -> int:
+    return len(peer.claims) + len(peer.ended) + len(peer.left) + len(peer.own)
