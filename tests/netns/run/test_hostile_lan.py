@@ -38,6 +38,7 @@ class Lan:
     def __init__(self, nodes, client, hostile, speakers, key):
         self.nodes, self.client, self.hostile = nodes, client, hostile
         self.speakers, self.key = speakers, key
+        self.mains = {speaker.name: speaker.children() for speaker in speakers}
 
     @contextmanager
     def at_work(self, place, mode, rate=0):
@@ -122,9 +123,10 @@ def is_whole(lan):
     """No process has ended, none began anew, and nothing was met that nobody foresaw."""
     for speaker in lan.speakers:
         assert speaker.process.poll() is None, speaker.last_words()
-        words = speaker.last_words()
-        assert "Traceback" not in words, words
-        assert "main process replaced" not in words, words
+        assert speaker.children() == lan.mains[speaker.name]
+        told = speaker.get("/metrics").splitlines()
+        errors = [line for line in told if line.startswith("eip_speaker_internal_errors_total{")]
+        assert all(line.endswith(" 0.0") for line in errors), errors
 
 
 @pytest.mark.parametrize(("mode", "rate"), [("ndp", 20_000), ("jumbo", 2_000)])

@@ -7,12 +7,13 @@ from stepping import EIP, LINK, advance, alone, hello, timed
 
 from speaker.model import MAX_TERM, Mac
 from speaker.ownership.events import ApiUp, Record, RecordRead, SendHello, WriteRecord
-from speaker.ownership.hello import MAX_INCARNATION, Heard, Incarnation, next_term
+from speaker.ownership.hello import MAX_INCARNATION, Accused, Heard, Incarnation, next_term
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.hearing import MAX_EIPS
+from speaker.ownership.machine.hearing import MAX_EIPS, MAX_SAID
+from speaker.ownership.machine.loss import SAID
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import MAX_NODES, Worth
 
@@ -96,6 +97,79 @@ def test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed
     machine.step(1.0, hello(machine, 0, {EIP: 9, first - 1: 1}, covers=None, yielded={first - 3: 1}))
     assert len(machine.eips) == before
     assert not machine.holding(EIP)
+
+
+def names_us(machine, sequence, node, **more):
+    return hello(machine, sequence, node=node, covers=None, **more)
+
+
+def test_names_that_die_and_make_room_for_others_are_forgotten_in_the_end():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    now = 0.1
+    for generation in range(4):
+        for number in range(MAX_NODES):
+            machine.step(now, names_us(machine, 0, f"g{generation}n{number}", own=frozenset({EIP + 1000 + number})))
+        timed(machine, now, now + 1.0)
+        now += 1.0
+    assert len(machine.segments[LINK].peers.by_node) <= MAX_NODES
+    assert len(machine._theirs) <= MAX_NODES
+    assert all(len(places) <= 1 for places in machine._theirs.values())
+
+
+@pytest.mark.parametrize("told", ["claims", "yielded", "own"])
+def test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard(told):
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0, {EIP + 7: 3}))
+    now, count = 0.1, 6_000
+    first = IPv4Address("11.0.0.0")
+    for number in range(100):
+        said = [first + number % 10 * count + at for at in range(count)]
+        terms = frozenset(said) if told == "own" else dict.fromkeys(said, 1)
+        machine.step(now, hello(machine, number + 1, {EIP + 7: 3}))
+        machine.step(now, names_us(machine, 0, f"n{number}", **{told: terms}))
+        if told == "yielded":
+            machine.step(now, names_us(machine, 1, f"n{number}", claims=terms))
+            machine.step(now, names_us(machine, 2, f"n{number}", yielded=terms))
+        timed(machine, now, now + 0.05)
+        now += 0.05
+    peers = machine.segments[LINK].peers.by_node.values()
+    assert sum(len(peer.claims) + len(peer.ended) + len(peer.own) for peer in peers) <= MAX_SAID
+    assert machine.segments[LINK].peers.by_node["peer"].claims == {EIP + 7: 3}
+
+
+def test_accusations_and_losses_without_end_are_not_remembered():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0))
+    names = [f"n{number}" for number in range(200)]
+    for name in names:
+        machine.step(0.1, names_us(machine, 0, name))
+    accused = frozenset(Accused(name, 4) for name in names)
+    machine.step(0.1, hello(machine, 1, unanswered=accused, lost=dict.fromkeys(names, 99)))
+    peer = machine.segments[LINK].peers.by_node["peer"]
+    assert len(peer.accuses) <= SAID
+    assert len(peer.lost) <= SAID
+
+
+def test_a_new_name_where_there_is_no_room_costs_no_look_at_all_the_others():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    for number in range(MAX_NODES):
+        machine.step(0.1, names_us(machine, 0, f"n{number}"))
+    peers = machine.segments[LINK].peers
+    looks = 0
+
+    def living(_):
+        nonlocal looks
+        looks += 1
+        return [None] * MAX_NODES
+
+    peers.living = living
+    for number in range(1000):
+        peers.hear(names_us(machine, 0, f"more{number}").hello, machine.incarnation, 0.1)
+    assert looks == 1
 
 
 class Link:
