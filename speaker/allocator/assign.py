@@ -147,7 +147,10 @@ class Allocator:
         eips = self._book.eips
         held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
-        told, more = "set aside because of a bug in the speaker: it keeps what it has", f"{type(error).__name__}: {error}"
+        told, more = (
+            "set aside because of a bug in the speaker: it keeps what it has",
+            f"{type(error).__name__}: {error}",
+        )
         return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, told, more))
 
     def _assign(self, service: Service, now: float) -> Outcome:

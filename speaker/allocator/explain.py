@@ -1,6 +1,6 @@
 """Refusals in words: which rule it was, and what the Service's owner (or the pool's) can change.
 
-A Service's owner may be a tenant: pools that its namespace or labels may not use are named to who runs the cluster alone.
+A Service's owner may be a tenant: pools that it may not use are named to who runs the cluster alone.
 """
 
 from collections.abc import Iterator, Sequence

@@ -34,9 +34,7 @@ def read_service(found: Object, *, default_class: bool, fields_alone: bool = Fal
     data = ApiObject(_plain(found, "Service", "v1"))
     parsed, problems = read_leniently(
         data,
-        lambda root: service.service(
-            root, default_class=default_class, families_told=True, fields_alone=fields_alone
-        ),
+        lambda root: service.service(root, default_class=default_class, families_told=True, fields_alone=fields_alone),
     )
     if not problems:
         return parsed

@@ -99,9 +99,7 @@ class Front:
             visitor.end()
         await asyncio.sleep(0)  # transports close in the loop's next turn, which may have been its last
 
-    async def open(
-        self, host: str, port: int, answer: Answering, names: Collection[str] | None = ()
-    ) -> asyncio.Server:
+    async def open(self, host: str, port: int, answer: Answering, names: Collection[str] | None = ()) -> asyncio.Server:
         """``names``: of this host, by which it may be asked as well (see ``by_address``); None: by any name at all.
         Raises OSError where it cannot be had."""
         # A socket of our own: for asyncio an address without a socket is one address fewer, and no error.

@@ -22,7 +22,6 @@ from speaker.diagnosis.finding import Finding
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
 
-
 _ZEROS = re.compile(r"(?<![0-9a-fA-F:.])0+(?=\d)|(?<=\.)0+(?=\d)")
 """Leading zeros of the parts of an IPv4 address; in IPv6 they mean nothing."""
 

@@ -1,7 +1,7 @@
 """A host on the LAN that means ill, and a client that asks all the while: ``python hostile_host.py ORDER``, JSON.
 
 Runs in the namespace that it is started in until its standard input ends, and prints JSON. ``mode``: ``asks`` (the
-client), ``ndp`` and ``jumbo`` (floods of who has no key), or what somebody says who has it (``KEY_HOLDERS``).
+client), one of ``FLOODS`` of who has no key, or what somebody says who has it (``KEY_HOLDERS``).
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from speaker.ownership.hello import EVERYTHING, MAX_INCARNATION, Accused, Digest
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.packets import arp, ndp, sockets
-from speaker.packets.bpf import ACCEPT, REJECT, load_half, load_word, only_if
+from speaker.packets.bpf import ACCEPT, load_half, load_word, only_if
 
-CHANCE = random.Random(1)  # noqa: S311 -- guards nothing
+CHANCE = random.Random(1)
 ASK = 0.02
 """Seconds between two questions."""
 JUMBO = 9000
@@ -121,7 +121,7 @@ def ndp_frames(eips):
 def jumbo_frames(eips):
     """Long ones with a request in front, tagged ones, and fragments."""
     for number in range(256):
-        eip, mac = CHANCE.choice(eips), some_mac()
+        eip, mac = CHANCE.choice([each for each in eips if each.version == 6 or number % 4 < 3]), some_mac()
         if eip.version == 4:
             asked = arp.request(mac, IPv4Address("198.51.100.250"), eip).pack()
         else:
@@ -134,6 +134,19 @@ def jumbo_frames(eips):
             case _:  # an IPv6 fragment header before it
                 part = bytes((58, 0, 0, number & 1)) + CHANCE.randbytes(4)
                 yield asked[:18] + (len(asked) - 54 + 8).to_bytes(2) + b"\x2c" + asked[21:54] + part + asked[54:]
+
+
+def spoof_frames(eips):
+    """Says that EIPs are its own, under ever new MACs."""
+    for number in range(4096):
+        eip, mac = CHANCE.choice(eips), some_mac()
+        if eip.version == 6:
+            yield ndp.unsolicited(mac, eip).pack()
+        else:
+            yield (arp.gratuitous_reply if number % 2 else arp.gratuitous_request)(mac, eip).pack()
+
+
+FLOODS = {"ndp": ndp_frames, "jumbo": jumbo_frames, "spoof": spoof_frames}
 
 
 def floods(order, made):
@@ -260,13 +273,11 @@ def main():
     match order["mode"]:
         case "asks":
             told = asks(order)
-        case "ndp":
-            told = floods(order, list(ndp_frames(eips)))
-        case "jumbo":
-            told = floods(order, list(jumbo_frames(eips)))
+        case flood if flood in FLOODS:
+            told = floods(order, list(FLOODS[flood](eips)))
         case mode:
             told = holds_the_key(order, KEY_HOLDERS[mode])
-    print(json.dumps(told))
+    print(json.dumps(told))  # noqa: T201
 
 
 if __name__ == "__main__":

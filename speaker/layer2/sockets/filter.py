@@ -32,7 +32,7 @@ INTERVALS = 64
 
 NOTHING: Program = (REJECT,)
 LONGEST = 512
-"""Bytes of a frame: a request takes 60 to 100. Longer ones are no client's, and a few of them fill a socket's buffer."""
+"""Bytes of a frame: a request takes 60 to 100. Longer ones are no client's, and some of them fill a socket's buffer."""
 _NO_JUMBO: Program = (LOAD_LENGTH, if_above(LONGEST, 0, 1), REJECT)
 
 

@@ -19,6 +19,8 @@ MAX_EIPS = 100_000
 
 MAX_SAID = 500_000
 """EIPs and addresses that are kept of what all nodes of a link said of themselves: five times ``MAX_EIPS``."""
+_LONG = 1000
+"""EIPs that one let go, after which those are forgotten that it let go long ago."""
 
 
 class Hearing(Unanswered):
@@ -106,6 +108,9 @@ class Hearing(Unanswered):
         if now < self._beat_at:
             return
         for segment in self.segments.values():
+            for peer in segment.peers.by_node.values():
+                if len(peer.ended) > _LONG:
+                    peer.ended = {eip: at for eip, at in peer.ended.items() if now < at + self.times.linger}
             for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self.times)):
                 self._forget_peer(segment, peer)
             for x in (self.eips[address] for address in segment.own.terms) if forgotten else ():
@@ -287,17 +292,19 @@ class Hearing(Unanswered):
 
 
 def _too_many(peers: Sequence[Peer], now: float, times: Parameters) -> list[Peer]:
-    """Of more than MAX_NODES those that are dead for longest; and where all say more than MAX_SAID who came last."""
+    """Of more than MAX_NODES those that are dead for longest; and where all say more than MAX_SAID those who came last,
+    of who say more than their share."""
     more = len(peers) - MAX_NODES
     dead = [peer for peer in peers if not peer.is_alive(now, times)] if more > 0 else []
     forgotten = sorted(dead, key=lambda peer: peer.heard_at)[: max(0, more)]
     said = sum(map(_said, peers))
     if said <= MAX_SAID:
         return forgotten
-    for peer in sorted(set(peers).difference(forgotten), key=lambda peer: -peer.met_at):
-        forgotten.append(peer)
-        if (said := said - _said(peer)) <= MAX_SAID:
-            break
+    loud = [peer for peer in peers if _said(peer) * len(peers) > MAX_SAID and peer not in forgotten]
+    for peer in sorted(loud, key=lambda peer: -peer.met_at):
+        if said > MAX_SAID:
+            forgotten.append(peer)
+            said -= _said(peer)
     return forgotten
 
 

@@ -16,6 +16,7 @@ from speaker.ownership.score import claim_hash
 NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
+MAX_LEFT = 4096  # EIPs that a node let go by the word of another link: the latest are remembered
 MOST_DIRECT = 8
 """Peers to whom one hello is sent by unicast as well."""
 FORGOTTEN = 3600.0
@@ -217,8 +218,9 @@ class Peer:
     def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
         """By another of its links it says that it let these go: what it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
-        for eip, term in yielded.items():
-            self.left[eip] = max(term, self.left.get(eip, 0))
+        self.left |= {eip: max(term, self.left.get(eip, 0)) for eip, term in yielded.items()}
+        for eip in [*islice(self.left, max(0, len(self.left) - MAX_LEFT))]:
+            del self.left[eip]
         for eip in gone:
             self._forget(eip)
         if gone:
@@ -323,8 +325,7 @@ class Peers:
         return Worth.PROVEN, peer
 
     def _lives_on(self, node: str, now: float) -> bool:
-        """The life before is heard to this moment: whoever says that it follows is another host of that name. Its
-        silence settles it, and comes before its death."""
+        """Whoever says that it follows a life that is heard to this moment is another host of that name."""
         peer = self.by_node.get(node)
         return peer is not None and now - peer.heard_at < self._times.suspect
 

@@ -31,9 +31,7 @@ MOST_UNREAD = 32 * 1024 * 1024
 
 
 @asynccontextmanager
-async def serving(
-    bind: Bind, live: Live, supervisor: Supervisor, names: Collection[str] = ()
-) -> AsyncIterator[None]:
+async def serving(bind: Bind, live: Live, supervisor: Supervisor, names: Collection[str] = ()) -> AsyncIterator[None]:
     """Serve while the block lasts. ``names`` as in ``Front.open``. Raises SettingError where ``bind`` cannot be had."""
 
     async def answer(question: Question) -> Answer | Stream:

@@ -87,5 +87,5 @@ def test_where_pools_overlap_an_address_has_one_pool_and_one_holder(lan):
     assert lan.ask("s2", addresses="192.0.2.1", pool="b") == "address_in_use"
     assert lan.ask("s3", pool="b") == "192.0.2.2"
     assert lan.ask("s1", addresses="192.0.2.1", pool="b") == "192.0.2.1 (address_in_use)"
-    assert "held from pool a" in lan.said[-1]
+    assert "(from pool a)" in lan.said[-1]
     assert (lan.used("a"), lan.used("b")) == ((14, 2, 0), (6, 2, 0))

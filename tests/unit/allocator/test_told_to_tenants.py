@@ -6,7 +6,7 @@ The names of all these begin with ``secret``; who runs the cluster reads them in
 from ipaddress import ip_address
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.allocator.assign import Allocator
@@ -92,6 +92,7 @@ ASKS = st.fixed_dictionaries(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # they make values
 @given(POOLS, ASKS, ASKS)
 def test_whatever_it_asks_for_it_is_told_no_name_that_it_does_not_know(pool, service, pools, mine, theirs):
     made = [

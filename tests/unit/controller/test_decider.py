@@ -668,14 +668,16 @@ def test_what_no_pool_was_recorded_of_is_that_of_the_pool_which_has_it_also_wher
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
 
 
-def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_whose_it_is(service_object, eip_object):
+def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_so_and_not_whose_it_is(service_object, eip_object):
     decider = Decider(ControllerSettings())
     asks = service_object("asks", annotations={"addresses": "192.0.2.1"})
     found = news([service_object("web"), asks], [lan(eip_object)])
     orders = decider.decide(News(found.services, found.eips, nodes=host("n1", "192.0.2.1", "n1.example.com")), 1.0, AT)
     assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
     assert told(orders, "asks") == ("HostAddress", None)
-    assert "node n1" in orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
+    message = orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
+    assert message.startswith("192.0.2.1 is an address of a host itself")
+    assert "n1" not in message
 
 
 def test_an_eip_that_turns_out_to_be_a_nodes_is_served_no_more_until_it_is_the_nodes_no_more(

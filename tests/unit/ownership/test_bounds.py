@@ -15,7 +15,7 @@ from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.hearing import MAX_EIPS, MAX_SAID
 from speaker.ownership.machine.loss import SAID
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.peers import MAX_NODES, Worth
+from speaker.ownership.machine.peers import MAX_LEFT, MAX_NODES, Worth
 
 KEYS = Keys(Key(bytes(32)))
 
@@ -134,9 +134,21 @@ def test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard
             machine.step(now, names_us(machine, 2, f"n{number}", yielded=terms))
         timed(machine, now, now + 0.05)
         now += 0.05
+    timed(machine, now, now + 0.15)
     peers = machine.segments[LINK].peers.by_node.values()
     assert sum(len(peer.claims) + len(peer.ended) + len(peer.own) for peer in peers) <= MAX_SAID
     assert machine.segments[LINK].peers.by_node["peer"].claims == {EIP + 7: 3}
+
+
+def test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0))
+    peer = machine.segments[LINK].peers.by_node["peer"]
+    for number in range(MAX_LEFT + 100):
+        peer.leave({EIP + number: 1}, peer.stamp)
+    assert len(peer.left) == MAX_LEFT
+    assert EIP + MAX_LEFT + 99 in peer.left
 
 
 def test_accusations_and_losses_without_end_are_not_remembered():

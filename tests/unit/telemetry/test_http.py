@@ -13,8 +13,9 @@ from speaker.telemetry.http import serving
 async def ask(path, host):
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    async with asyncio.timeout(60), serving(
-        Bind("127.0.0.1", port), CollectorRegistry(), lambda: (True, {}), names=("node-1",)
+    async with (
+        asyncio.timeout(60),
+        serving(Bind("127.0.0.1", port), CollectorRegistry(), lambda: (True, {}), names=("node-1",)),
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
