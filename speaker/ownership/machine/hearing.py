@@ -6,7 +6,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import MAX_NODES, NEVER, Peer, Worth
+from speaker.ownership.machine.peers import FORGOTTEN, MAX_NODES, NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
@@ -109,6 +109,10 @@ class Hearing(Unanswered):
             return
         for segment in self.segments.values():
             for peer in segment.peers.by_node.values():
+                if peer.own and now >= peer.heard_at + FORGOTTEN:
+                    for address in peer.own:
+                        self._disown(address, (segment.link, peer.node))
+                    peer.own = {}
                 if len(peer.ended) > _LONG:
                     peer.ended = {eip: at for eip, at in peer.ended.items() if now < at + self.times.linger}
             for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self.times)):
@@ -172,7 +176,7 @@ class Hearing(Unanswered):
                 self._hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        """Kept as long as it is repeated, and beyond the death of who said it. What is said at every beat is the same
+        """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is the same
         object each time, and noted now and then."""
         said = hello.own, hello.addresses
         if said[0] is peer.said_own[0] and said[1] is peer.said_own[1] and now < peer.own_noted_at + NOTED:

@@ -152,4 +152,5 @@ def test_what_somebody_makes_up_who_has_the_key_ends_nothing_and_is_over_when_it
     is_whole(lan)
     assert flood["sent"] > SECONDS * 20
     assert max(grown.values()) < MEMORY, grown
-    settled(lan)
+    if mode != "owner":  # own addresses stay so for an hour: the host may live, and its speaker not
+        settled(lan)
