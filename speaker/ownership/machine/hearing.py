@@ -176,8 +176,8 @@ class Hearing(Unanswered):
                 self._hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is the same
-        object each time, and noted now and then."""
+        """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is
+        the same object each time, and noted now and then."""
         said = hello.own, hello.addresses
         if said[0] is peer.said_own[0] and said[1] is peer.said_own[1] and now < peer.own_noted_at + NOTED:
             return
