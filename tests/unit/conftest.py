@@ -109,8 +109,6 @@ def accepts() -> Callable[..., bool]:
             code, jt, jf, k = instruction = program[at]
             at += 1
             match code:
-                case 0x80:
-                    accumulator = len(frame)
                 case 0x30 if instruction == LOAD_PKTTYPE:
                     accumulator = pkttype
                 case 0x20 | 0x28 | 0x30:

@@ -14,7 +14,6 @@ from speaker.intervals import Interval, merged
 from speaker.packets import ndp
 from speaker.packets.bpf import (
     ACCEPT,
-    LOAD_LENGTH,
     REJECT,
     Instruction,
     Program,
@@ -31,9 +30,6 @@ INTERVALS = 64
 """A search tree over 64 is 7 comparisons deep, and keeps every jump within BPF's 255 instructions."""
 
 NOTHING: Program = (REJECT,)
-LONGEST = 512
-"""Bytes of a frame: a request takes 60 to 100. Longer ones are no client's, and some of them fill a socket's buffer."""
-_NO_JUMBO: Program = (LOAD_LENGTH, if_above(LONGEST, 0, 1), REJECT)
 
 
 def arp_program(ours: tuple[Interval, ...]) -> Program:
@@ -41,7 +37,6 @@ def arp_program(ours: tuple[Interval, ...]) -> Program:
     if not ours:
         return NOTHING
     return (
-        *_NO_JUMBO,
         *only_if(load_word(14), 0x00010800),
         *only_if(load_half(18), 0x0604),
         *only_if(load_half(20), 1, 2),
@@ -57,7 +52,6 @@ def ndp_program(ours: tuple[Interval, ...]) -> Program:
     if not ours:
         return NOTHING
     return (
-        *_NO_JUMBO,
         *only_if(load_byte(20), 58),
         *only_if(load_byte(54), ndp.SOLICITATION, ndp.ADVERTISEMENT),
         *only_if(load_byte(21), ndp.HOP_LIMIT),
