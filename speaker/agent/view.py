@@ -232,7 +232,9 @@ class Reader:
         if before is not None and _asks(before.found) == _asks(found):
             known = replace(before, found=found, addresses=addresses, pools=_pools(found))
         else:
-            parsed = read_service(found, default_class=self._settings.default_class)
+            parsed = read_service(
+                found, default_class=self._settings.default_class, fields_alone=not self._settings.forwards
+            )
             service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
             if not isinstance(service, Service):
                 return None

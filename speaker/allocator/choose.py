@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from speaker.allocator import explain
 from speaker.allocator.book import Book, Eip, NotServed
-from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.allocator.refusals import Refusal, RefusalReason, in_use
 from speaker.allocator.sharing import objection
 from speaker.model import Family, FamilyPolicy, IPAddress, Service
 
@@ -91,8 +91,8 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
             continue
         if other is NotServed.UNSEEN:
             # It was legal when the ledger was written; only who was out of favour then has to wait for it.
-            reason, message = RefusalReason.ADDRESS_IN_USE, f"{address} is shared with {key}, which was not read yet"
-            trouble = (reason, message) if was_suspended else None
+            told = in_use(service.key, key, address, "shared with", ", which was not read yet")
+            trouble = (RefusalReason.ADDRESS_IN_USE, *told) if was_suspended else None
         else:
             trouble = objection(service, other, address)
         if trouble is not None:
@@ -124,13 +124,14 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
     eip = book.eips.get(address)
     if eip is not None and eip.pool not in {pool.name for pool in pools}:
         # Only where pools overlap: it is offered by the pool asked for, and held from another.
-        message = f"{address} is held from pool {eip.pool}: ask for that pool or for another address"
-        return Decision(None, refusal=Refusal(service.key, RefusalReason.ADDRESS_IN_USE, message))
+        told = f"{address} is held from another pool: ask for that pool or for another address"
+        more = f"from pool {eip.pool}"
+        return Decision(None, refusal=Refusal(service.key, RefusalReason.ADDRESS_IN_USE, told, more))
     pools = [pool for pool in pools if eip is None or pool.name == eip.pool]
     allowed = [pool for pool in pools if book.catalogue.objection(pool, service) is None]
     pool = next((pool for pool in allowed if not pool.disabled), None)
     if pool is None:
-        return Decision(None, refusal=explain.closed(service, book.catalogue, (allowed or pools)[0]))
+        return Decision(None, refusal=explain.closed(service, book.catalogue, (allowed or pools)[0], address))
     if eip is not None and (trouble := _objection_to_joining(service, address, eip)):
         return Decision(None, refusal=Refusal(service.key, *trouble))
     return Decision(address, pool.name)
@@ -171,13 +172,15 @@ def _gives(book: Book, service: Service, address: IPAddress, pool: str) -> bool:
     )
 
 
-def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[RefusalReason, str] | None:
+def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[RefusalReason, str, str] | None:
     """Nobody joins an EIP without the consent of all that are served there, of whom there must be one."""
     if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
         return (
             RefusalReason.ADDRESS_IN_USE,
             f"{address} is shared by {MAX_SHARING} Services already: ask for another address",
+            "",
         )
+    then = ": ask for another address"
     others = {key: holder for key, holder in eip.holders.items() if key != service.key}
     consent = not others
     for key, other in others.items():
@@ -186,10 +189,10 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tup
                 return trouble
             consent = True
         elif other is NotServed.UNSEEN:
-            return RefusalReason.ADDRESS_IN_USE, f"{address} is held by Service {key}: ask for another address"
+            return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, key, address, "held by", then)
     if consent:
         return None
-    return RefusalReason.ADDRESS_IN_USE, f"{address} is kept for Service {min(others)}: ask for another address"
+    return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, min(others), address, "kept for", then)
 
 
 def _families(service: Service) -> tuple[Family, ...]:

@@ -1,6 +1,9 @@
-"""Refusals in words: which rule it was, and what the Service's owner (or the pool's) can change."""
+"""Refusals in words: which rule it was, and what the Service's owner (or the pool's) can change.
 
-from itertools import islice
+A Service's owner may be a tenant: pools that it may not use are named to who runs the cluster alone.
+"""
+
+from collections.abc import Iterator, Sequence
 
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.ranges import names
@@ -12,46 +15,45 @@ _NAMED = 5
 
 
 def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
-    known = ", ".join(sorted(catalogue.pools)[:_NAMED]) or "none"
-    message = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (the pools are: {known})"
-    return Refusal(service.key, RefusalReason.NO_SUCH_POOL, message)
+    its = ", ".join(sorted(pool.name for pool in _open(service, catalogue))[:_NAMED]) or "none"
+    told = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (it may use: {its})"
+    return Refusal(service.key, RefusalReason.NO_SUCH_POOL, told)
 
 
 def hosts_own(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
-    message = (
-        f"{address} is an address of {catalogue.reserved[address]} itself, which nobody else may answer for: ask for "
-        f"another address, and exclude this one in the pool"
-    )
-    return Refusal(service.key, RefusalReason.HOST_ADDRESS, message)
+    told = f"{address} is an address of a host itself, which nobody else may answer for: ask for another address"
+    more = f"of {catalogue.reserved[address]}: exclude it in the pool"
+    return Refusal(service.key, RefusalReason.HOST_ADDRESS, told, more)
 
 
 def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
     """No pool that the Service may mean offers the address it names."""
     if address in catalogue.reserved:
         return hosts_own(service, catalogue, address)
-    candidates = sorted(catalogue.pools) if service.pool is None else [service.pool]
-    for pool in (catalogue.pools[name] for name in candidates):
-        if not names(pool.addresses, address):
+    for pool in _open(service, catalogue):
+        if service.pool not in (None, pool.name) or not names(pool.addresses, address):
             continue
         if names(pool.exclude, address):
-            message = f"pool {pool.name} excludes {address}: ask for another address, or shorten the pool's exclude"
-            return Refusal(service.key, RefusalReason.ADDRESS_EXCLUDED, message)
-        message = (
+            told = f"pool {pool.name} excludes {address}: ask for another address, or shorten the pool's exclude"
+            return Refusal(service.key, RefusalReason.ADDRESS_EXCLUDED, told)
+        told = (
             f"pool {pool.name} avoids {address} as a network, broadcast or anycast address: ask for another, list it "
             f"singly in the pool's addresses, or set the pool's avoidNetworkAndBroadcast to false"
         )
-        return Refusal(service.key, RefusalReason.ADDRESS_AVOIDED, message)
-    where = "no pool has it" if service.pool is None else f"pool {service.pool} does not have it"
-    message = f"{address} cannot be given, as {where}: ask for another address, or add it to a pool"
-    return Refusal(service.key, RefusalReason.ADDRESS_NOT_IN_POOL, message)
+        return Refusal(service.key, RefusalReason.ADDRESS_AVOIDED, told)
+    where = "no pool that it may use has it" if service.pool is None else f"pool {service.pool} does not have it"
+    told = f"{address} cannot be given, as {where}: ask for another address, or add it to a pool"
+    return Refusal(service.key, RefusalReason.ADDRESS_NOT_IN_POOL, told)
 
 
-def closed(service: Service, catalogue: Catalogue, pool: Pool) -> Refusal:
-    """The pool that the Service asks for does not let it in, or lets nobody in."""
+def closed(service: Service, catalogue: Catalogue, pool: Pool, address: IPAddress | None = None) -> Refusal:
+    """The pool that the Service asks for, by its name or by ``address``, does not let it in, or lets nobody in."""
     if trouble := catalogue.objection(pool, service):
-        return Refusal(service.key, RefusalReason.POOL_NOT_ALLOWED, f"pool {pool.name} may not be used here: {trouble}")
-    message = f"pool {pool.name} is disabled and gives nothing new: enable it, or choose another"
-    return Refusal(service.key, RefusalReason.POOL_DISABLED, message)
+        asked = f"the pool of {address}" if service.pool is None else f"pool {service.pool}"
+        told = f"{asked} may not be used here: it is for other namespaces or labels"
+        return Refusal(service.key, RefusalReason.POOL_NOT_ALLOWED, told, f"{pool.name}: {trouble}")
+    told = f"pool {pool.name} is disabled and gives nothing new: enable it, or choose another"
+    return Refusal(service.key, RefusalReason.POOL_DISABLED, told)
 
 
 def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refusal:
@@ -71,12 +73,24 @@ def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refu
     if any(catalogue.chooses(pool, service) for pool in pools):
         message = f"no pool that serves this Service has {family} addresses: add some, or change its ipFamilies"
         return Refusal(service.key, RefusalReason.NO_ADDRESS_OF_FAMILY, message)
-    why = "; ".join(f"{pool.name}: {_why_not(pool, service, catalogue)}" for pool in islice(pools, _NAMED))
-    message = f"no pool serves this Service ({why})" if why else "there is no pool: create an Eip"
-    return Refusal(service.key, RefusalReason.NO_POOL_FITS, message)
+    if not pools:
+        return Refusal(service.key, RefusalReason.NO_POOL_FITS, "there is no pool: create an Eip")
+    whys = [(pool, catalogue.objection(pool, service)) for pool in pools]
+    its = [_why_not(pool) for pool, why in whys if why is None]
+    others = [f"{pool.name}: {why}" for pool, why in whys if why is not None]
+    told = f"no pool serves this Service ({_few(its)})" if its else "no pool serves this Service"
+    return Refusal(service.key, RefusalReason.NO_POOL_FITS, told, _few(others))
 
 
-def _why_not(pool: Pool, service: Service, catalogue: Catalogue) -> str:
-    if pool.disabled:
-        return "it is disabled"
-    return catalogue.objection(pool, service) or "its autoAssign is false, so it must be asked for by name"
+def _open(service: Service, catalogue: Catalogue) -> Iterator[Pool]:
+    """Those that the Service may know of, as it may use them."""
+    return (pool for pool in catalogue.pools.values() if catalogue.objection(pool, service) is None)
+
+
+def _why_not(pool: Pool) -> str:
+    why = "it is disabled" if pool.disabled else "its autoAssign is false, so it must be asked for by name"
+    return f"{pool.name}: {why}"
+
+
+def _few(whys: Sequence[str]) -> str:
+    return "; ".join(whys[:_NAMED])

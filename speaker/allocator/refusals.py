@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from speaker.model import ServiceKey
+from speaker.model import IPAddress, ServiceKey
 
 
 class RefusalReason(Enum):
@@ -29,8 +29,22 @@ class RefusalReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What was not given: ``message`` is a sentence for the Service's owner that names what to change."""
+    """What was not given. ``told`` is a sentence for the Service's owner that names what to change: of other tenants,
+    and of pools and nodes that are not for it, it says nothing. ``more`` does, for who runs the cluster."""
 
     service: ServiceKey
     reason: RefusalReason
-    message: str
+    told: str
+    more: str = ""
+
+    @property
+    def message(self) -> str:
+        """All of it: not for tenants."""
+        return f"{self.told} ({self.more})" if self.more else self.told
+
+
+def in_use(service: ServiceKey, other: ServiceKey, address: IPAddress, how: str, then: str) -> tuple[str, str]:
+    """What a Refusal says of an address that ``other`` has: ``told`` and ``more``."""
+    if other.namespace == service.namespace:
+        return f"{address} is {how} Service {other}{then}", ""
+    return f"{address} is {how} a Service of another namespace{then}", f"by {other}"

@@ -1,32 +1,33 @@
 """When two Services may share one EIP: both agree, no packet could mean either, and one node can serve both."""
 
-from speaker.allocator.refusals import RefusalReason
+from speaker.allocator.refusals import RefusalReason, in_use
 from speaker.model import IPAddress, Service, TrafficPolicy
 
 
-def objection(service: Service, other: Service, address: IPAddress) -> tuple[RefusalReason, str] | None:
-    """Why ``service`` may not share ``address`` with ``other``; None when it may. The rule itself is symmetric."""
+def objection(service: Service, other: Service, address: IPAddress) -> tuple[RefusalReason, str, str] | None:
+    """Why ``service`` may not share ``address`` with ``other``, as in ``Refusal``; None when it may. The rule itself is
+    symmetric. Only who agrees to share is told with whom."""
     if service.share is None or service.share != other.share:
-        return RefusalReason.ADDRESS_IN_USE, (
-            f"{address} is held by Service {other.key}: ask for another address, "
-            f"or give both Services the same eip-speaker.io/share key"
-        )
+        then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
+        return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, other.key, address, "held by", then)
     if not _namespaces_agree(service, other):
-        return RefusalReason.SHARED_NAMESPACE, (
-            f"{address} is held by Service {other.key} in another namespace: each of the two must name the other's "
-            f"namespace in eip-speaker.io/share-namespaces"
-        )
+        then = ": each of the two must name the other's namespace in eip-speaker.io/share-namespaces"
+        return RefusalReason.SHARED_NAMESPACE, *in_use(service.key, other.key, address, "held by", then)
     if clashing := _ports(service) & _ports(other):
         protocol, port = min(clashing)
-        return RefusalReason.SHARED_PORT_CLASH, (
+        return (
+            RefusalReason.SHARED_PORT_CLASH,
             f"port {protocol}/{port} of {address} is served by Service {other.key}, which shares it: "
-            f"change the port, or ask for another address"
+            f"change the port, or ask for another address",
+            "",
         )
     if not _backends_agree(service, other):
-        return RefusalReason.SHARED_BACKENDS, (
+        return (
+            RefusalReason.SHARED_BACKENDS,
             f"{address} is shared with Service {other.key}, and with externalTrafficPolicy Local both need the same "
             f"(and not an empty) selector in one namespace, as one node must have endpoints of both: use Cluster, or "
-            f"another address"
+            f"another address",
+            "",
         )
     return None
 

@@ -118,9 +118,12 @@ class _Affinity(StrEnum):
     CLIENT_IP = "ClientIP"
 
 
-def service(root: Field, *, default_class: bool, families_told: bool = False) -> Service | NotOurs:
+def service(
+    root: Field, *, default_class: bool, families_told: bool = False, fields_alone: bool = False
+) -> Service | NotOurs:
     """``default_class``: Services that name no ``loadBalancerClass`` are ours as well. ``families_told``: an API server
-    has filled in ``ipFamilies``, so they are all that the Service has in this cluster."""
+    has filled in ``ipFamilies``, so they are all that the Service has in this cluster. ``fields_alone``: somebody else
+    forwards, who reads the source ranges of the spec and not those of the annotation."""
     root.object(TOP, "a Service")
     # Looked at before anything is passed over: a misspelt `type` would make a load balancer look like none.
     spec = root["spec"].object(_SPEC, "a Service's spec")
@@ -128,6 +131,8 @@ def service(root: Field, *, default_class: bool, families_told: bool = False) ->
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
     found = _ours(root, spec, families_told)
+    if fields_alone and not spec["loadBalancerSourceRanges"].given:
+        _refuse_unenforced(root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION])
     return found if kind is not None else replace(found, ports=())
 
 
@@ -333,6 +338,12 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
         return by_field
     annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
     return _common(by_field, by_annotation) or NOBODY
+
+
+def _refuse_unenforced(annotation: Field) -> None:
+    """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
+    if annotation.given:
+        annotation.refuse("is enforced by nobody where the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:

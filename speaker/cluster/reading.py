@@ -28,11 +28,13 @@ SHOWN = 10
 """Problems of one object that are named; the count tells the rest."""
 
 
-def read_service(found: Object, *, default_class: bool) -> Parsed:
-    """``default_class``: Services without a ``loadBalancerClass`` are ours as well."""
+def read_service(found: Object, *, default_class: bool, fields_alone: bool = False) -> Parsed:
+    """``default_class``: Services without a ``loadBalancerClass`` are ours as well; ``fields_alone`` as in
+    ``service.service``."""
     data = ApiObject(_plain(found, "Service", "v1"))
     parsed, problems = read_leniently(
-        data, lambda root: service.service(root, default_class=default_class, families_told=True)
+        data,
+        lambda root: service.service(root, default_class=default_class, families_told=True, fields_alone=fields_alone),
     )
     if not problems:
         return parsed

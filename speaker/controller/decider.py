@@ -7,7 +7,7 @@ from typing import NamedTuple
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
-from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, NotOurs
+from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, announcement_name, condition_of
 from speaker.cluster.objects import Key, Object
@@ -91,7 +91,10 @@ class Decider:
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
-        again = {key: self._read[key][0] for key in self.failed if key in self._read}
+        turned = news.ip_mode is not None and news.ip_mode is not self._ip_mode
+        self._ip_mode = news.ip_mode or self._ip_mode
+        annotated = (key for key, (found, _) in self._read.items() if turned and _by_annotation(found))
+        again = {key: self._read[key][0] for key in {*self.failed, *annotated} if key in self._read}
         self.failed.clear()
         self.failed_pools.clear()
         heard = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
@@ -115,9 +118,7 @@ class Decider:
         moved = self._settling.step(changed, self._mistaken, now, came_with)
         for key, former in moved.items():
             self._account(key, former)
-        written = moved.keys() | services.keys()
-        if news.ip_mode is not None and news.ip_mode is not self._ip_mode:
-            self._ip_mode, written = news.ip_mode, written | self._read.keys()
+        written = moved.keys() | services.keys() | (self._read.keys() if turned else set())
         self.failed |= self._allocator.failed
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
 
@@ -211,10 +212,17 @@ class Decider:
 
     def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
         try:
-            return read_service(found, default_class=self._settings.default_class)
+            default_class, fields_alone = self._settings.default_class, self._fields_alone(found)
+            return read_service(found, default_class=default_class, fields_alone=fields_alone)
         except Exception as error:
             self.failed[key] = error
             return Unreadable(set_aside(error), self._served.get(key) or _as_it_stands(key, found))
+
+    def _fields_alone(self, found: ServiceObject) -> bool:
+        """As in ``read_service``. Until it is known who forwards, it is whom its addresses were written for."""
+        if self._ip_mode is None:
+            return all(each.ip_mode != IpMode.PROXY for each in found.status.load_balancer.ingress)
+        return self._ip_mode is IpMode.VIP
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
@@ -355,6 +363,10 @@ def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
         return None
     meta = found.metadata
     return Service(key, (), share=meta.annotations.get(SHARE), created=meta.creation_timestamp)
+
+
+def _by_annotation(found: ServiceObject) -> bool:
+    return SOURCE_RANGES_ANNOTATION in found.metadata.annotations
 
 
 def _is_ours(annotation: str) -> bool:

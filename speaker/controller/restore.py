@@ -18,6 +18,7 @@ from itertools import chain
 from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.ledger import HeldAddresses, Ledger
 from speaker.allocator.pools import Catalogue
+from speaker.allocator.refusals import in_use
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
@@ -34,7 +35,8 @@ class Duplicate:
     keeper: ServiceKey
 
     def __str__(self) -> str:
-        return f"{self.address} is also held by the older Service {self.keeper}, which keeps it"
+        """For the owner of ``loser``."""
+        return in_use(self.loser, self.keeper, self.address, "also held by", ", which is older and keeps it")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
     if unreadable:
         return _Say(status, "Invalid", unreadable, warns=True)
     if refusal is not None:
-        return _Say(status, _camel(refusal.reason.value), refusal.message, warns=True)
+        return _Say(status, _camel(refusal.reason.value), refusal.told, warns=True)
     if assignment is None:
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:

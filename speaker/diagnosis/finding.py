@@ -79,6 +79,11 @@ _ORDER: tuple[Kind, ...] = (
         ("host_address", "what is a host's own address nobody else may answer for"),
     ),
     *_kinds(
+        Symptom.SOMEBODY_ELSE,
+        "beside-kube-proxy.md#external-ips",
+        ("external_ips", "kube-proxy sends clients to another Service, whoever holds the EIP, and past source ranges"),
+    ),
+    *_kinds(
         Symptom.NO_ADDRESS,
         _NO_EIP,
         ("not_asked", "the speaker serves what it was asked for, and nothing else"),

@@ -28,6 +28,8 @@ class Part:
     version: str = ""
     chain: Chain | None = None
     """Of one that explains."""
+    eips: tuple[str, ...] = ()
+    """All that it was asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,17 @@ def examining(node: str, facts: Facts) -> Part:
 def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
     eips = facts.known.eips if facts.known is not None else ()
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
-    return Part(node, found, facts.unseen, held, facts.version, chain)
+    return Part(node, found, facts.unseen, held, facts.version, chain, tuple(eip.address for eip in eips))
 
 
-def explanation(parts: Sequence[Part], silent: Mapping[str, str]) -> Whole:
-    """The word of who holds it counts first, then the first broken step of any node's."""
+def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:
+    """The word of who holds it counts first, then the first broken step of any node's. ``beyond``: what no node sees,
+    of any EIP."""
     ordered = sorted(parts, key=lambda part: (not part.held, part.node))
     places = _places(ordered)
-    found = [*_across(ordered, versions=False), *_shared(ordered)]
+    explained = {eip for part in ordered for eip in part.eips}
+    of_these = [Shared(finding, ()) for finding in beyond if finding.eip in explained]
+    found = [*of_these, *_across(ordered, versions=False), *_shared(ordered)]
     return Whole(tuple(ordered), tuple(sorted(found, key=lambda one: places.get(one.finding, _FIRST))), silent)
 
 
@@ -103,10 +108,11 @@ def _steps(parts: Sequence[Part]) -> Iterator[str]:
     yield from dict.fromkeys(step.name for chain in chains for step in chain.steps)
 
 
-def examination(parts: Sequence[Part], silent: Mapping[str, str]) -> Whole:
-    """The likeliest cause first."""
+def examination(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:
+    """The likeliest cause first. ``beyond`` as in ``explanation``."""
     ordered = sorted(parts, key=lambda part: part.node)
-    shared = {one.finding: one for one in [*_across(ordered, versions=True), *_shared(ordered)]}
+    of_all = [Shared(finding, ()) for finding in beyond]
+    shared = {one.finding: one for one in [*of_all, *_across(ordered, versions=True), *_shared(ordered)]}
     return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked([*shared])), silent)
 
 

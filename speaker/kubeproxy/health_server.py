@@ -76,7 +76,9 @@ class HealthServer:
             return
         family, port = place
         try:
-            self._ports[place] = await self._front.open(_ANY[family], port, partial(self._answer, place))
+            # By any name, as at kube-proxy: balancers ask, and what they hear is a number.
+            told = partial(self._answer, place)
+            self._ports[place] = await self._front.open(_ANY[family], port, told, names=None)
         except OSError as error:
             self._leave(place, os.strerror(error.errno or 0))
         else:

@@ -136,7 +136,8 @@ def _takes_ours(here: Here, rules: Rules) -> Iterator[str]:
         others = " and other EIPs" if len(both) > 1 else ""
         yield (
             f"kube-proxy has rules for {first}{others} too and takes the packets before us: its status must say ipMode"
-            f" Proxy, so the controller needs --forwarder={here.forwarder} and the cluster Kubernetes 1.30 or newer"
+            f" Proxy, so the controller needs --forwarder={here.forwarder} and the cluster Kubernetes 1.30 or newer; or"
+            f" a Service lists it in spec.externalIPs, which `speaker doctor --cluster` names"
         )
 
 

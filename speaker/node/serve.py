@@ -92,18 +92,19 @@ async def _serve(
             source = await make(report, stack)
             opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
         forwarder = Isolating(opened, report)
+        names = (settings.node.name,)
         if settings.metrics is not None:
             traffic = traffic_told(forwarder, report, real_servers=settings.metrics_real_servers)
 
             async def more() -> bytes:
                 return metrics.of_eips.text() + await traffic()
 
-            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more))
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more, names))
         if settings.page is not None:
             page = HostPage(settings.node.name, report)
             report.telling.heard.append(page.heard)
             report.shown.append(page.shown)
-            await stack.enter_async_context(page_serving(settings.page, page.live, report))
+            await stack.enter_async_context(page_serving(settings.page, page.live, report, names))
             await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.

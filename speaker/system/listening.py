@@ -6,11 +6,12 @@ that asks nothing keeps nobody out. Nothing but this bounds aiohttp's server, wh
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
@@ -33,6 +34,8 @@ MAX_UNREAD = 64 * 1024 * 1024
 """Bytes of answers that nobody has read yet, of all connections together."""
 BACKLOG = 1024
 """Connections that the kernel keeps for us: they take no descriptor of ours."""
+BY_NAME = "ask by address, as localhost, or by the name of this host: no other name is answered"
+"""For people: the name itself, which may be anybody's, is not said again."""
 _PART = 16
 """One of so many of all descriptors may be connections."""
 
@@ -96,8 +99,9 @@ class Front:
             visitor.end()
         await asyncio.sleep(0)  # transports close in the loop's next turn, which may have been its last
 
-    async def open(self, host: str, port: int, answer: Answering) -> asyncio.Server:
-        """Raises OSError where it cannot be had."""
+    async def open(self, host: str, port: int, answer: Answering, names: Collection[str] | None = ()) -> asyncio.Server:
+        """``names``: of this host, by which it may be asked as well (see ``by_address``); None: by any name at all.
+        Raises OSError where it cannot be had."""
         # A socket of our own: for asyncio an address without a socket is one address fewer, and no error.
         listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
@@ -107,7 +111,9 @@ class Front:
             # asyncio accepts that many in one go, each taking a descriptor before anybody can be shown the door; and
             # where there is none, it complains as often.
             opened = await asyncio.get_running_loop().create_server(
-                partial(self._visitor, answer), sock=listening, backlog=1
+                partial(self._visitor, answer if names is None else _by_own_name(answer, names)),
+                sock=listening,
+                backlog=1,
             )
             listening.listen(BACKLOG)
         except BaseException:
@@ -250,6 +256,27 @@ def _host(headers: Iterable[bytes]) -> str:
     """'' where none is named, or more than one."""
     found = [value.strip() for name, _, value in (each.partition(b":") for each in headers) if name.lower() == b"host"]
     return found[0].decode("ascii", "replace") if len(found) == 1 else ""
+
+
+def by_address(host: str, names: Collection[str]) -> bool:
+    """Not by a name but ``localhost``, this host's own and ``names``: behind any other a web site could have its
+    visitors' browsers ask us, and read the answers (DNS rebinding)."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        own = ("localhost", socket.gethostname(), *names)
+        return bool(name) and name.lower() in map(str.lower, own)
+    return True
+
+
+def _by_own_name(answer: Answering, names: Collection[str]) -> Answering:
+    async def asked(question: Question) -> Answer | Stream:
+        if by_address(question.host, names):
+            return await answer(question)
+        return plain(HTTPStatus.MISDIRECTED_REQUEST, BY_NAME)
+
+    return asked
 
 
 def refusal(error: OSError) -> str:

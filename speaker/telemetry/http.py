@@ -1,6 +1,6 @@
 """``/metrics`` and ``/healthz``."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 
@@ -21,10 +21,14 @@ async def _nothing() -> bytes:
 
 @asynccontextmanager
 async def serving(
-    bind: Bind, registry: CollectorRegistry, health: Health, more: Callable[[], Awaitable[bytes]] = _nothing
+    bind: Bind,
+    registry: CollectorRegistry,
+    health: Health,
+    more: Callable[[], Awaitable[bytes]] = _nothing,
+    names: Collection[str] = (),
 ) -> AsyncIterator[None]:
     """Serve while the block lasts. ``health`` returns (well, details); unwell is 503. ``more`` follows the registry's
-    metrics, in the same format.
+    metrics, in the same format; ``names`` as in ``Front.open``.
 
     Raises SettingError when the address is taken or not ours: a speaker nobody can watch should not start.
     """
@@ -44,7 +48,7 @@ async def serving(
 
     async with Front() as front:
         try:
-            await front.open(bind.host, bind.port, answer)
+            await front.open(bind.host, bind.port, answer, names)
         except OSError as error:
             raise SettingError(f"--metrics {bind}: cannot listen there: {refusal(error)}") from error
         yield

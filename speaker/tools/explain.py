@@ -125,6 +125,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
     from speaker.diagnosis import report, together
     from speaker.diagnosis.facts import decode
     from speaker.tools.agents import ask
+    from speaker.tools.foreign import taking
 
     if args.facts:
         raise SettingError("--facts: are those of one node: not together with --cluster")
@@ -135,7 +136,8 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
     )
 
     answers = asyncio.run(ask(cluster, command, lambda node, body: judged_with(judged, node, decode(body))))
-    whole = merged([*answers.told.values()], answers.silent)
+    beyond, unread = asyncio.run(taking(cluster.access))
+    whole = merged([*answers.told.values()], {**answers.silent, **unread}, beyond)
     _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))
     return whole.code
 

@@ -1,17 +1,26 @@
 """What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
 
+from collections.abc import Sequence
+
 from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import NEVER, Peer, Worth
+from speaker.ownership.machine.peers import FORGOTTEN, MAX_NODES, NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.unanswered import Unanswered
+from speaker.ownership.parameters import Parameters
 
 NOTED = 1.0
 """Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
+
+
+MAX_SAID = 500_000
+"""EIPs and addresses that are kept of what all nodes of a link said of themselves: five times ``MAX_EIPS``."""
+_LONG = 1000
+"""EIPs that one let go, after which those are forgotten that it let go long ago."""
 
 
 class Hearing(Unanswered):
@@ -94,6 +103,34 @@ class Hearing(Unanswered):
     def _known(self, terms: Terms) -> Terms:
         return {eip: term for eip, term in terms.items() if eip in self.eips}
 
+    def _forget_some(self, now: float) -> None:
+        """At each beat, where there are too many: whoever has the key can make up names, and EIPs for each."""
+        if now < self._beat_at:
+            return
+        for segment in self.segments.values():
+            for peer in segment.peers.by_node.values():
+                if peer.own and now >= peer.heard_at + FORGOTTEN:
+                    for address in peer.own:
+                        self._disown(address, (segment.link, peer.node))
+                    peer.own = {}
+                if len(peer.ended) > _LONG:
+                    peer.ended = {eip: at for eip, at in peer.ended.items() if now < at + self.times.linger}
+            for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self.times)):
+                self._forget_peer(segment, peer)
+            for x in (self.eips[address] for address in segment.own.terms) if forgotten else ():
+                for told in (x.worse_claims, x.unknowing_since, x.heard_yields):
+                    for node in [node for node in told if node not in segment.peers.by_node]:
+                        del told[node]
+
+    def _forget_peer(self, segment: Segment, peer: Peer) -> None:
+        """As if it had never been heard."""
+        del segment.peers.by_node[peer.node]
+        for address in peer.claims:
+            self._eip(address).rivals.get(segment.link, set()).discard(peer.node)
+        for address in peer.own:
+            self._disown(address, (segment.link, peer.node))
+        self._peer_changed(peer)
+
     def _revive(self, segment: Segment, now: float) -> None:
         """Those held dead whom a witness has heard."""
         for peer in segment.peers.by_node.values():
@@ -139,8 +176,8 @@ class Hearing(Unanswered):
                 self._hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        """Kept as long as it is repeated, and beyond the death of who said it. What is said at every beat is the same
-        object each time, and noted now and then."""
+        """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is
+        the same object each time, and noted now and then."""
         said = hello.own, hello.addresses
         if said[0] is peer.said_own[0] and said[1] is peer.said_own[1] and now < peer.own_noted_at + NOTED:
             return
@@ -256,3 +293,24 @@ class Hearing(Unanswered):
             peer.answered_at = now
             peer.unanswered.pop(event.eip, None)
             self._revive(segment, now)
+
+
+def _too_many(peers: Sequence[Peer], now: float, times: Parameters) -> list[Peer]:
+    """Of more than MAX_NODES those that are dead for longest; and where all say more than MAX_SAID those who came last,
+    of who say more than their share."""
+    more = len(peers) - MAX_NODES
+    dead = [peer for peer in peers if not peer.is_alive(now, times)] if more > 0 else []
+    forgotten = sorted(dead, key=lambda peer: peer.heard_at)[: max(0, more)]
+    said = sum(map(_said, peers))
+    if said <= MAX_SAID:
+        return forgotten
+    loud = [peer for peer in peers if _said(peer) * len(peers) > MAX_SAID and peer not in forgotten]
+    for peer in sorted(loud, key=lambda peer: -peer.met_at):
+        if said > MAX_SAID:
+            forgotten.append(peer)
+            said -= _said(peer)
+    return forgotten
+
+
+def _said(peer: Peer) -> int:
+    return len(peer.claims) + len(peer.ended) + len(peer.left) + len(peer.own)

@@ -56,4 +56,5 @@ class Known:
         if x.link is None:
             return []
         by_node = self.segments[x.link].peers.by_node
-        return [peer for node in x.rivals.get(x.link, ()) if x.address in (peer := by_node[node]).claims]
+        peers = (by_node.get(node) for node in x.rivals.get(x.link, ()))
+        return [peer for peer in peers if peer is not None and x.address in peer.claims]

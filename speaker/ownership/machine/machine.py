@@ -68,6 +68,7 @@ class Ownership(Hearing):
         for stage in (
             self._end_clash,
             self._watch_peers,
+            self._forget_some,
             self._ask_holders,
             self._end_listening,
             self._watch_health,

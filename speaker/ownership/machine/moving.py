@@ -35,7 +35,9 @@ class Moving(Holding):
             (peer.claims[eip], score(eip, node), node)
             for link, nodes in x.rivals.items()
             for node in nodes
-            if (peer := self.segments[link].peers.by_node[node]).is_alive(now, self.times) and eip in peer.claims
+            if (peer := self.segments[link].peers.by_node.get(node)) is not None
+            and peer.is_alive(now, self.times)
+            and eip in peer.claims
         ]
         if x.holding:
             claims.append((x.term, score(eip, self.node), self.node))

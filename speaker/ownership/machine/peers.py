@@ -3,10 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Terms
-from speaker.ownership.machine.loss import Arrivals
+from speaker.ownership.machine.loss import SAID, Arrivals
 from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.patience import Patience
@@ -15,6 +16,7 @@ from speaker.ownership.score import claim_hash
 NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
+MAX_LEFT = 4096  # EIPs that a node let go by the word of another link: the latest are remembered
 MOST_DIRECT = 8
 """Peers to whom one hello is sent by unicast as well."""
 FORGOTTEN = 3600.0
@@ -216,8 +218,9 @@ class Peer:
     def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
         """By another of its links it says that it let these go: what it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
-        for eip, term in yielded.items():
-            self.left[eip] = max(term, self.left.get(eip, 0))
+        self.left |= {eip: max(term, self.left.get(eip, 0)) for eip, term in yielded.items()}
+        for eip in [*islice(self.left, max(0, len(self.left) - MAX_LEFT))]:
+            del self.left[eip]
         for eip in gone:
             self._forget(eip)
         if gone:
@@ -287,6 +290,7 @@ class Peers:
         self._me, self._link, self._times = me, link, times
         self.by_node: dict[str, Peer] = {}
         self.strangers: dict[str, Stranger] = {}
+        self._full_until = NEVER
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
         """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
@@ -321,8 +325,7 @@ class Peers:
         return Worth.PROVEN, peer
 
     def _lives_on(self, node: str, now: float) -> bool:
-        """The life before is heard to this moment: whoever says that it follows is another host of that name. Its
-        silence settles it, and comes before its death."""
+        """Whoever says that it follows a life that is heard to this moment is another host of that name."""
         peer = self.by_node.get(node)
         return peer is not None and now - peer.heard_at < self._times.suspect
 
@@ -332,10 +335,13 @@ class Peers:
     def _crowded(self, now: float) -> bool:
         if len(self.by_node) + len(self.strangers) < MAX_NODES:
             return False
-        self.strangers = {
-            node: stranger for node, stranger in self.strangers.items() if now - stranger.heard_at < self._times.dead
-        }
-        return len(self.living(now)) + len(self.strangers) >= MAX_NODES
+        if now >= self._full_until:
+            late = now - self._times.dead
+            self.strangers = {node: each for node, each in self.strangers.items() if each.heard_at > late}
+            if len(self.living(now)) + len(self.strangers) < MAX_NODES:
+                return False
+            self._full_until = now + self._times.slot  # to look at each of them for each new name takes milliseconds
+        return True
 
     def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
         """What a node says on one link of its claims there is wrong on every other."""
@@ -349,26 +355,22 @@ class Peers:
         peer.lenience.hear(hello, now - peer.heard_at, now, self._times, peer.patience)
         if not hello.direct:
             peer.arrivals.hear(hello.sequence, hello.links)
-        lost = {node: share for node, share in hello.lost.items() if node == self._me or node in self.by_node}
+            peer.broadcast_at = now
+        lost = dict(islice(((n, share) for n, share in hello.lost.items() if n == self._me or n in self.by_node), SAID))
         peer.lost = lost if hello.part == 0 else {**peer.lost, **lost}
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
-        if not hello.direct:
-            peer.broadcast_at = now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         if not hello.part:
-            peer.accuses = hello.unanswered
+            peer.accuses = frozenset(islice(hello.unanswered, SAID))
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         peer.unanswered.clear()
         for node, heard in hello.heard.items():
             if heard.age >= MAX_AGE:
                 continue
-            if node == self._me:
-                if self._names_us(heard, incarnation):
-                    peer.hears_us_at = max(peer.hears_us_at, now - heard.age / 1000)
-                continue
-            other = self.by_node.get(node)
-            if other is not None and heard.incarnation == other.incarnation:
+            if node == self._me and self._names_us(heard, incarnation):
+                peer.hears_us_at = max(peer.hears_us_at, now - heard.age / 1000)
+            elif (other := self.by_node.get(node)) is not None and heard.incarnation == other.incarnation:
                 other.vouched_at = max(other.vouched_at, now - heard.age / 1000)
 
     def heard(self, now: float) -> dict[str, Heard]:

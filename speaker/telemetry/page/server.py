@@ -1,11 +1,10 @@
-"""Edge: the page's few files, what they show, and who may ask."""
+"""Edge: the page's few files, and what they show."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
-from ipaddress import ip_address
 
 from speaker.errors import SettingError
 from speaker.settings import Bind
@@ -27,19 +26,15 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Nothing is loaded from elsewhere, nothing that a tenant wrote is run, and no other site shows or reads it."""
-BY_NAME = "this page is asked for by address, or as localhost, and by no other name: see docs/page.md"
-"""For people: the name itself, which may be anybody's, is not said again."""
 MOST_UNREAD = 32 * 1024 * 1024
 """Bytes, of all that look."""
 
 
 @asynccontextmanager
-async def serving(bind: Bind, live: Live, supervisor: Supervisor) -> AsyncIterator[None]:
-    """Serve while the block lasts. Raises SettingError where ``bind`` cannot be had."""
+async def serving(bind: Bind, live: Live, supervisor: Supervisor, names: Collection[str] = ()) -> AsyncIterator[None]:
+    """Serve while the block lasts. ``names`` as in ``Front.open``. Raises SettingError where ``bind`` cannot be had."""
 
     async def answer(question: Question) -> Answer | Stream:
-        if not _by_address(question.host):
-            return plain(HTTPStatus.MISDIRECTED_REQUEST, BY_NAME)
         if question.path not in (*FILES, "/status.json", "/events"):
             return plain(HTTPStatus.NOT_FOUND)
         if question.method not in ("GET", "HEAD"):
@@ -55,22 +50,11 @@ async def serving(bind: Bind, live: Live, supervisor: Supervisor) -> AsyncIterat
 
     async with Front(most_unread=MOST_UNREAD) as front:
         try:
-            await front.open(bind.host, bind.port, answer)
+            await front.open(bind.host, bind.port, answer, names)
         except OSError as error:
             raise SettingError(f"--page {bind}: cannot listen there: {refusal(error)}") from error
         async with at_work("page", live.run, supervisor):
             yield
-
-
-def _by_address(host: str) -> bool:
-    """Not by a name but ``localhost``: behind any other a web site could have its visitors' browsers ask us, and read
-    the answers (DNS rebinding)."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    try:
-        ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return name == "localhost"
-    return True
 
 
 def _typed(kind: str) -> Mapping[str, str]:

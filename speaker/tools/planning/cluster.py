@@ -25,6 +25,7 @@ from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.wanted import IpMode
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE
@@ -90,7 +91,9 @@ def drained(live: Live, nodes: frozenset[str]) -> Live:
 
 def foresee(live: Live, then: Live, now: float, at: str, *, default_class: bool = False) -> Planned:
     """What a controller that leads decides after the change, beside what it decided before. Pure."""
-    decider = Decider(ControllerSettings(default_class=default_class))
+    modes = {each.ip_mode for found in live.services.values() for each in found.status.load_balancer.ingress}
+    ip_mode = IpMode.PROXY if IpMode.PROXY in modes else IpMode.VIP  # as it is told to the cluster today
+    decider = Decider(ControllerSettings(default_class=default_class, ip_mode=ip_mode))
     before = _decided(decider, News(live.services, live.eips, live.namespaces, live.nodes), live, now, at)
     news = News(
         _others(live.services, then.services),

@@ -371,6 +371,17 @@ def test_source_ranges_hold_whatever_else_is_wrong(service_object: MakeService, 
     assert world.services[WEB].source_ranges == (ip_network("10.0.0.0/8"),)
 
 
+@pytest.mark.parametrize(("forwards", "told"), [(False, True), (True, False)])
+def test_an_annotation_that_kube_proxy_does_not_read_is_a_problem_where_kube_proxy_forwards(
+    service_object: MakeService, forwards, told
+):
+    reader = Reader(ViewSettings(forwards=forwards))
+    found = with_old_annotation(service_object("web", ingress=[EIP], conditions=OURS), "10.0.0.0/8")
+    _, settlement = read(reader, [found])
+    assert set(settlement.assignments) == {WEB}
+    assert any("enforced by nobody" in problem for problem in reader.problems()) is told
+
+
 def test_what_is_wrong_with_a_service_is_told_until_it_is_mended(service_object: MakeService):
     reader = Reader(AS_IT_COMES)
     read(reader, [service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})])

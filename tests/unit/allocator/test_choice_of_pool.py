@@ -157,8 +157,8 @@ def test_when_no_pool_fits_each_says_why(lan):
     lan.pool("named", "192.0.2.3", auto_assign=False)
     assert lan.ask("s1") == "no_pool_fits"
     assert lan.said[-1] == (
-        "no pool serves this Service (off: it is disabled; blue-only: its namespaces and namespaceSelector do not "
-        "allow namespace default; named: its autoAssign is false, so it must be asked for by name)"
+        "no pool serves this Service (off: it is disabled; named: its autoAssign is false, so it must be asked for by "
+        "name) (blue-only: its namespaces and namespaceSelector do not allow namespace default)"
     )
 
 

@@ -22,7 +22,8 @@ def test_an_address_in_use_is_never_given_to_a_stranger(lan):
     lan.pool("lan", "192.0.2.0/29")
     assert lan.ask("red/s1") == "192.0.2.1"
     assert lan.ask("blue/s1", addresses="192.0.2.1") == "address_in_use"
-    assert "held by Service red/s1" in lan.said[-1]
+    assert "held by a Service of another namespace: ask for another address" in lan.said[-1]
+    assert "(by red/s1)" in lan.said[-1]
     lan.gone("red/s1")
     assert lan.ask("blue/s1", addresses="192.0.2.1") == "192.0.2.1"
 
@@ -47,9 +48,9 @@ def test_asking_for_what_another_holds_leaves_the_service_where_it_is(lan):
 @pytest.mark.parametrize(
     ("fields", "answer", "sentence"),
     [
-        ({"addresses": "203.0.113.1"}, "address_not_in_pool", "no pool has it"),
+        ({"addresses": "203.0.113.1"}, "address_not_in_pool", "no pool that it may use has it"),
         ({"addresses": "198.51.100.1", "pool": "lan"}, "address_not_in_pool", "pool lan does not have it"),
-        ({"addresses": "192.0.2.1", "pool": "nope"}, "no_such_pool", "the pools are: dmz, lan"),
+        ({"addresses": "192.0.2.1", "pool": "nope"}, "no_such_pool", "it may use: dmz, lan"),
         ({"addresses": "192.0.2.5"}, "address_excluded", "pool lan excludes 192.0.2.5"),
         ({"addresses": "192.0.2.7"}, "address_avoided", "avoidNetworkAndBroadcast"),
         ({"addresses": "192.0.2.0"}, "address_avoided", "avoidNetworkAndBroadcast"),
@@ -86,5 +87,5 @@ def test_where_pools_overlap_an_address_has_one_pool_and_one_holder(lan):
     assert lan.ask("s2", addresses="192.0.2.1", pool="b") == "address_in_use"
     assert lan.ask("s3", pool="b") == "192.0.2.2"
     assert lan.ask("s1", addresses="192.0.2.1", pool="b") == "192.0.2.1 (address_in_use)"
-    assert "held from pool a" in lan.said[-1]
+    assert "(from pool a)" in lan.said[-1]
     assert (lan.used("a"), lan.used("b")) == ((14, 2, 0), (6, 2, 0))

@@ -214,6 +214,29 @@ def test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had():
         assert len(rules) <= 2
 
 
+@pytest.mark.parametrize(
+    ("spec", "annotation", "refused"),
+    [
+        pytest.param({}, "10.0.0.0/8", True, id="nobody enforces it"),
+        pytest.param({"loadBalancerSourceRanges": ["10.0.0.0/8"]}, "10.0.0.0/8", False, id="the field does"),
+        pytest.param({"loadBalancerSourceRanges": ["10.0.0.0/8"]}, None, False, id="the field alone"),
+        pytest.param({}, None, False, id="everybody is meant"),
+    ],
+)
+def test_where_others_forward_by_the_fields_alone_the_old_annotation_is_no_restriction(spec, annotation, refused):
+    annotations = {RANGES: annotation} if annotation is not None else {}
+    data = {
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": {"name": "web", "annotations": annotations},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], **spec},
+    }
+    found, problems = read_leniently(ApiObject(data), lambda root: service(root, default_class=True, fields_alone=True))
+    assert [problem.path for problem in problems] == ([f"metadata.annotations[{RANGES}]"] if refused else [])
+    assert found.source_ranges or annotation is None
+    assert read_leniently(ApiObject(data), lambda root: service(root, default_class=True))[1] == ()
+
+
 def test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and_nobody_let_in():
     for misspelt, let_in in ((MAX_MISSPELT, (ip_network("10.0.0.0/8"),)), (MAX_MISSPELT + 1, NOBODY)):
         text = ",".join((*(f"x{number}" for number in range(misspelt)), "10.0.0.0/8", *["y"] * 10_000))

@@ -57,6 +57,44 @@ def test_the_mode_of_all_addresses_follows_what_is_found_out(service_object, eip
     assert mode(decider.decide(News(ip_mode=IpMode.VIP), 5.0, AT)) == ["VIP"]
 
 
+RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+
+def annotated(found):
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, annotations={RANGES: "10.0.0.0/8"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "ingress", "assigned"),
+    [(IpMode.VIP, [], False), (IpMode.PROXY, [], True), (None, [], False), (IpMode.VIP, ["192.0.2.1"], True)],
+)
+def test_source_ranges_that_nobody_would_enforce_are_worth_no_eip_and_one_that_is_there_stays_and_is_told(
+    service_object, eip_object, mode, ingress, assigned
+):
+    web = annotated(service_object("web", ingress=ingress, conditions=[MARK] if ingress else []))
+    orders = Decider(ControllerSettings(ip_mode=mode)).decide(news([web], [eip_object("lan", "192.0.2.1")]), 1.0, AT)
+    said = condition(orders)
+    assert said["status"] == str(assigned)
+    if mode is not IpMode.PROXY:
+        assert said["reason"] == "Invalid"
+        assert "enforced by nobody" in said["message"]
+
+
+def test_who_forwards_may_change_and_with_it_whether_source_ranges_are_enforced(service_object, eip_object):
+    decider = Decider(ControllerSettings(ip_mode=None))
+    decider.decide(news([annotated(service_object("web"))], [eip_object("lan", "192.0.2.1")]), 1.0, AT)
+    assert condition(decider.decide(News(ip_mode=IpMode.PROXY), 2.0, AT))["reason"] == "Assigned"
+    said = condition(decider.decide(News(ip_mode=IpMode.VIP), 3.0, AT))
+    assert (said["status"], said["reason"]) == ("True", "Invalid")
+
+
+def condition(orders):
+    body = orders["/api/v1/namespaces/default/services/web/status"].body()
+    return next(each for each in body["status"]["conditions"] if each["type"] == ASSIGNED)
+
+
 def test_the_users_of_an_eip_are_its_services_and_its_pool(service_object, eip_object):
     decider = Decider(ControllerSettings())
     web, lan = service_object("web"), eip_object("lan", "192.0.2.1")
@@ -630,14 +668,16 @@ def test_what_no_pool_was_recorded_of_is_that_of_the_pool_which_has_it_also_wher
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
 
 
-def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_whose_it_is(service_object, eip_object):
+def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_so_and_not_whose_it_is(service_object, eip_object):
     decider = Decider(ControllerSettings())
     asks = service_object("asks", annotations={"addresses": "192.0.2.1"})
     found = news([service_object("web"), asks], [lan(eip_object)])
     orders = decider.decide(News(found.services, found.eips, nodes=host("n1", "192.0.2.1", "n1.example.com")), 1.0, AT)
     assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
     assert told(orders, "asks") == ("HostAddress", None)
-    assert "node n1" in orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
+    message = orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
+    assert message.startswith("192.0.2.1 is an address of a host itself")
+    assert "n1" not in message
 
 
 def test_an_eip_that_turns_out_to_be_a_nodes_is_served_no_more_until_it_is_the_nodes_no_more(

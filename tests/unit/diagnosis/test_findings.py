@@ -438,8 +438,8 @@ def test_nobody_is_told_first_to_take_an_address_from_a_host_that_may_need_it():
     )
 
 
-OF_SEVERAL_NODES = {"two_holders"}
-"""Those that ``test_together.py`` finds."""
+OF_SEVERAL_NODES = {"two_holders", "external_ips"}
+"""Those that ``test_together.py`` and ``tools/test_foreign.py`` find."""
 OF_WHOEVER_ASKS = {"no_right"}
 
 

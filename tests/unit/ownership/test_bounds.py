@@ -7,14 +7,16 @@ from stepping import EIP, LINK, advance, alone, hello, timed
 
 from speaker.model import MAX_TERM, Mac
 from speaker.ownership.events import ApiUp, Record, RecordRead, SendHello, WriteRecord
-from speaker.ownership.hello import MAX_INCARNATION, Heard, Incarnation, next_term
+from speaker.ownership.hello import MAX_INCARNATION, Accused, Heard, Incarnation, next_term
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
 from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine import hearing, peers
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.hearing import MAX_EIPS
+from speaker.ownership.machine.loss import SAID
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.peers import MAX_NODES, Worth
+from speaker.ownership.machine.peers import MAX_LEFT, MAX_NODES, Worth
 
 KEYS = Keys(Key(bytes(32)))
 
@@ -96,6 +98,105 @@ def test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed
     machine.step(1.0, hello(machine, 0, {EIP: 9, first - 1: 1}, covers=None, yielded={first - 3: 1}))
     assert len(machine.eips) == before
     assert not machine.holding(EIP)
+
+
+def names_us(machine, sequence, node, **more):
+    return hello(machine, sequence, node=node, covers=None, **more)
+
+
+def test_names_that_die_and_make_room_for_others_are_forgotten_in_the_end(monkeypatch):
+    for module in (peers, hearing):
+        monkeypatch.setattr(module, "MAX_NODES", 20)
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    now = 0.1
+    for generation in range(4):
+        for number in range(20):
+            machine.step(now, names_us(machine, 0, f"g{generation}n{number}", own=frozenset({EIP + 1000 + number})))
+        now += 1.0
+        timed(machine, now, now + 0.1)
+    assert set(machine.segments[LINK].peers.by_node) == {f"g3n{number}" for number in range(20)}
+    assert all({node[:2] for _, node in places} == {"g3"} for places in machine._theirs.values())
+
+
+@pytest.mark.parametrize("told", ["claims", "yielded", "own"])
+def test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard(told, monkeypatch):
+    monkeypatch.setattr(hearing, "MAX_SAID", 2000)
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    now, first = 0.1, IPv4Address("11.0.0.0")
+    for number in range(20):
+        said = [first + at for at in range(300)]
+        machine.step(now, hello(machine, number, {EIP + 7: 3}))
+        if told == "own":
+            machine.step(now, names_us(machine, 0, f"n{number}", own=frozenset(said)))
+        else:
+            machine.step(now, names_us(machine, 1, f"n{number}", claims=dict.fromkeys(said, 1)))
+        if told == "yielded":
+            machine.step(now, names_us(machine, 2, f"n{number}", yielded=dict.fromkeys(said, 1)))
+        timed(machine, now, now + 0.05)
+        now += 0.05
+    timed(machine, now, now + 0.15)
+    found = machine.segments[LINK].peers.by_node
+    assert 300 < sum(len(peer.claims) + len(peer.ended) + len(peer.own) for peer in found.values()) <= 2000
+    assert found["peer"].claims == {EIP + 7: 3}
+    assert not any(node not in found for x in machine.eips.values() for nodes in x.rivals.values() for node in nodes)
+
+
+def test_what_a_peer_said_is_its_own_address_is_an_eip_again_an_hour_after_it_fell_silent():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    timed(machine, 0.2, 0.3 + 5.0, hears=True)
+    assert not machine.holding(EIP)
+    timed(machine, 3590.0, 3595.0, hears=True)
+    assert not machine.holding(EIP)
+    timed(machine, 3601.0, 3606.0, hears=True)
+    assert machine.holding(EIP)
+
+
+def test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0))
+    peer = machine.segments[LINK].peers.by_node["peer"]
+    for number in range(MAX_LEFT + 100):
+        peer.leave({EIP + number: 1}, peer.stamp)
+    assert len(peer.left) == MAX_LEFT
+    assert EIP + MAX_LEFT + 99 in peer.left
+
+
+def test_accusations_and_losses_without_end_are_not_remembered():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0))
+    names = [f"n{number}" for number in range(200)]
+    for name in names:
+        machine.step(0.1, names_us(machine, 0, name))
+    accused = frozenset(Accused(name, 4) for name in names)
+    machine.step(0.1, hello(machine, 1, unanswered=accused, lost=dict.fromkeys(names, 99)))
+    peer = machine.segments[LINK].peers.by_node["peer"]
+    assert len(peer.accuses) <= SAID
+    assert len(peer.lost) <= SAID
+
+
+def test_a_new_name_where_there_is_no_room_costs_no_look_at_all_the_others():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    for number in range(MAX_NODES):
+        machine.step(0.1, names_us(machine, 0, f"n{number}"))
+    known = machine.segments[LINK].peers
+    looks = 0
+
+    def living(_):
+        nonlocal looks
+        looks += 1
+        return [None] * MAX_NODES
+
+    known.living = living
+    for number in range(1000):
+        known.hear(names_us(machine, 0, f"more{number}").hello, machine.incarnation, 0.1)
+    assert looks == 1
 
 
 class Link:

@@ -39,7 +39,7 @@ async def hello(question):
 @asynccontextmanager
 async def answering(answer=hello, **bounds):
     async with Front(**bounds) as front:
-        yield (await front.open("127.0.0.1", 0, answer)).sockets[0].getsockname()[1]
+        yield (await front.open("127.0.0.1", 0, answer, names=None)).sockets[0].getsockname()[1]
 
 
 def taken(port):
@@ -59,7 +59,7 @@ async def said(port, text):
 
 
 async def get(port, path="/"):
-    return await said(port, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return await said(port, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
 
 async def test_a_question_is_answered_and_the_connection_ends():
@@ -163,7 +163,7 @@ async def test_who_reads_nothing_is_shown_the_door():
         return Answer(200, bytes(20_000_000), {})
 
     async with Front(seconds=0.2) as front:
-        port = (await front.open("127.0.0.1", 0, much)).sockets[0].getsockname()[1]
+        port = (await front.open("127.0.0.1", 0, much, names=None)).sockets[0].getsockname()[1]
         with taken(port) as deaf:
             deaf.sendall(b"GET / HTTP/1.1\r\n\r\n")
             await ended.wait()
@@ -176,7 +176,7 @@ async def test_answers_that_nobody_reads_have_a_bound_together():
         return Answer(200, bytes(20_000_000), {})
 
     async with Front(most_unread=30_000_000) as front:
-        port = (await front.open("127.0.0.1", 0, much)).sockets[0].getsockname()[1]
+        port = (await front.open("127.0.0.1", 0, much, names=None)).sockets[0].getsockname()[1]
         deaf = [taken(port) for _ in range(6)]
         for each in deaf:
             each.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -296,7 +296,7 @@ async def test_a_crowd_keeps_nobody_from_the_metrics():
         healthy = await get(port, "/healthz")
         assert json.loads(healthy.partition(b"\r\n\r\n")[2]) == {"ready": True}
         assert (await get(port, "/elsewhere")).startswith(b"HTTP/1.1 404")
-        assert (await said(port, b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
+        assert (await said(port, b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 405")
         for each in crowd:
             each.close()
 

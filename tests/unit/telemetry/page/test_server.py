@@ -91,7 +91,7 @@ async def test_only_who_asks_by_address_is_answered_so_that_no_name_of_anybodys_
 async def test_who_asks_by_a_name_reads_how_to_ask_and_not_the_name_again():
     async with page() as (_, port):
         _, _, body = await ask(port, "/", "<b>evil.example")
-    assert b"by address, or as localhost" in body
+    assert b"ask by address, as localhost" in body
     assert b"evil" not in body
 
 
