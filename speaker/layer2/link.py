@@ -7,7 +7,7 @@ when. ``responder.py`` reads the requests and sends the replies.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, NoReturn
 
 from speaker.errors import EdgeError
@@ -78,7 +78,7 @@ class LinkResponder:
         self.link = link
         self._clock, self._observer, self._policy, self._lost = clock, observer, policy, lost
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims)
+        self._holdings = Holdings(self._claims, policy.pace)
         self._sender = FrameSender(self._claims, clock)
         self._announcer = Announcer(self._sender, self._holdings, clock, observer)
         self._prober = Prober(self._sender, self._holdings, self._announcer.changed, clock, observer)
@@ -185,6 +185,10 @@ class LinkResponder:
     def peers(self, macs: frozenset[Mac]) -> None:
         """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
         self._claims.peers = macs
+
+    def ask_from(self, own: IPv6Address | None) -> None:
+        """This host's own address here, if any: probes ask from it as well."""
+        self._prober.own = own
 
     def drop_queued(self) -> None:
         """Drop unread what is waiting to be answered."""

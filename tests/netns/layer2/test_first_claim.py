@@ -80,6 +80,25 @@ def test_a_probe_is_what_the_rfcs_ask_for(lan, speaking, ear):
     assert six[IPv6].plen == 24  # no link-layer option (RFC 4861 §4.3)
 
 
+def test_who_answers_only_those_that_name_themselves_is_found_too(lan, speaking, ear):
+    """MetalLB passes over solicitations without a link-layer option (internal/layer2/ndp.go, dropReasonNoSourceLL)."""
+    client, station = ear(lan.client, 0x86DD), speaking()
+    own = IPv6Address("2001:db8::1")
+    station.do(station.speaker.ask_from, own)
+    station.claim(EIP6)
+
+    def asks(frame):
+        packet = Ether(frame)
+        return ICMPv6ND_NS in packet and packet[ICMPv6ND_NS].tgt == EIP6 and packet[IPv6].src == str(own)
+
+    asked = ndp.parse(client.until(asks))
+    client.send(ndp.unsolicited(client.mac, IPv6Address(EIP6)).pack())
+    station.counts.wait_for(lambda counts: counts.conflicts)
+    assert asked.source == own
+    assert asked.source_link_layer == station.link.mac
+    assert client.never(announces(EIP6), 0.2)
+
+
 @pytest.mark.parametrize("address", [EIP4, EIP6])
 def test_a_host_that_has_the_address_answers_and_keeps_it(lan, speaking, ear, sh, address):
     """Its own kernel answers; the EIP is neither announced nor answered."""
