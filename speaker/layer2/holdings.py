@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.probe import Pace, Probes
+from speaker.layer2.probe import AS_USUAL, Pace, Probes
 from speaker.model import Gratuitous
 from speaker.system.supervise import BUGS
 
@@ -76,7 +76,7 @@ class Holdings:
     Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
     """
 
-    def __init__(self, claims: Claims, pace: Pace = Pace()) -> None:
+    def __init__(self, claims: Claims, pace: Pace = AS_USUAL) -> None:
         self.claims, self.wanted, self._pace = claims, Wanted(), pace
         self.burst, self.probes, self.disputes = Burst(), Probes(pace), Disputes()
         self._to_do: dict[bytes, None] = {}  # in the order in which they came

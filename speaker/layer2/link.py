@@ -322,8 +322,11 @@ class LinkResponder:
             return True
 
     def _dispute(self, rival: Rival) -> None:
-        now, held = self._clock(), self._claims.answered(rival.address)
         self._note_used(rival)
+        self._tell(rival)
+
+    def _tell(self, rival: Rival) -> None:
+        now, held = self._clock(), self._claims.answered(rival.address)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
@@ -342,12 +345,17 @@ class LinkResponder:
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()
-        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival)
+        held = self._claims.answered(rival.address)
+        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival, held)
 
-    def _convict(self, rival: Rival) -> None:
+    def _convict(self, rival: Rival, held: bool) -> None:
+        """``held``: it spoke for what we answered for. Who answered our probe and fell silent is no rival any more."""
         del self._suspected[rival.address]
-        if rival.address in self._claims and not self._is_excused(rival):
-            self._dispute(rival)
+        proven = self._claims.answered(rival.address) and not held
+        if rival.address in self._claims and not proven and not self._is_excused(rival):
+            if rival.asks:  # what it answered was noted when it did
+                self._note_used(rival)
+            self._tell(rival)
 
     def _is_excused(self, rival: Rival) -> bool:
         return self._policy.excuses(self.link.index, rival.address, rival.mac)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self, TypeAlias
 
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
-from speaker.layer2.probe import Pace
+from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 from speaker.system.supervise import BUGS, Supervisor, contained, report
@@ -54,7 +54,7 @@ class Links:
         ours: Callable[[Mac], bool] = lambda mac: False,
         found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
         failed: Callable[[int, bytes], None] = lambda link, address: None,
-        pace: Pace = Pace(),
+        pace: Pace = AS_USUAL,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
         self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed, pace)
@@ -93,8 +93,8 @@ class Links:
         """Answer for these too from now on, and announce them; one held on another link moves.
 
         Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
-        somebody does, the observer hears of it, and they are probed again after each ``pace.again`` until nobody does. Of another
-        speaker it hears only where that one claims it in no hello.
+        somebody does, the observer hears of it, and they are probed again every second until nobody does (``pace``).
+        Of another speaker it hears only where that one claims it in no hello.
         Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them

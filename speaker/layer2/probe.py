@@ -27,6 +27,7 @@ class Pace(NamedTuple):
     again: float = AGAIN
 
 
+AS_USUAL = Pace()
 TAKE_OVER = Pace(0.1, 0.1)
 """Where another load balancer is about to stop: taken within a failover, and not because it was late once."""
 
@@ -41,7 +42,7 @@ class Step(NamedTuple):
 class Probes:
     """Every EIP on a link that is not yet known to be free."""
 
-    def __init__(self, pace: Pace = Pace()) -> None:
+    def __init__(self, pace: Pace = AS_USUAL) -> None:
         self._pace = pace
         self._sent: dict[bytes, int] = {}
         """Of each EIP's present round; 0 for one that waits for a round to begin."""

@@ -12,7 +12,7 @@ from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
-from speaker.layer2.probe import Pace
+from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.sockets.packet_socket import Received
 from speaker.model import Family, Mac
 from speaker.system.supervise import BUGS, contained
@@ -51,7 +51,7 @@ class AnswerPolicy:
     ours: Callable[[Mac], bool] = lambda mac: False
     found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
     failed: Callable[[int, bytes], None] = lambda link, address: None
-    pace: Pace = Pace()
+    pace: Pace = AS_USUAL
 
 
 class Requests(typing.Protocol):

@@ -69,7 +69,6 @@ class Status:
             },
         }
 
-
     def _waiting(self, address: IPAddress) -> dict[str, str]:
         return {"message": sentence} if (sentence := self.waits.get(str(address))) else {}
 

@@ -21,7 +21,7 @@ from typing import NoReturn, Self, TypeAlias, assert_never
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.links import Links
-from speaker.layer2.probe import TAKE_OVER, Pace
+from speaker.layer2.probe import AS_USUAL, TAKE_OVER
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -278,7 +278,7 @@ class Conversation:
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
-    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else Pace())
+    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
     if spec.peers is None or keyring is None:
         return SoloOwner(spec.node, boottime, events, layer2)
     times, peers = Parameters.for_hello(spec.peers.hello), spec.peers

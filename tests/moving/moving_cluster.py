@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from agent_cluster import AGENTS, API_HOST, GUARD, POLL, SERVICES, SLICES, Cluster, agent_pod, endpoints, slice_of
+from agent_cluster import AGENTS, API_HOST, GUARD, POLL, SERVICES, SLICES, Cluster, endpoints, slice_of
 from agent_objects import NAMESPACE, UDP_ECHO
 from agent_process import Process
 from real_api import binaries, bound_to_us
@@ -180,11 +180,7 @@ class Moving(Cluster):
         path = os.pathsep.join(map(str, (Path(sys.executable).parent, binaries(), os.environ["PATH"])))
         here = {"PATH": path, "KUBECONFIG": str(self.api.kubeconfig()), "HOME": str(self.api.directory)}
         began = time.monotonic()
-        with self.api.inside():
-            typing = subprocess.Popen(
-                ["bash", "-c", text], cwd=directory, env=os.environ | here, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
+        typing = self._shell(text, directory, here)
         while typing.poll() is None:
             self.follow()
             await asyncio.sleep(POLL)
@@ -192,6 +188,11 @@ class Moving(Cluster):
         assert typing.returncode in ((0, 1) if " convert " in text else (0,)), f"{text}: {said}"
         self.follow()
         return took
+
+    def _shell(self, text: str, directory: Path, here: dict[str, str]) -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with self.api.inside():
+            return subprocess.Popen(["bash", "-c", text], cwd=directory, env=os.environ | here, **pipes)
 
     async def until(self, holds: Any, told: Any = lambda: "") -> Any:
         deadline = time.monotonic() + GUARD
@@ -224,7 +225,6 @@ class Moving(Cluster):
                 if eip["claimed"] or "to fall silent" in eip.get("message", ""):
                     found.add(eip["address"])
         return found
-
 
     def metallb_knows(self, services: set[str]) -> bool:
         """Its controller has looked at each since it was started last."""

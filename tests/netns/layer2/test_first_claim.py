@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import AGAIN, PROBES
+from speaker.layer2.probe import AGAIN, PROBES, TAKE_OVER
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -179,6 +179,24 @@ def test_what_a_peer_uses_and_does_not_claim_is_told_and_soon_probed_for_again(l
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
     station.later(AGAIN)
     client.until(probes_for(address))
+
+
+@pytest.mark.parametrize("address", [EIP4, EIP6])
+def test_who_answered_until_it_fell_silent_is_told_of_once_and_no_rival_for_what_is_answered_then(
+    lan, speaking, ear, address
+):
+    """Another load balancer on a node of ours: its last answer is younger than the time to find a peer guilty."""
+    client, station = (
+        ear(lan.client, ETHERTYPES[address]),
+        speaking(excuses=lambda link, eip, mac: False, trial=0.6, pace=TAKE_OVER),
+    )
+    station.do(station.speaker.peers, frozenset({client.mac}))
+    station.claim(address)
+    client.until(probes_for(address))
+    client.send(claim_of(client.mac, address))
+    client.until(announces(address))
+    assert client.never(lambda frame: False, 0.8)
+    assert [held for _, _, held in station.counts.conflicts] == []
 
 
 def test_withdrawal_during_the_probe_ends_it(lan, speaking, ear):

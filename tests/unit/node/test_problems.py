@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.model import Link, Mac
-from speaker.node.problems import EIPS_NAMED, HOLDER_SECONDS, RIVAL_SECONDS, SHOWN, Area, Change, Problems, first, named, new
+from speaker.node.problems import (
+    EIPS_NAMED,
+    HOLDER_SECONDS,
+    RIVAL_SECONDS,
+    SHOWN,
+    Area,
+    Change,
+    Problems,
+    first,
+    named,
+    new,
+)
 from speaker.wire.events import PeerSeen
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))

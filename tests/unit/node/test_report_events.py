@@ -462,7 +462,7 @@ def test_what_is_in_force_is_counted_and_makes_the_status_file_stale(play):
 
 def test_who_takes_over_waits_for_the_former_holder_and_tells_of_no_conflict(in_virtual_time, tmp_path):
     """What it holds in name only is not told as held."""
-    held = InForce(GIVEN, Decision({A: MayHold(A, ETH0, Gratuitous(), "lan", (WEB,))}, EMPTY), {})
+    held = InForce(GIVEN, Decision({A: MayHold(A, "lan", (WEB,), ETH0, Gratuitous())}, EMPTY), {})
     seen = []
 
     async def whole():

@@ -123,7 +123,9 @@ def test_text_that_looks_like_something_else_stays_text_to_kubectl(text, tmp_pat
 
 def test_what_the_peer_was_asked_for_is_written_for_the_way_back_and_not_applied_with_the_rest(tmp_path):
     assert main(["convert", str(FIXTURES / "metallb-services.yaml"), "-o", str(tmp_path), "--default-class"]) in (0, 1)
-    back = {each["metadata"]["name"]: each for each in yaml.safe_load_all((tmp_path / "back/services.yaml").read_text())}
+    back = {
+        each["metadata"]["name"]: each for each in yaml.safe_load_all((tmp_path / "back/services.yaml").read_text())
+    }
     given = {
         each["metadata"]["name"]: each["metadata"].get("annotations", {})
         for each in yaml.safe_load_all((FIXTURES / "metallb-services.yaml").read_text())

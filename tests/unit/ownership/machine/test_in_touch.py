@@ -574,7 +574,11 @@ def beside_one_in_name(kind: type[Ownership], *, draining: bool) -> list[Claim]:
     machine = alone(kind=kind)
     weak = {"weak": frozenset(HELD)}
     beside(machine, 0.0, 1.0, {"a": HELD}, **weak)
-    orders = beside(machine, 1.0, 2.0, {"a": HELD}, **weak, draining=True) if draining else timed(machine, 1.0, 2.0, hears=True)
+    orders = (
+        beside(machine, 1.0, 2.0, {"a": HELD}, **weak, draining=True)
+        if draining
+        else timed(machine, 1.0, 2.0, hears=True)
+    )
     return [order for _, order in orders if isinstance(order, Claim)]
 
 
