@@ -175,19 +175,17 @@ class Moving(Cluster):
 
     # ── Who follows the page ──
 
-    async def type(self, text: str, directory: Path) -> float:
-        """Into a shell, as an administrator has it. Returns the seconds that it took."""
+    async def type(self, text: str, directory: Path) -> None:
+        """Into a shell, as an administrator has it."""
         path = os.pathsep.join(map(str, (Path(sys.executable).parent, binaries(), os.environ["PATH"])))
         here = {"PATH": path, "KUBECONFIG": str(self.api.kubeconfig()), "HOME": str(self.api.directory)}
-        began = time.monotonic()
         typing = self._shell(text, directory, here)
         while typing.poll() is None:
             self.follow()
             await asyncio.sleep(POLL)
-        took, said = time.monotonic() - began, typing.communicate()[0]
+        said = typing.communicate()[0]
         assert typing.returncode in ((0, 1) if " convert " in text else (0,)), f"{text}: {said}"
         self.follow()
-        return took
 
     def _shell(self, text: str, directory: Path, here: dict[str, str]) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
