@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ SPEAKERS = f"/apis/apps/v1/namespaces/{METALLB}/daemonsets/speaker"
 OUR_CONTROLLER = "/apis/apps/v1/namespaces/eip-speaker/deployments/eip-speaker-controller"
 OUR_AGENTS = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/eip-speaker-agent"
 AGENT = {"app.kubernetes.io/component": "agent"}
+EIPS = tuple(first + number for first in map(ip_address, ("192.0.2.200", "2001:db8:0:1::200")) for number in range(6))
 TCP_PORT, TCP_POD_PORT = 80, 8080
 SHARED = "shared-tcp"
 """A Service at the address of the first under Cluster."""
@@ -294,7 +295,7 @@ def _slice_of_shared(topology: Any, eip: IPAddress, nodes: Any) -> dict[str, Any
 @contextmanager
 def moving(directory: Path, metallb: Path, *flags: str) -> Iterator[Moving]:
     with Lan(lab_topology(3, 2)) as lan:
-        cluster = Moving(directory, lan)
+        cluster = Moving(directory, lan, EIPS)
         cluster.metallb, cluster.flags, cluster.told, cluster.seen = metallb, flags, set(), set()
         with cluster:
             yield cluster
