@@ -12,7 +12,7 @@ UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux;
 MQTT := mosquitto:mosquitto mosquitto_sub:mosquitto-clients
 BROWSER := chromium:chromium chromedriver:chromium-driver
 # Two at a time, of which one waits most of it; those that only compute have what these leave.
-AGENTS  := tests/agents
+AGENTS  := tests/agents tests/moving
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
 # What mostly waits, and whose time nobody measures: behind the patient, and behind what has to be in time.

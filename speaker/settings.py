@@ -362,3 +362,5 @@ class RunSettings:
     """None: no broker is told."""
     page: Bind | None = None
     """Where the status page is; None: there is none."""
+    take_over: bool = False
+    """Another load balancer still answers for the EIPs: they are taken when it falls silent."""

@@ -75,7 +75,7 @@ def lines_of(file: Path, root: Path = ROOT) -> Iterator[Line]:
 LINES = [line for file in FILES for line in lines_of(file) if line.text]
 
 IN_A_SHELL = "in netns/run/test_documented_commands.py, in the order of the page"
-MIGRATED = "in apiserver/test_adoption.py, page by page, against a real API server"
+MIGRATED = "in apiserver/test_adoption.py, page by page, against a real API server; there and back in moving/"
 RUN = {
     MIGRATED: r"mkdir in|kubectl .*|speaker (convert|validate) .*",
     IN_A_SHELL: r"speaker .*|(ip|sysctl) .*",

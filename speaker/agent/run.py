@@ -49,6 +49,7 @@ class AgentSettings:
     metrics_real_servers: bool = False
     mqtt: MqttSettings | None = None
     page: Bind | None = None
+    take_over: bool = False
 
 
 async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> None:

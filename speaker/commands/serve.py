@@ -58,6 +58,7 @@ def _add_run(commands: Commands) -> None:
     flags.settle(run)
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     flags.peers(run)
+    flags.take_over(run)
     flags.kernel(run)
     flags.limits(run)
     flags.outlive(run)
@@ -96,6 +97,7 @@ def _add_agent(commands: Commands) -> None:
     agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
     agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
     flags.hand_over(agent)
+    flags.take_over(agent)
     flags.settle(agent)
     flags.metrics(agent)
     flags.runtime(agent)
@@ -164,6 +166,7 @@ def _run(args: argparse.Namespace) -> int:
         settle_seconds=flags.settle_seconds(args),
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
+        take_over=args.take_over,
         metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
     )
     if args.dry_run:
@@ -229,6 +232,7 @@ def _agent(args: argparse.Namespace) -> int:
         log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         settle_seconds=flags.settle_seconds(args),
+        take_over=args.take_over,
         metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, forwarder),
     )
     watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))

@@ -52,6 +52,8 @@ class Conversion:
     pools: tuple[dict[str, object], ...]
     services: tuple[dict[str, object], ...]
     documents: tuple[Document, ...]
+    back: tuple[dict[str, object], ...] = ()
+    """What the peer was asked for on these Services, to be applied by the server on the way back."""
 
     @property
     def listed(self) -> tuple[Listed, ...]:
@@ -99,6 +101,7 @@ def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
         tuple(draft.manifest() for draft in made.drafts if not draft.document.refused),
         tuple(draft.manifest() for draft in services if not draft.document.refused),
         tuple(documents),
+        tuple(back for draft in services if not draft.document.refused and (back := draft.back()) is not None),
     )
 
 

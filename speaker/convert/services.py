@@ -68,6 +68,18 @@ class Draft:
         rest = {name: value for name, value in metadata.items() if name != "annotations"}
         return {**self.data, "metadata": {**rest, "annotations": annotations} if annotations else rest}
 
+    def back(self) -> dict[str, object] | None:
+        """What of it the peer goes by and ``manifest`` lacks; None: nothing."""
+        source = self.document.source
+        annotations, address = source.at("metadata", "annotations"), source.at("spec", "loadBalancerIP")
+        given = annotations.items() if isinstance(annotations, dict) else ()
+        theirs = {name: value for name, value in given if str(name).startswith(PREFIXES)}
+        if not theirs and not address:
+            return None
+        metadata = {"name": self.key.name, "namespace": self.key.namespace, "annotations": theirs}
+        spec = {"spec": {"loadBalancerIP": address}} if address else {}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, **spec}
+
     def service(self) -> Service | None:
         """As the speaker reads it; None, having left it out, where it would not take it."""
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.probe import Probes
+from speaker.layer2.probe import AS_USUAL, Pace, Probes
 from speaker.model import Gratuitous
 from speaker.system.supervise import BUGS
 
@@ -76,16 +76,16 @@ class Holdings:
     Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
     """
 
-    def __init__(self, claims: Claims) -> None:
-        self.claims, self.wanted = claims, Wanted()
-        self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
+    def __init__(self, claims: Claims, pace: Pace = AS_USUAL) -> None:
+        self.claims, self.wanted, self._pace = claims, Wanted(), pace
+        self.burst, self.probes, self.disputes = Burst(), Probes(pace), Disputes()
         self._to_do: dict[bytes, None] = {}  # in the order in which they came
 
     def start_over(self) -> None:
         """The link's sockets were closed: nothing is answered until it is worked off again, and what was not proven
         still is not."""
         self.claims.clear()
-        self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
+        self.burst, self.probes, self.disputes = Burst(), Probes(self._pace), Disputes()
         self._to_do = dict.fromkeys(self.wanted.eips)
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:

@@ -7,7 +7,7 @@ when. ``responder.py`` reads the requests and sends the replies.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, NoReturn
 
 from speaker.errors import EdgeError
@@ -78,7 +78,7 @@ class LinkResponder:
         self.link = link
         self._clock, self._observer, self._policy, self._lost = clock, observer, policy, lost
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims)
+        self._holdings = Holdings(self._claims, policy.pace)
         self._sender = FrameSender(self._claims, clock)
         self._announcer = Announcer(self._sender, self._holdings, clock, observer)
         self._prober = Prober(self._sender, self._holdings, self._announcer.changed, clock, observer)
@@ -185,6 +185,10 @@ class LinkResponder:
     def peers(self, macs: frozenset[Mac]) -> None:
         """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
         self._claims.peers = macs
+
+    def ask_from(self, own: IPv6Address | None) -> None:
+        """This host's own address here, if any: probes ask from it as well."""
+        self._prober.own = own
 
     def drop_queued(self) -> None:
         """Drop unread what is waiting to be answered."""
@@ -318,8 +322,11 @@ class LinkResponder:
             return True
 
     def _dispute(self, rival: Rival) -> None:
-        now, held = self._clock(), self._claims.answered(rival.address)
         self._note_used(rival)
+        self._tell(rival)
+
+    def _tell(self, rival: Rival) -> None:
+        now, held = self._clock(), self._claims.answered(rival.address)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
@@ -338,12 +345,17 @@ class LinkResponder:
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()
-        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival)
+        held = self._claims.answered(rival.address)
+        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival, held)
 
-    def _convict(self, rival: Rival) -> None:
+    def _convict(self, rival: Rival, held: bool) -> None:
+        """``held``: it spoke for what we answered for. Who answered our probe and fell silent is no rival any more."""
         del self._suspected[rival.address]
-        if rival.address in self._claims and not self._is_excused(rival):
-            self._dispute(rival)
+        proven = self._claims.answered(rival.address) and not held
+        if rival.address in self._claims and not proven and not self._is_excused(rival):
+            if rival.asks:  # what it answered was noted when it did
+                self._note_used(rival)
+            self._tell(rival)
 
     def _is_excused(self, rival: Rival) -> bool:
         return self._policy.excuses(self.link.index, rival.address, rival.mac)

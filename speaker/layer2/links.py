@@ -3,11 +3,13 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from ipaddress import IPv6Address
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
+from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 from speaker.system.supervise import BUGS, Supervisor, contained, report
@@ -36,8 +38,8 @@ class Links:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial``, ``ours``, ``found`` and ``failed``: as in
-    ``AnswerPolicy``.
+    leaving withdraws everything. ``excuses``, ``trial``, ``ours``, ``found``, ``failed`` and ``pace``: as
+    in ``AnswerPolicy``.
     """
 
     def __init__(
@@ -52,15 +54,17 @@ class Links:
         ours: Callable[[Mac], bool] = lambda mac: False,
         found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
         failed: Callable[[int, bytes], None] = lambda link, address: None,
+        pace: Pace = AS_USUAL,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed)
+        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed, pace)
         self._responders: dict[_Identity, LinkResponder] = {}
         self._where: dict[bytes, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
         self._peers: dict[int, frozenset[Mac]] = {}
+        self._own: dict[int, IPv6Address] = {}
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -89,8 +93,8 @@ class Links:
         """Answer for these too from now on, and announce them; one held on another link moves.
 
         Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
-        somebody does, the observer hears of it, and they are probed again every second until nobody does. Of another
-        speaker it hears only where that one claims it in no hello.
+        somebody does, the observer hears of it, and they are probed again every second until nobody does (``pace``).
+        Of another speaker it hears only where that one claims it in no hello.
         Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
@@ -146,6 +150,15 @@ class Links:
             if responder.link.index == link:
                 responder.peers(macs)
 
+    def ask_from(self, link: int, own: Iterable[IPAddress]) -> None:
+        """This host's own addresses on the link of this index: some answer no question that comes from nobody."""
+        found = next((address for address in own if isinstance(address, IPv6Address)), None)
+        if found is not None:
+            self._own[link] = found
+        for responder in self._responders.values():
+            if responder.link.index == link:
+                responder.ask_from(found)
+
     def drop_queued(self) -> None:
         """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
         for responder in self._responders.values():
@@ -181,6 +194,7 @@ class Links:
             responder = LinkResponder(link, self._clock, self._observer, self._policy, self._lost)
             responder.extend(self._deadlines.get(link.index, self._deadline))
             responder.peers(self._peers.get(link.index, frozenset()))
+            responder.ask_from(self._own.get(link.index))
             self._responders[identity] = responder
             responder.start(self._group)
         return responder

@@ -16,6 +16,20 @@ SPACING = 0.02
 """Seconds between two probes, and from the last one to the verdict."""
 AGAIN = 1.0
 """Seconds until an EIP that somebody else uses is probed again: it may be another speaker, which goes."""
+ASKED_A_SECOND = 2000
+"""EIPs that somebody else uses, at most: of more each is asked for less often. A LAN bears so many broadcasts."""
+
+
+class Pace(NamedTuple):
+    """Seconds between two probes, and until an EIP that somebody else uses is probed again."""
+
+    spacing: float = SPACING
+    again: float = AGAIN
+
+
+AS_USUAL = Pace()
+TAKE_OVER = Pace(0.1, 0.1)
+"""Where another load balancer is about to stop: taken within a failover, and not because it was late once."""
 
 
 class Step(NamedTuple):
@@ -28,7 +42,8 @@ class Step(NamedTuple):
 class Probes:
     """Every EIP on a link that is not yet known to be free."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = AS_USUAL) -> None:
+        self._pace = pace
         self._sent: dict[bytes, int] = {}
         """Of each EIP's present round; 0 for one that waits for a round to begin."""
         self._timers = Timers()
@@ -44,10 +59,10 @@ class Probes:
         self._timers.cancel(address)
 
     def taken(self, address: bytes, now: float) -> None:
-        """Somebody else uses it: its round is lost, and the next begins ``AGAIN`` seconds from ``now``."""
+        """Somebody else uses it: its round is lost, and the next begins after a while."""
         if self._sent.get(address):
             self._sent[address] = 0
-            self._timers.set(address, now + AGAIN)
+            self._timers.set(address, now + max(self._pace.again, len(self._sent) / ASKED_A_SECOND))
 
     def interrupt(self, now: float) -> None:
         """Answers may have been missed: every round under way starts over."""
@@ -64,7 +79,7 @@ class Probes:
                 step.free.append(address)
             else:
                 self._sent[address] += 1
-                self._timers.set(address, now + SPACING)
+                self._timers.set(address, now + self._pace.spacing)
                 step.ask.append(address)
         return step
 

@@ -31,6 +31,8 @@ class Prober:
         self._sender, self._holdings, self._claims, self._announce = sender, holdings, holdings.claims, announce
         self._clock, self._observer = clock, observer
         self.wakeup = Wakeup(clock)
+        self.own: IPv6Address | None = None
+        """Of this host on this link."""
 
     def changed(self) -> None:
         """The probes or the deadline are not what they were: look again."""
@@ -64,6 +66,9 @@ class Prober:
         await self._hand_over(
             Family.IPV6, [(one, frame.ljust(ndp.ADVERTISEMENT_LENGTH, b"\0")) for one, frame in sixes]
         )
+        if (own := self.own) is not None:  # MetalLB answers nobody's question (internal/layer2/ndp.go)
+            asked = [(one, ndp.solicitation(mac, own, IPv6Address(one)).pack()) for one, _ in sixes]
+            await self._hand_over(Family.IPV6, asked)
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
         probes = self._holdings.probes

@@ -12,6 +12,7 @@ from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
+from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.sockets.packet_socket import Received
 from speaker.model import Family, Mac
 from speaker.system.supervise import BUGS, contained
@@ -40,6 +41,7 @@ class AnswerPolicy:
     MAC is one of this host's.
     ``found`` hears of a link's index, an EIP that is not answered yet, and the MAC that answers a probe for it.
     ``failed`` hears of a link's index and an EIP that a bug of ours keeps from being answered for.
+    ``pace``: of the probes.
     """
 
     before: Callable[[], None] = lambda: None
@@ -49,6 +51,7 @@ class AnswerPolicy:
     ours: Callable[[Mac], bool] = lambda mac: False
     found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
     failed: Callable[[int, bytes], None] = lambda link, address: None
+    pace: Pace = AS_USUAL
 
 
 class Requests(typing.Protocol):

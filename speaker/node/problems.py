@@ -14,6 +14,8 @@ SHOWN = 50
 """Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
 RIVAL_SECONDS = 30.0
 """A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
+HOLDER_SECONDS = 12.0
+"""As RIVAL_SECONDS, of one whom this node waits for."""
 EIPS_NAMED = 20
 """In one sentence."""
 
@@ -60,9 +62,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Heard(Generic[_Key]):
-    """A sentence for each one that was heard within RIVAL_SECONDS."""
+    """A sentence for each one that was heard within ``seconds``."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = RIVAL_SECONDS) -> None:
+        self._seconds = seconds
         self._heard: dict[_Key, tuple[str, float]] = {}
 
     def hear(self, key: _Key, sentence: str, now: float) -> None:
@@ -72,7 +75,7 @@ class Heard(Generic[_Key]):
         self._heard.pop(key, None)
 
     def sentences(self, now: float) -> dict[_Key, str]:
-        oldest = now - RIVAL_SECONDS
+        oldest = now - self._seconds
         self._heard = {key: heard for key, heard in self._heard.items() if heard[1] > oldest}
         return {key: sentence for key, (sentence, _) in self._heard.items()}
 
@@ -88,6 +91,8 @@ class Problems:
         """By EIP."""
         self._named_rivals: Heard[str] = Heard()
         """MAC and link of each."""
+        self._holders: Heard[str] = Heard(HOLDER_SECONDS)
+        """By EIP: another load balancer's nodes, which this one waits for."""
         self._filtered: Heard[tuple[str, str]] = Heard()
         """By link and node."""
         self._sick: dict[str, str] = {}
@@ -158,6 +163,18 @@ class Problems:
         """It is ours no more: nobody is a rival for it."""
         self._rivals.forget(str(address))
         self._named_rivals.forget(str(address))
+        self._holders.forget(str(address))
+
+    def holder(self, link: Link, address: IPAddress, mac: Mac, now: float) -> str | None:
+        """Another load balancer answers for it, which is no problem. None: that is no news."""
+        sentence = f"waits for {format_mac(mac)} on {link.name} to fall silent, which answers for it"
+        news = self._holders.sentences(now).get(str(address)) != sentence
+        self._holders.hear(str(address), sentence, now)
+        return sentence if news else None
+
+    def holders(self, now: float) -> dict[str, str]:
+        """EIP → for whom this node waits."""
+        return self._holders.sentences(now)
 
     def rivals(self, now: float) -> dict[str, str]:
         """EIP → what is told of its rival."""

@@ -28,7 +28,7 @@ from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted
-from speaker.node.problems import RIVAL_SECONDS, Area, Problem, Problems, first, new
+from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS, Area, Problem, Problems, first, new
 from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
@@ -40,7 +40,7 @@ from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
 
 log = structlog.get_logger()
 
@@ -63,9 +63,15 @@ class InForce(NamedTuple):
 class Report(gauges.Counted):
     """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
-    def __init__(self, metrics: Metrics, runtime_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        runtime_dir: Path,
+        clock: Callable[[], float] = time.monotonic,
+        take_over: bool = False,
+    ) -> None:
         super().__init__(metrics)
-        self._clock, self._runtime_dir = clock, runtime_dir
+        self._clock, self._runtime_dir, self._take_over = clock, runtime_dir, take_over
         self.telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
         self._watch, self.noted = Watch(), Noted(clock)
@@ -278,7 +284,7 @@ class Report(gauges.Counted):
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
-        found = await claim_statuses(in_force.decision.eips)
+        found = self._in_fact(await claim_statuses(in_force.decision.eips))
         eips, rivalled = in_force.decision.eips, self.conflicts().keys()
         self._goes_by_records = any(c.holder is None and isinstance(eips[a], MayNotHold) for a, c in found.items())
         with contained("count", self):
@@ -303,7 +309,13 @@ class Report(gauges.Counted):
         write_status(self._runtime_dir, told)
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
-        return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
+        found = self._in_fact(claim_statuses)
+        return self._status.told(in_force.settlement, in_force.decision, found, self.problems())
+
+    def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
+        """Without what this node holds in name only, as another load balancer still answers for it."""
+        self._status.waits = waits = self._problems.holders(self._clock())
+        return {a: NOBODYS if found[a].mine and str(a) in waits else found[a] for a in found} if waits else found
 
     def records_changed(self) -> None:
         """What the API says of holders is not what it was."""
@@ -329,11 +341,20 @@ class Report(gauges.Counted):
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
+        if self._take_over and not held:
+            self._wait_for(link, address, mac)
+            return
         self._metrics.conflict(link, address, mac, held)
         sentence = self._problems.rival(link, address, mac, held, self._clock())
         self._tell(transitions.conflict(link, address, mac, held, sentence))
         self.stale.set()
         self._stale_when_rivals_fade()
+
+    def _wait_for(self, link: Link, address: IPAddress, mac: Mac) -> None:
+        if (sentence := self._problems.holder(link, address, mac, self._clock())) is not None:
+            self._tell(transitions.waits(link, address, mac, sentence))
+            self.stale.set()
+        asyncio.get_running_loop().call_later(HOLDER_SECONDS + 1, self.stale.set)
 
     def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
         """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""

@@ -83,7 +83,7 @@ async def _serve(
     started: Mapping[str, object],
 ) -> None:
     metrics = Metrics(api=api, wire=os.getppid())
-    report = Report(metrics, settings.runtime_dir)
+    report = Report(metrics, settings.runtime_dir, take_over=settings.take_over)
     heed_callbacks(report)
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
@@ -173,6 +173,6 @@ def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) ->
 def _spec(settings: HostSettings, keys: KeyFile | None, api: bool) -> Spec:
     peers = settings.peers
     if peers is None or keys is None:
-        return Spec(settings.node.name, None)
+        return Spec(settings.node.name, None, settings.take_over)
     told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision)
-    return Spec(settings.node.name, told)
+    return Spec(settings.node.name, told, settings.take_over)

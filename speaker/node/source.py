@@ -75,6 +75,9 @@ class HostSettings(Protocol):
     def metrics_real_servers(self) -> bool: ...
     @property
     def mqtt(self) -> MqttSettings | None: ...
+    @property
+    def take_over(self) -> bool:
+        """Another load balancer still answers for the EIPs."""
 
 
 MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]

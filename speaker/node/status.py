@@ -36,6 +36,8 @@ class Status:
     handed_over: Counter[NextHop] = field(default_factory=Counter)
     """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
     tables: Tables = field(default_factory=Tables)
+    waits: Mapping[str, str] = field(default_factory=dict)
+    """EIP → for whom this node waits, which holds it in name only."""
 
     def told(
         self,
@@ -46,7 +48,9 @@ class Status:
     ) -> dict[str, Any]:
         """Of what is in force. ``claim_statuses``: of each EIP in ``decision``."""
         return {
-            "eips": [_eip(eip, claim_statuses[address]) for address, eip in decision.eips.items()],
+            "eips": [
+                _eip(eip, claim_statuses[address]) | self._waiting(address) for address, eip in decision.eips.items()
+            ],
             "refused": [
                 {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
                 for key, refusal in settlement.refusals.items()
@@ -64,6 +68,9 @@ class Status:
                 if use is not None
             },
         }
+
+    def _waiting(self, address: IPAddress) -> dict[str, str]:
+        return {"message": sentence} if (sentence := self.waits.get(str(address))) else {}
 
 
 def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:

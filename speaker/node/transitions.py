@@ -47,6 +47,11 @@ def conflict(link: Link, address: IPAddress, mac: Mac, held: bool, message: str)
     return Transition("error", "conflict", "eip", str(address), (link.name, held), fields)
 
 
+def waits(link: Link, address: IPAddress, mac: Mac, message: str) -> Transition:
+    fields = {"link": link.name, "mac": format_mac(mac), "message": message}
+    return Transition("info", "waits", "eip", str(address), (link.name, mac), fields)
+
+
 def hellos_filtered(link: Link, node: str, mac: Mac, eips: Collection[IPAddress], message: str) -> Transition:
     fields = {"link": link.name, "mac": format_mac(mac), "eips": named(eips), "reason": "hellos_filtered"}
     return Transition("error", "hellos filtered", "peer", node, link.name, fields | {"message": message})

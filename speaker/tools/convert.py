@@ -21,8 +21,8 @@ from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, no_utf8
 from speaker.system.files import shown, write_atomically
 
 STDIN = "-"
-NAMES = ("pools.yaml", "services.yaml")
-"""What is written into a directory."""
+NAMES = ("pools.yaml", "services.yaml", "back/services.yaml")
+"""What is written into a directory; the last is not applied with it."""
 
 LONGEST = 80
 """Of a value, in characters; the JSON report has it whole."""
@@ -56,7 +56,7 @@ def convert(
         return 2
     found = converted(objects, settings)
     if into is not None:
-        for name, manifests in zip(NAMES, (found.pools, found.services), strict=True):
+        for name, manifests in zip(NAMES, (found.pools, found.services, found.back), strict=True):
             write_atomically(into / name, _yaml(manifests).encode())
     if as_json:
         out.write(json.dumps(_json(found, whole=into is None), default=repr) + "\n")

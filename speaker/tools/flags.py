@@ -122,6 +122,15 @@ def hand_over(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def take_over(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="another load balancer still answers for the EIPs: wait for as long as it does, and take each within a "
+        "failover once it falls silent (docs/migration)",
+    )
+
+
 def runtime(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime-dir",

@@ -30,7 +30,9 @@ class SoloOwner:
     ready = True
     has_peers = False
 
-    def __init__(self, node: str, clock: Callable[[], float], events: WireEvents, layer2: type[Links] = Links) -> None:
+    def __init__(
+        self, node: str, clock: Callable[[], float], events: WireEvents, layer2: Callable[..., Links] = Links
+    ) -> None:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
         ours = lambda mac: mac in self._macs  # noqa: E731

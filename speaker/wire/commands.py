@@ -27,10 +27,12 @@ class PeerSpec(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """The first message: what the wire process is to be. ``peers`` None: this node is alone."""
+    """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
+    another load balancer, which still answers."""
 
     node: str
     peers: PeerSpec | None
+    take_over: bool = False
 
 
 class Command(Struct, Generic[_R], frozen=True, gc=False):

@@ -20,6 +20,8 @@ from typing import NoReturn, Self, TypeAlias, assert_never
 
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
+from speaker.layer2.links import Links
+from speaker.layer2.probe import AS_USUAL, TAKE_OVER
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -278,14 +280,23 @@ class Conversation:
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
+    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
     if spec.peers is None or keyring is None:
-        return SoloOwner(spec.node, boottime, events)
+        return SoloOwner(spec.node, boottime, events, layer2)
     times, peers = Parameters.for_hello(spec.peers.hello), spec.peers
-    machine = Ownership(spec.node, incarnate, boottime(), times=times, api=peers.api, revision=peers.revision)
+    machine = Ownership(
+        spec.node,
+        incarnate,
+        boottime(),
+        times=times,
+        api=peers.api,
+        revision=peers.revision,
+        take_over=spec.take_over,
+    )
     open_hellos: OpenHellos = lambda link, count: Hellos(  # noqa: E731
         link, lambda: keyring.current, peers.ethertype, boottime, count
     )
-    return SharedOwner(machine, open_hellos, boottime, events, events)
+    return SharedOwner(machine, open_hellos, boottime, events, events, layer2)
 
 
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:

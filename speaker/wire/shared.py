@@ -79,7 +79,7 @@ class SharedOwner:
         clock: Callable[[], float],
         events: OwnerEvents,
         sink: RecordSink,
-        layer2: type[Links] = Links,
+        layer2: Callable[..., Links] = Links,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
         self._clock, self._events, self._sink = clock, events, sink
@@ -131,6 +131,8 @@ class SharedOwner:
     def addresses(self, ours: UseAddresses) -> None:
         """Sent in hellos; the gateways are asked with ``events.Ask``."""
         self._addresses, self._inquiries.gateways = ours, ours.gateways
+        for link, own in ours.own.items():
+            self._layer2.ask_from(link, own)
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         self.offers.withdraw(addresses)

@@ -266,7 +266,7 @@ class Hearing(Unanswered):
 
     def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
         """Rule 21: whoever listened to the loser until now points at it."""
-        if now < max(x.disputed_until, x.probed_until):
+        if now < max(x.disputed_until, x.probed_until) and not self._take_over:
             self._prove(x)
         if x.heard_yields.get(peer.node) != term:
             x.heard_yields[peer.node] = term
@@ -278,7 +278,7 @@ class Hearing(Unanswered):
         self._hear_answered(segment, event.eip)
         x = self._eip(event.eip)
         if x.holding:
-            if event.probed and x.term in x.heard_yields.values():
+            if event.probed and x.term in x.heard_yields.values() and not self._take_over:
                 self._prove(x)  # whoever answered gave way to us meanwhile
             elif event.probed:
                 self._dispute(x, now)

@@ -35,6 +35,7 @@ class MachineState(Known):
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
     before a window rotates over them. With ``api`` an API server is configured, reachable or not. ``revision``: of what
     is installed here; where nodes differ, the higher one claims first. ``rules``: what decides, for tests.
+    ``take_over``: a stranger may answer for what peers hold in name (rule 18).
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class MachineState(Known):
         per_hello: int = 64,
         revision: int = 0,
         rules: Rules = _RULES,
+        take_over: bool = False,
     ) -> None:
         super().__init__(node, now, times or Parameters(), api, revision)
-        self.rules = rules
+        self.rules, self._take_over = rules, take_over
         self.incarnation = incarnate(Incarnation(0))
         self.lives = deque([self.incarnation], maxlen=_LIVES)
         """The incarnations that this machine has had."""
@@ -122,7 +124,7 @@ class MachineState(Known):
         """Rule 18."""
         assert x.link is not None
         # Who answered for it a moment ago may go on, and its claim was never heard.
-        first = not self.rules.knows_holder(self, x) or x.served_until > NEVER
+        first = not self.rules.knows_holder(self, x) or x.served_until > NEVER or self._held_in_name(x)
         silent_since = self._silent_since(x, now)
         self._end_write(x)
         x.weak = self.rules.taken_unheard(self, x, now)
@@ -138,6 +140,10 @@ class MachineState(Known):
         self._announce(x)
         self._hurry()
         self._look_at([x.address])
+
+    def _held_in_name(self, x: Eip) -> bool:
+        """Rule 18: who holds it may not answer, as a stranger does."""
+        return self._take_over and any(x.address in peer.weak for peer in self.claimants(x))
 
     def _silent_since(self, x: Eip, now: float) -> float | None:
         """The last sign of the peer that held it last, where that one died with it."""

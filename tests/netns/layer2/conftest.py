@@ -21,6 +21,7 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
+from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 
@@ -335,8 +336,11 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             held_back: bool = False,
             excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
             ours: Callable[[Mac], bool] = lambda mac: False,
+            trial: float = 0.0,
+            pace: Pace = AS_USUAL,
         ) -> Station:
-            station = Station(lan.node, addresses, gratuitous, AnswerPolicy(before, oldest, excuses, ours=ours))
+            policy = AnswerPolicy(before, oldest, excuses, trial, ours, pace=pace)
+            station = Station(lan.node, addresses, gratuitous, policy)
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)

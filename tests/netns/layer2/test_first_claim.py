@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import AGAIN, PROBES
+from speaker.layer2.probe import AGAIN, PROBES, TAKE_OVER
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -78,6 +78,25 @@ def test_a_probe_is_what_the_rfcs_ask_for(lan, speaking, ear):
     six = Ether(ndps.until(probes_for(EIP6)))
     assert (six.dst, six.src, six[IPv6].dst, six[IPv6].hlim) == ("33:33:ff:00:00:10", mac, "ff02::1:ff00:10", 255)
     assert six[IPv6].plen == 24  # no link-layer option (RFC 4861 §4.3)
+
+
+def test_who_answers_only_those_that_name_themselves_is_found_too(lan, speaking, ear):
+    """MetalLB passes over solicitations without a link-layer option (internal/layer2/ndp.go, dropReasonNoSourceLL)."""
+    client, station = ear(lan.client, 0x86DD), speaking()
+    own = IPv6Address("2001:db8::1")
+    station.do(station.speaker.ask_from, own)
+    station.claim(EIP6)
+
+    def asks(frame):
+        packet = Ether(frame)
+        return ICMPv6ND_NS in packet and packet[ICMPv6ND_NS].tgt == EIP6 and packet[IPv6].src == str(own)
+
+    asked = ndp.parse(client.until(asks))
+    client.send(ndp.unsolicited(client.mac, IPv6Address(EIP6)).pack())
+    station.counts.wait_for(lambda counts: counts.conflicts)
+    assert asked.source == own
+    assert asked.source_link_layer == station.link.mac
+    assert client.never(announces(EIP6), 0.2)
 
 
 @pytest.mark.parametrize("address", [EIP4, EIP6])
@@ -160,6 +179,24 @@ def test_what_a_peer_uses_and_does_not_claim_is_told_and_soon_probed_for_again(l
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
     station.later(AGAIN)
     client.until(probes_for(address))
+
+
+@pytest.mark.parametrize("address", [EIP4, EIP6])
+def test_who_answered_until_it_fell_silent_is_told_of_once_and_no_rival_for_what_is_answered_then(
+    lan, speaking, ear, address
+):
+    """Another load balancer on a node of ours: its last answer is younger than the time to find a peer guilty."""
+    client, station = (
+        ear(lan.client, ETHERTYPES[address]),
+        speaking(excuses=lambda link, eip, mac: False, trial=0.6, pace=TAKE_OVER),
+    )
+    station.do(station.speaker.peers, frozenset({client.mac}))
+    station.claim(address)
+    client.until(probes_for(address))
+    client.send(claim_of(client.mac, address))
+    client.until(announces(address))
+    assert client.never(lambda frame: False, 0.8)
+    assert [held for _, _, held in station.counts.conflicts] == []
 
 
 def test_withdrawal_during_the_probe_ends_it(lan, speaking, ear):

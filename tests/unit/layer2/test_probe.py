@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.probe import AGAIN, SPACING, Probes
+from speaker.layer2.probe import AGAIN, ASKED_A_SECOND, SPACING, TAKE_OVER, Probes
+from speaker.ownership.parameters import Parameters
 
 EIP, OTHER = b"\xc0\x00\x02\x0a", b"\xc0\x00\x02\x0b"
 
@@ -48,6 +49,38 @@ def test_it_is_probed_every_second_until_nobody_answers(probes):
         probes.taken(EIP, when)
     assert asked == [10.0, 11.0, 12.0, 13.0]
     assert story(probes, 60.0)[-1] == (14.06, "free")
+
+
+def falling_silent(probes, stops):
+    """``EIP`` is answered for at once until ``stops``; when it is found free."""
+    while (when := probes.wake()) is not None:
+        step = probes.due(when, 100)
+        if step.free:
+            return when
+        if when < stops:
+            probes.taken(EIP, when + 0.001)
+    raise AssertionError
+
+
+@given(st.floats(10.0, 12.0))
+def test_who_takes_over_has_what_another_answered_for_within_a_failover_and_not_for_one_lost_answer(stops):
+    probes = Probes(TAKE_OVER)
+    probes.begin(EIP, 10.0)
+    silence = falling_silent(probes, stops) - stops
+    assert 2 * TAKE_OVER.spacing <= silence <= 0.42 < Parameters().worst_failover + 0.1
+
+
+def test_of_thousands_that_another_answers_for_no_more_are_asked_for_than_a_lan_bears():
+    probes, asked = Probes(TAKE_OVER), 0
+    eips = [bytes((10, 0, at // 256, at % 256)) for at in range(5000)]
+    for address in eips:
+        probes.begin(address, 0.0)
+    for at in range(10, 3000):
+        step = probes.due(at / 100, 10_000)
+        asked += len(step.ask)
+        for address in step.ask:
+            probes.taken(address, at / 100)
+    assert asked <= 30 * ASKED_A_SECOND + len(eips)
 
 
 def test_one_who_never_stops_talking_does_not_put_the_next_round_off(probes):

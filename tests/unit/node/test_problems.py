@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.model import Link, Mac
-from speaker.node.problems import EIPS_NAMED, RIVAL_SECONDS, SHOWN, Area, Change, Problems, first, named, new
+from speaker.node.problems import (
+    EIPS_NAMED,
+    HOLDER_SECONDS,
+    RIVAL_SECONDS,
+    SHOWN,
+    Area,
+    Change,
+    Problems,
+    first,
+    named,
+    new,
+)
 from speaker.wire.events import PeerSeen
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
@@ -203,3 +214,21 @@ def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     assert problems.sick_links([SICK._replace(loses=60)]) == (sentence,)
     assert problems.sick_links([SICK._replace(sick=False)]) == ()
     assert problems.sick_links([SICK._replace(loses=60)]) != (sentence,)
+
+
+@pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])
+def test_for_whom_this_node_waits_is_no_problem_and_news_once(after, there):
+    problems = Problems()
+    sentence = "waits for 02:00:00:00:00:99 on eth0 to fall silent, which answers for it"
+    assert problems.holder(ETH0, EIP, STRANGER, 0.0) == sentence
+    assert problems.holder(ETH0, EIP, STRANGER, 10.0) is None
+    assert problems.holders(10.0 + after) == ({str(EIP): sentence} if there else {})
+    assert problems.sentences(10.0) == []
+    assert problems.rivals(10.0) == {}
+
+
+def test_for_what_was_let_go_this_node_waits_no_more():
+    problems = Problems()
+    problems.holder(ETH0, EIP, STRANGER, 0.0)
+    problems.let_go(EIP)
+    assert problems.holders(0.0) == {}

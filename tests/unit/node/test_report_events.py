@@ -1,6 +1,7 @@
 """Where each event goes: the log, the metrics, the problems; and whether the status file is to be written anew."""
 
 import asyncio
+import json
 from ipaddress import ip_address
 
 import pytest
@@ -21,7 +22,7 @@ from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
 from speaker.node.decide import Decision, MayHold
-from speaker.node.problems import RIVAL_SECONDS
+from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
 from speaker.node.report import InForce, Report
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
@@ -44,9 +45,9 @@ NOTHING = InForce(Settlement({}, {}), Decision({}, EMPTY), {})
 class Site:
     """A report whose clock is the loop's."""
 
-    def __init__(self, home):
+    def __init__(self, home, *, take_over=False):
         self.metrics = Metrics()
-        self.report = Report(self.metrics, home, asyncio.get_running_loop().time)
+        self.report = Report(self.metrics, home, asyncio.get_running_loop().time, take_over)
 
     def counted(self, name, **labels):
         return self.metrics.registry.get_sample_value(f"eip_speaker_{name}", labels)
@@ -457,3 +458,32 @@ def test_what_is_in_force_is_counted_and_makes_the_status_file_stale(play):
         assert site.counted("pool_addresses", **pool) is None
 
     play(story)
+
+
+def test_who_takes_over_waits_for_the_former_holder_and_tells_of_no_conflict(in_virtual_time, tmp_path):
+    """What it holds in name only is not told as held."""
+    held = InForce(GIVEN, Decision({A: MayHold(A, "lan", (WEB,), ETH0, Gratuitous())}, EMPTY), {})
+    seen = []
+
+    async def whole():
+        site = Site(tmp_path, take_over=True)
+        site.report.brought_about(held)
+        for _ in range(2):
+            site.report.conflict(ETH0, A, STRANGER, held=False)
+        for wait in (0.0, HOLDER_SECONDS + 2):
+            await asyncio.sleep(wait)
+            assert site.stale()
+            await site.publish()
+            eip = json.loads((tmp_path / "status.json").read_text())["eips"][0]
+            seen.append((eip["claimed"], eip.get("message", ""), site.counted("eips", state="held")))
+        assert site.report.problems() == []
+        assert site.report.conflicts() == {}
+        site.report.conflict(ETH0, A, STRANGER, held=True)
+        assert [*site.report.conflicts()] == [str(A)], "what it answers for itself is another matter"
+        site.report.telling.finish()
+
+    with capture_logs() as logs:
+        in_virtual_time(whole())
+    waits = "waits for 02:00:00:00:00:99 on eth0 to fall silent, which answers for it"
+    assert seen == [(False, waits, 0), (True, "", 1)]
+    assert [line["event"] for line in logs if line["event"] in ("waits", "conflict")] == ["waits", "conflict"]

@@ -83,7 +83,7 @@ def test_a_directory_is_read_and_another_one_written(tmp_path, capsys):
         (tmp_path / "in" / f"{name}.yaml").write_text((FIXTURES / f"{name}.yaml").read_text())
     out = tmp_path / "out"
     main(["convert", str(tmp_path / "in"), "-o", str(out)])
-    assert sorted(path.name for path in out.iterdir()) == ["pools.yaml", "services.yaml"]
+    assert sorted(path.name for path in out.iterdir()) == ["back", "pools.yaml", "services.yaml"]
     assert capsys.readouterr().out == ""
 
 
@@ -119,3 +119,19 @@ def test_text_that_looks_like_something_else_stays_text_to_kubectl(text, tmp_pat
     assert list(yaml.safe_load_all(out))[-1]["metadata"]["annotations"] == {"example.com/build": text}
     assert ("build: abc" in out) == (text == "abc")
     assert text in ("abc", "") or f'"{text}"' in out or f"'{text}'" in out
+
+
+def test_what_the_peer_was_asked_for_is_written_for_the_way_back_and_not_applied_with_the_rest(tmp_path):
+    assert main(["convert", str(FIXTURES / "metallb-services.yaml"), "-o", str(tmp_path), "--default-class"]) in (0, 1)
+    back = {
+        each["metadata"]["name"]: each for each in yaml.safe_load_all((tmp_path / "back/services.yaml").read_text())
+    }
+    given = {
+        each["metadata"]["name"]: each["metadata"].get("annotations", {})
+        for each in yaml.safe_load_all((FIXTURES / "metallb-services.yaml").read_text())
+    }
+    assert {name: each["metadata"]["annotations"] for name, each in back.items()} == {
+        name: theirs for name in given if (theirs := {k: v for k, v in given[name].items() if "metallb" in k})
+    }
+    assert all({*each} <= {"apiVersion", "kind", "metadata", "spec"} for each in back.values())
+    assert "back" not in {path.parent.name for path in tmp_path.glob("*.yaml")}

@@ -89,6 +89,9 @@ class Links(Notes):
             self.held.pop(address, None)
         self.all.append(("drop", addresses))
 
+    def ask_from(self, link, own):
+        pass
+
     def is_unproven(self, address):
         return address in self.held and address in self.taken
 

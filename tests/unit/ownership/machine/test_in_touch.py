@@ -1,5 +1,7 @@
 """What a node may conclude from silence, and what the wire says instead: rules 6 to 17 of docs/ownership.md."""
 
+from functools import partial
+
 import pytest
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
 
@@ -560,3 +562,40 @@ def test_whoever_claims_it_has_it_whatever_its_term() -> None:
     machine = disputed()
     orders = machine.step(0.5, hello(machine, 0, {EIP: 1}, weak=frozenset({EIP})))
     assert [order.reason for order in orders if isinstance(order, Withdraw)] == [Yielded.BETTER_CLAIM]
+
+
+# ── Taking over from another load balancer ────────────────────────────────────────────────────────────────────
+
+BY_TAKING_OVER = partial(Ownership, take_over=True)
+
+
+def beside_one_in_name(kind: type[Ownership], *, draining: bool) -> list[Claim]:
+    """What is claimed once ``a``, which holds EIP in name as a stranger answers for it, is gone or goes."""
+    machine = alone(kind=kind)
+    weak = {"weak": frozenset(HELD)}
+    beside(machine, 0.0, 1.0, {"a": HELD}, **weak)
+    orders = (
+        beside(machine, 1.0, 2.0, {"a": HELD}, **weak, draining=True)
+        if draining
+        else timed(machine, 1.0, 2.0, hears=True)
+    )
+    return [order for _, order in orders if isinstance(order, Claim)]
+
+
+@pytest.mark.parametrize("draining", [True, False])
+@pytest.mark.parametrize(("kind", "asks"), [(BY_TAKING_OVER, True), (Ownership, False)])
+def test_who_takes_over_asks_the_wire_for_what_a_peer_holds_in_name(
+    kind: type[Ownership], asks: bool, draining: bool
+) -> None:
+    assert [claim.first for claim in beside_one_in_name(kind, draining=draining)] == [asks]
+
+
+@pytest.mark.parametrize("answer_first", [True, False])
+def test_to_who_takes_over_it_is_no_proof_that_a_peer_gave_way(answer_first: bool) -> None:
+    """The stranger answers all the same."""
+    machine = alone(kind=BY_TAKING_OVER)
+    timed(machine, 0.0, 0.45)
+    events = [EipAnswered(EIP, LINK, None, probed=True), hello(machine, 0, {}, yielded={EIP: 1})]
+    for event in events if answer_first else reversed(events):
+        assert of_kind([(0.46, order) for order in machine.step(0.46, event)], Claim) == []
+    assert machine.eips[EIP].disputed_until > 0.46

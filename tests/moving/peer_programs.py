@@ -1,0 +1,48 @@
+"""Other load balancers' own programs, built once from their published Go modules and kept beside the cluster's."""
+
+import json
+import shutil
+from pathlib import Path
+
+from cluster_parts import _SETTINGS, CACHE, _go, alone, digest, kept, run
+
+SOURCES = Path(__file__).with_name("peers")
+METALLB = "go.universe.tf/metallb"
+FRR = "github.com/metallb/frr-k8s"
+TYPES = Path("api", "v1beta1", "frrconfiguration_types.go")
+LACKS = """
+type AsPathPrependPrefixes struct {
+	AsPathPrepend uint8
+	Prefixes      []string
+}
+"""
+"""What MetalLB knows of BGP through FRR, and the newest release of its types at the public proxy does not."""
+
+
+def metallb() -> Path:
+    """A directory with ``controller``, ``speaker`` and ``crds/``. Raises RuntimeError where they cannot be built."""
+    with alone():
+        return kept(CACHE / "peers" / "metallb", digest([Path(__file__), *SOURCES.iterdir()]), _build_metallb)
+
+
+def _build_metallb(target: Path) -> None:
+    go = _go()
+    sources = target.with_name("sources")
+    shutil.copytree(SOURCES, sources)
+    types = sources / "frr-k8s" / TYPES
+    shutil.copytree(_directory(go, FRR), sources / "frr-k8s", copy_function=shutil.copyfile)
+    types.parent.chmod(0o755)
+    begin = "type Advertise struct {\n"
+    types.write_text(
+        types.read_text().replace(begin, f"{begin}\tPrefixesWithAsPathPrepend []AsPathPrependPrefixes\n") + LACKS
+    )
+    run(go, "mod", "edit", f"-replace={FRR}=./frr-k8s", directory=sources, **_SETTINGS)
+    target.mkdir()
+    for name in ("controller", "speaker"):
+        run(go, "build", "-o", target / name, f"{METALLB}/{name}", directory=sources, **_SETTINGS)
+    shutil.copytree(_directory(go, METALLB) / "config" / "crd" / "bases", target / "crds")
+
+
+def _directory(go: Path, module: str) -> Path:
+    run(go, "mod", "download", module, directory=SOURCES, **_SETTINGS)
+    return Path(json.loads(run(go, "list", "-m", "-json", module, directory=SOURCES, **_SETTINGS))["Dir"])
