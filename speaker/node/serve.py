@@ -21,6 +21,7 @@ from speaker.node.report import Report
 from speaker.node.source import HostSettings, MakeSource
 from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
+from speaker.system.garbage import bound_memory, memory_limit
 from speaker.system.rights import may_administer_network
 from speaker.system.signals import stoppable
 from speaker.system.supervise import at_work, heed_callbacks
@@ -59,6 +60,7 @@ async def serve(
     logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
+    bound_memory(memory_limit())
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
