@@ -19,7 +19,7 @@ from speaker.api.service import (
     SHARE,
     SOURCE_RANGES_ANNOTATION,
 )
-from speaker.cluster.objects import Metadata, Object, apart, cut
+from speaker.cluster.objects import RANGE_BYTES, Metadata, Object, apart, cut
 from speaker.model import Family, IPAddress, ServiceKey
 
 Condition = dict[str, Any]
@@ -129,6 +129,11 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
     def concerns_us(self) -> bool:
         """It may be ours, or may be meant for us, or has our word in its status."""
         return asks_us(self.spec, default_class=True) or condition_of(self.status.conditions, ASSIGNED) is not None
+
+    def weight(self) -> int:
+        ranges = len(self.spec.load_balancer_source_ranges)
+        written = self.metadata.annotations.get(SOURCE_RANGES_ANNOTATION, "").count(",")
+        return super().weight() + RANGE_BYTES * (ranges + min(written, MAX_SOURCE_RANGES))
 
     def remnant(self) -> "ServiceObject | None":
         kept = {name: text for name in _OF_A_REMNANT if (text := self.metadata.annotations.get(name)) is not None}

@@ -81,6 +81,10 @@ WITHOUT_LIMIT = 512 * 2**20
 MAIN, OBJECTS = 0.8, 0.35
 """Of the limit: what the process that reads may take, so that those beside it live on when it takes too much; and in it
 what is mirrored of the API, with what is made of that."""
+BESIDE = 64 * 2**20
+"""Bytes that are left to the wire process in any case; with 10,000 EIPs it takes as many."""
+LEAST = 16 * 2**20
+"""Bytes that it may take besides what it has at its start, whatever the limit is: with less it would never begin."""
 NEAR = 0.9
 """Of what may be taken: an allocation that fails there was not too large, it was one too many."""
 SOONER = 200
@@ -141,7 +145,7 @@ def bound_memory(limit: int | None) -> None:
     if limit is None:
         return
     sizes = _sizes()
-    most = int(MAIN * limit) + sizes["VmData"] - sizes["RssAnon"]
+    most = max(int(min(MAIN * limit, limit - BESIDE)), sizes["RssAnon"] + LEAST) + sizes["VmData"] - sizes["RssAnon"]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         _may_take[:] = [most]

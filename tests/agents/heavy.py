@@ -180,7 +180,12 @@ def many_small(at_once: int, made: Callable[[int], Iterator[Request]]) -> Attack
 
 def _served_by_many(at: int) -> Iterator[Request]:
     """As many endpoints as a Service may have, of each of many."""
-    yield post(SERVICES, service(f"heavy-{at}", {"eip-speaker.io/share": "all"}, ports=[{"port": 1000 + at}]))
+    yield post(
+        SERVICES,
+        service(
+            f"heavy-{at}", {"eip-speaker.io/share": "all"}, externalTrafficPolicy="Local", ports=[{"port": 1000 + at}]
+        ),
+    )
     yield post(SLICES, endpoint_slice(f"heavy-{at}", f"heavy-{at}", _addresses(200, 100)))
 
 
@@ -262,7 +267,7 @@ SISTERS: dict[str, Attack] = {
     "many slices with the longest names": many_small(
         3000, lambda at: iter([post(SLICES, endpoint_slice(f"{at:0>200}", f"{at:0>62}x", _addresses(1, 1)))])
     ),
-    "many Services of ours with all endpoints they may have": many_small(62, _served_by_many),
+    "many Services of ours with all endpoints they may have": many_small(160, _served_by_many),
     "nodes with large annotations of ours": annotated(NODES, 200),
     "namespaces with large annotations": annotated(NAMESPACES, 200),
     "Leases of agents with large annotations": annotated(LEASES, 200, spec={"holderIdentity": "x" * 1000}),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from agent_cluster import API_HOST, METRICS, Administrator, broken_promises, pause, until
+from fault_plan import Switches
 from heavy import LEASES, NAMESPACES, NODES, SECRETS, SEEN, SERVICES, SISTERS, SLICES, TENANT, Attack, Request, drawn
 from memory_group import MemoryGroup
 from playing import OF_A_TENANT, OF_A_TENANT_STEPS, Recorder, firing, save
@@ -43,20 +44,31 @@ class Weighed:
     def __init__(self, cluster) -> None:
         self.cluster = cluster
         self.groups: dict[str, MemoryGroup] = {}
+        self.begun = False
+
+    def open(self) -> None:
+        for name in (*self.cluster.nodes, "controller"):
+            self.groups[name] = MemoryGroup(f"eip-weight-{name}", LIMIT)
+        self.cluster.done("POST", NAMESPACES, {"metadata": {"name": TENANT}})
 
     async def begin(self) -> None:
         for node in self.cluster.nodes:
-            await self.cluster.stopped(node)
-            with self._group(node).entered():
-                self.cluster.start(node)
-            await self.cluster.until_healthy(node)
-        with self._group("controller").entered():
-            await self.cluster.control()
+            await self.restarted(node)
+        await self.controlled()
         await self.cluster.agreed()
+        await pause(SETTLING)
+        self.begun = True
 
-    def _group(self, name: str) -> MemoryGroup:
-        self.groups[name] = MemoryGroup(f"eip-weight-{name}", LIMIT)
-        return self.groups[name]
+    async def restarted(self, node: str) -> None:
+        await self.cluster.stopped(node)
+        with self.groups[node].entered():
+            self.cluster.start(node)
+        await self.cluster.until_healthy(node)
+
+    async def controlled(self, *flags: str) -> None:
+        with self.groups["controller"].entered():
+            await self.cluster.control(*flags)
+        await until(lambda: any(line["event"] == "leads" for line in self.cluster.controller.said()))
 
     def pids(self) -> dict[str, int]:
         agents = {node: told_apart(agent.process.pid)["main"] for node, agent in self.cluster.agents.items()}
@@ -74,19 +86,24 @@ class Weighed:
             group.close()
 
 
-@pytest.fixture
-async def weighed(cluster):
-    found = Weighed(cluster)
+@pytest.fixture(scope="module")
+def limited(standing):
+    found = Weighed(standing)
     try:
-        await found.begin()
-        if cluster.ask("GET", f"{NAMESPACES}/{TENANT}")[0] == 404:
-            cluster.done("POST", NAMESPACES, {"metadata": {"name": TENANT}})
+        found.open()
         yield found
     except OSError as error:
-        pytest.skip(f"needs a memory cgroup of its own, of version 1: {error}")
+        pytest.skip(f"needs memory cgroups of its own, of version 1: {error}")
     finally:
-        await asyncio.to_thread(cleared, cluster)
         found.close()
+
+
+@pytest.fixture
+async def weighed(cluster, limited):
+    if not limited.begun:
+        await limited.begin()
+    yield limited
+    await asyncio.to_thread(cleared, cluster)
 
 
 def cleared(cluster) -> None:
@@ -151,8 +168,7 @@ async def test_several_at_once_are_too(weighed, seed):
 @pytest.fixture
 async def scraped(weighed):
     """Its controller tells what it counts as well."""
-    with weighed.groups["controller"].entered():
-        await weighed.cluster.control("--metrics", "127.0.0.1:9900")
+    await weighed.controlled("--metrics", "127.0.0.1:9900")
     return weighed
 
 
@@ -181,6 +197,32 @@ async def test_what_is_over_the_bound_is_named_and_comes_back_when_there_is_room
         save("tenant", recorder.phases)
     if not missing():
         assert not (said := firing(recorder.phases, OF_A_TENANT_STEPS, OF_A_TENANT, tmp_path)), said
+
+
+async def test_a_main_process_that_can_get_no_more_memory_ends_by_itself_and_the_wire_process_answers(
+    weighed, monkeypatch, tmp_path
+):
+    """With the bound on what is mirrored taken away. A kubelet would have its container killed as a whole."""
+    cluster, node = weighed.cluster, weighed.cluster.nodes[0]
+    with monkeypatch.context() as patch:
+        for name, value in Switches(
+            tmp_path / "unbounded", (), {"speaker.system.garbage:OBJECTS": 9.0}
+        ).environment.items():
+            patch.setenv(name, value)
+        await weighed.restarted(node)
+    holders = await cluster.settled()
+    wire = cluster.agents[node].process.pid
+    async with cluster.watching(holders) as watch:
+        attack = SISTERS["many Services of ours with all endpoints they may have"]
+        writing = asyncio.create_task(asyncio.to_thread(written, cluster, attack()))
+        ended = lambda: any(line["event"] == "out of memory" for line in cluster.agents[node].said())  # noqa: E731
+        await until(ended, lambda: weighed.sizes())
+        await writing
+    assert (cluster.agents[node].process.pid, cluster.agents[node].process.poll()) == (wire, None)
+    assert weighed.kills() == dict.fromkeys(weighed.groups, 0)
+    assert broken_promises(cluster.views(watch), lossless=True) == []
+    await asyncio.to_thread(cleared, cluster)
+    await weighed.restarted(node)
 
 
 def told_by(cluster) -> dict[str, dict[str, str]]:
