@@ -23,7 +23,7 @@ MAX_KEPT_ENTRIES, MAX_KEPT_TEXT = 16, 512
 """Of a list, and characters of a text, of which one is kept for all. What is longer hardly anybody else says, and who
 writes it anew again and again would fill the memory with all that it ever said."""
 
-OBJECT_BYTES, TIMES_JSON, RANGE_BYTES = 1500, 6, 800
+OBJECT_BYTES, TIMES_JSON, RANGE_BYTES = 500, 12, 800
 """Memory that an object takes, a byte of its JSON, and a source range once it is read (measured with tracemalloc)."""
 
 _H = TypeVar("_H", bound=Hashable)

@@ -78,7 +78,7 @@ def letting_go() -> Iterator[None]:
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self")
 WITHOUT_LIMIT = 512 * 2**20
 """Bytes that count as the limit where there is none: that of the manifests."""
-MAIN, OBJECTS = 0.8, 0.35
+MAIN, OBJECTS = 0.8, 0.5
 """Of the limit: what the process that reads may take, so that those beside it live on when it takes too much; and in it
 what is mirrored of the API, with what is made of that."""
 BESIDE = 64 * 2**20

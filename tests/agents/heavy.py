@@ -183,7 +183,11 @@ def _served_by_many(at: int) -> Iterator[Request]:
     yield post(
         SERVICES,
         service(
-            f"heavy-{at}", {"eip-speaker.io/share": "all"}, externalTrafficPolicy="Local", ports=[{"port": 1000 + at}]
+            f"heavy-{at}",
+            {"eip-speaker.io/share": "all"},
+            externalTrafficPolicy="Local",
+            selector={"app": "x"},
+            ports=[{"port": 1000 + at}],
         ),
     )
     yield post(SLICES, endpoint_slice(f"heavy-{at}", f"heavy-{at}", _addresses(200, 100)))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from agent_cluster import API_HOST, METRICS, Administrator, broken_promises, pause, until
+from agent_cluster import API_HOST, METRICS, POOLS, Administrator, broken_promises, pause, until
+from agent_objects import POOL
 from fault_plan import Switches
 from heavy import LEASES, NAMESPACES, NODES, SECRETS, SEEN, SERVICES, SISTERS, SLICES, TENANT, Attack, Request, drawn
 from memory_group import MemoryGroup
@@ -31,6 +32,8 @@ FLAT = 40 * 2**20
 """Bytes that what is not ours may add: an event at a time, and what malloc keeps of it."""
 DRAWN = range(int(os.environ.get("SEED", "1")), int(os.environ.get("SEED", "1")) + int(os.environ.get("ATTACKS", "3")))
 SETTLING = 5.0
+MORE = "192.0.2.216/29", "2001:db8:0:1::300/125"
+"""Addresses of the pool, for the tenant."""
 
 
 def resident(pid: int) -> int:
@@ -50,6 +53,9 @@ class Weighed:
         for name in (*self.cluster.nodes, "controller"):
             self.groups[name] = MemoryGroup(f"eip-weight-{name}", LIMIT)
         self.cluster.done("POST", NAMESPACES, {"metadata": {"name": TENANT}})
+        path = f"{POOLS}/{POOL}"
+        self._addresses = self.cluster.done("GET", path)["spec"]["addresses"]
+        self.cluster.done("PATCH", path, {"spec": {"addresses": [*self._addresses, *MORE]}})
 
     async def begin(self) -> None:
         for node in self.cluster.nodes:
@@ -84,6 +90,7 @@ class Weighed:
     def close(self) -> None:
         for group in self.groups.values():
             group.close()
+        self.cluster.done("PATCH", f"{POOLS}/{POOL}", {"spec": {"addresses": self._addresses}})
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +193,7 @@ async def test_what_is_over_the_bound_is_named_and_comes_back_when_there_is_room
         recorder.end()
 
     await record("healthy")
-    await attacked(weighed, SISTERS["many Services of ours with all endpoints they may have"])
+    await attacked(weighed, SISTERS["slices of a Service of ours"])
     assert without_room() > 0
     assert any(TENANT in problem for problem in cluster.agents[node].status()["problems"])
     await record("full")
