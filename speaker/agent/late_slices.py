@@ -19,7 +19,7 @@ MAX_NOTED = 100_000
 """Services of which it is noted that slices were passed over. Of more it is noted of all."""
 MANY = 50
 """Services from which on everything is listed anew, rather than asked for one by one."""
-PAUSE = 1.0
+PAUSE = 5.0
 """Seconds between two rounds: who makes a Service ours and somebody else's in turn has nobody ask all the time."""
 
 

@@ -27,6 +27,8 @@ SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
 ROOM = 60.0
 """Seconds between two looks at whether there is room again for what was set aside."""
+FEW = 20
+"""Objects of a page of what is asked for beside a watch, all of which may be as large as etcd takes them."""
 SILENT_WATCHES = 3
 """After so many in a row that brought nothing everything is listed anew. A server whose etcd was restored says nothing
 until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``mirrors.py``)."""
@@ -205,7 +207,7 @@ class Reflector(Generic[T]):
         watch waits. False: to be asked for again, as a list is under way. Raises EdgeError."""
         async with self._reading:
             lists = self.lists
-            async for page in pages(self._client, path, {"labelSelector": label_selector}):
+            async for page in pages(self._client, path, {"labelSelector": label_selector}, FEW):
                 if not self.synced or self._feed.listing or self.lists != lists:
                     return False
                 for raw in page.items or ():

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from speaker.agent.known import known, recall, remember
 from speaker.agent.last_known import RECALL_SECONDS
-from speaker.agent.late_slices import MANY, MAX_NOTED, LateSlices
+from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
 from speaker.agent.objects import (
     AssignedMetadata,
     AssignedObject,
@@ -1000,7 +1000,7 @@ def test_slices_that_are_asked_for_in_vain_are_asked_for_again(play):
         await asyncio.sleep(3)
         assert in_slices(agent) == []
         agent.api.refuses.clear()
-        await asyncio.sleep(3)
+        await asyncio.sleep(2 * PAUSE)
         assert in_slices(agent) == ["late-1"]
 
     play(story, FORWARDS, before=before)
@@ -1035,7 +1035,7 @@ def test_where_many_services_become_ours_at_once_everything_is_listed_anew(play)
         lists = agent.source._slices.lists
         for name in names:
             agent.api.put(SERVICES, service(name, A))
-        await asyncio.sleep(3)
+        await asyncio.sleep(PAUSE + 3)
         assert len(in_slices(agent)) == len(names)
         assert agent.source._slices.lists == lists + 1
 
