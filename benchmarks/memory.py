@@ -188,7 +188,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if reason := missing():
-        sys.exit(reason)
+        print(reason)
+        return
     leave_host_network()
     result = asyncio.run(measured(arguments.services, arguments.metallb))
     print(json.dumps(result, indent=2) if arguments.json else shown(result))
