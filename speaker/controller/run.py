@@ -31,7 +31,7 @@ from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
-from speaker.system.garbage import bound_memory, memory_limit
+from speaker.system.garbage import bound_memory, end_in_time, memory_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
@@ -91,6 +91,7 @@ async def run(settings: CommandSettings) -> None:
     heed_callbacks(metrics)
     ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(at_work("memory", end_in_time, metrics))
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"

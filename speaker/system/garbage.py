@@ -6,6 +6,7 @@ for as many Services. Hence what lives long is frozen (``gc.freeze``), where it 
 becomes a cycle that nobody holds stays for ever. So there are to be no such cycles, and little is frozen unseen.
 """
 
+import asyncio
 import gc
 import json
 import os
@@ -87,6 +88,8 @@ LEAST = 16 * 2**20
 """Bytes that it may take besides what it has at its start, whatever the limit is: with less it would never begin."""
 NEAR = 0.9
 """Of what may be taken: an allocation that fails there was not too large, it was one too many."""
+LOOK_SECONDS = 1.0
+"""Between two looks at how much it takes."""
 SOONER = 200
 """Added to ``oom_score_adj``, in thousandths of the limit: of a pod's processes the wire process dies last."""
 OUT_OF_MEMORY = 12
@@ -158,7 +161,19 @@ def _sizes() -> dict[str, int]:
 
 def end_if_exhausted(error: BaseException) -> None:
     """A process that can get no more memory would go on in parts. Another one begins anew."""
-    if isinstance(error, MemoryError) and _may_take and _sizes()["VmData"] >= NEAR * _may_take[0]:
+    if isinstance(error, MemoryError):
+        _end_if_near()
+
+
+async def end_in_time() -> None:
+    """Endless. Libraries in C take what they asked for for granted: better not to come so far."""
+    while True:
+        _end_if_near()
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _end_if_near() -> None:
+    if _may_take and _sizes()["VmData"] >= NEAR * _may_take[0]:
         told = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
         with suppress(OSError):
             os.write(2, json.dumps(told).encode() + b"\n")

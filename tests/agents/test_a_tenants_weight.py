@@ -209,8 +209,8 @@ async def test_what_is_over_the_bound_is_named_and_comes_back_when_there_is_room
 async def test_a_main_process_that_can_get_no_more_memory_ends_by_itself_and_the_wire_process_answers(
     weighed, monkeypatch, tmp_path
 ):
-    """With the bound on what is mirrored taken away, and a lower one for the process, so that it is soon reached. A kubelet
-    of cgroup version 2 would have the container killed as a whole."""
+    """With the bound on what is mirrored taken away, and a lower one for the process, so that it is soon reached. With
+    version 2 of cgroups the kernel would else kill the whole container."""
     cluster, node = weighed.cluster, weighed.cluster.nodes[0]
     unbounded = {"speaker.system.garbage:OBJECTS": 9.0, "speaker.system.garbage:MAIN": 0.4}
     with monkeypatch.context() as patch:
