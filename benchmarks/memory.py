@@ -144,20 +144,24 @@ def slope(found: list[dict[str, Any]], what: str) -> float:
     return 1024 * (last["mb"][what] - first["mb"][what]) / (last["services"] - first["services"])
 
 
-async def measured(services: int, binaries: Path | None) -> dict[str, Any]:
+def measured(services: int, binaries: Path | None) -> dict[str, Any]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cluster = stack.enter_context(cluster_in(directory, more_addresses=["10.64.0.0/16"], interface="eth0"))
-        for node in cluster.nodes:
-            cluster.start(node)
-        await served(cluster, len(cluster.eips))
-        found = await ours(cluster, services)
-        result: dict[str, Any] = {"ours": found, "with as many of others": await of_others(cluster, services)}
-        if binaries is not None:
-            metallb = MetalLb(cluster, binaries, stack)
-            await asyncio.sleep(3 * QUIET)
-            result["MetalLB"] = metallb.sizes()
-        return result
+        return asyncio.run(_measured(cluster, services, binaries, stack))
+
+
+async def _measured(cluster: Cluster, services: int, binaries: Path | None, stack: ExitStack) -> dict[str, Any]:
+    for node in cluster.nodes:
+        cluster.start(node)
+    await served(cluster, len(cluster.eips))
+    found = await ours(cluster, services)
+    result: dict[str, Any] = {"ours": found, "with as many of others": await of_others(cluster, services)}
+    if binaries is not None:
+        metallb = MetalLb(cluster, binaries, stack)
+        await asyncio.sleep(3 * QUIET)
+        result["MetalLB"] = metallb.sizes()
+    return result
 
 
 def shown(result: Mapping[str, Any]) -> str:
@@ -191,7 +195,7 @@ def main() -> None:
         print(reason)
         return
     leave_host_network()
-    result = asyncio.run(measured(arguments.services, arguments.metallb))
+    result = measured(arguments.services, arguments.metallb)
     print(json.dumps(result, indent=2) if arguments.json else shown(result))
 
 
