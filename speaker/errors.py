@@ -13,6 +13,7 @@
         ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
         ├── NotDone           a program hung or was killed: what it was asked for is not to blame
+        ├── TooLong           an answer has more bytes than are read of one
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
 """
@@ -131,6 +132,10 @@ class Unsupported(EdgeError):
 
 class NotDone(EdgeError):
     """Raised when a program said neither yes nor no: it hung, waited for a lock in vain, or somebody killed it."""
+
+
+class TooLong(EdgeError):
+    """Raised when an answer of the Kubernetes API has more bytes than are read of one."""
 
 
 class ApiUnreachable(EdgeError):

@@ -1,14 +1,22 @@
 """What an agent reads besides Eips: only these fields are decoded. Pure."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
-from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SOURCE_RANGES_ANNOTATION
+from speaker.api.endpoints import MAX_ENDPOINTS
+from speaker.api.service import (
+    LOAD_BALANCER_CLASS,
+    MAX_PORTS,
+    MAX_SOURCE_RANGES,
+    SCHEDULER,
+    SOURCE_RANGES_ANNOTATION,
+)
 from speaker.cluster.hosts import HostObject, NodeStatus
-from speaker.cluster.kinds import ASSIGNED, UNREADABLE, Port
-from speaker.cluster.objects import Metadata, Object, Repetitive, apart
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, UNREADABLE, WITHOUT_ROOM, FullMetadata, Port
+from speaker.cluster.objects import RANGE_BYTES, Object, Repetitive, apart, cut
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -55,6 +63,11 @@ class AssignedSpec(Repetitive, frozen=True, rename="camel", omit_defaults=True, 
     session_affinity: str | None = None
     session_affinity_config: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        cut(self, "load_balancer_source_ranges", MAX_SOURCE_RANGES + 1)
+        cut(self, "ports", MAX_PORTS + 1)
+        super().__post_init__()
+
 
 class AssignedIngress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     ip: str = ""
@@ -76,6 +89,12 @@ class AssignedStatus(Repetitive, frozen=True, rename="camel", gc=False):
 
     load_balancer: AssignedLoadBalancer = AssignedLoadBalancer()
     conditions: tuple[AssignedCondition, ...] | None = None
+    """Ours."""
+
+    def __post_init__(self) -> None:
+        ours = tuple(each for each in self.conditions or () if each.type in (ASSIGNED, ASSIGNED_FROM))
+        msgspec.structs.force_setattr(self, "conditions", ours)
+        super().__post_init__()
 
 
 class AssignedObject(Object, frozen=True, gc=False):
@@ -85,19 +104,40 @@ class AssignedObject(Object, frozen=True, gc=False):
     spec: AssignedSpec = AssignedSpec()
     status: AssignedStatus = AssignedStatus()
 
+    def weight(self) -> int:
+        ranges = len(self.spec.load_balancer_source_ranges)
+        written = (self.metadata.annotations.source_ranges or "").count(",")
+        return super().weight() + RANGE_BYTES * (ranges + min(written, MAX_SOURCE_RANGES))
+
+    def remnant(self) -> "AssignedObject | None":
+        return AssignedRemnant._unserved(replace(self.metadata, annotations=Wishes()), self.status, WITHOUT_ROOM)
+
     @classmethod
     def remains(cls, raw: msgspec.Raw) -> "AssignedObject | None":
-        """One whose EIP is announced where it has endpoints, and that nobody reaches through us."""
         parts = apart(raw, AssignedMetadata, AssignedStatus)
-        if parts is None or all(condition.type != ASSIGNED for condition in parts[1].conditions or ()):
+        return cls._unserved(*parts) if parts is not None else None
+
+    @classmethod
+    def _unserved(
+        cls, metadata: AssignedMetadata, status: AssignedStatus, kind: str = UNREADABLE
+    ) -> "AssignedObject | None":
+        """One whose EIP is announced where it has endpoints, and that nobody reaches through us."""
+        if all(condition.type != ASSIGNED for condition in status.conditions or ()):
             return None
-        spec = AssignedSpec(
-            type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE
-        )
-        return cls(parts[0], spec, parts[1])
+        spec = AssignedSpec(type=kind, load_balancer_class=LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE)
+        return cls(metadata, spec, status)
+
+
+class AssignedRemnant(AssignedObject, frozen=True, gc=False):
+    """One that there is no room for."""
 
 
 # ── EndpointSlices ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+PAIR_BYTES = 300
+"""Memory that a pair of address and port takes once it is read (200, measured with tracemalloc), and what is made of
+it."""
 
 
 class SliceLabels(msgspec.Struct, frozen=True, gc=False):
@@ -142,9 +182,29 @@ class SliceObject(Object, Repetitive, frozen=True, rename="camel", gc=False):
     endpoints: tuple[SliceEndpoint, ...] | None = None
     ports: tuple[SlicePort, ...] | None = None
 
+    def __post_init__(self) -> None:
+        """With no more of it than is ever used, and one pair of address and port to tell that there were more."""
+        if self.ports and len(self.ports) > MAX_ENDPOINTS:
+            cut(self, "ports", MAX_ENDPOINTS + 1)
+        if self.endpoints and sum(len(each.addresses) for each in self.endpoints) > MAX_ENDPOINTS:
+            msgspec.structs.force_setattr(self, "endpoints", tuple(_first(self.endpoints, MAX_ENDPOINTS + 1)))
+        super().__post_init__()
+
     @property
     def service_key(self) -> ServiceKey:
         return ServiceKey(self.metadata.namespace, self.metadata.labels.service)
+
+    def weight(self) -> int:
+        pairs = sum(len(each.addresses) for each in self.endpoints or ()) * len(self.ports or ())
+        return super().weight() + PAIR_BYTES * min(pairs, MAX_ENDPOINTS)
+
+
+def _first(endpoints: Iterable[SliceEndpoint], addresses: int) -> Iterator[SliceEndpoint]:
+    for each in endpoints:
+        if addresses <= 0:
+            return
+        yield replace(each, addresses=each.addresses[:addresses])
+        addresses -= len(each.addresses)
 
 
 def by_service(found: SliceObject) -> Iterable[Hashable]:
@@ -153,10 +213,6 @@ def by_service(found: SliceObject) -> Iterable[Hashable]:
 
 
 # ── Nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class NodeMetadata(Metadata, frozen=True, rename="camel", gc=False):
-    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
@@ -169,7 +225,7 @@ class NodeSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeObject(HostObject, frozen=True, gc=False):
-    metadata: NodeMetadata
+    metadata: FullMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -16,6 +16,7 @@ from speaker.agent.delivery import Delivery
 from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
+from speaker.agent.late_slices import LateSlices
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import Facts, eip_of, read_record
 from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
@@ -25,6 +26,7 @@ from speaker.agent.view import (
     Reader,
     ViewSettings,
     assigned_addresses,
+    concerns_us,
     is_or_was_assigned,
     node_intent,
     unread_wishes,
@@ -33,6 +35,7 @@ from speaker.cluster.hosts import HostObject, addresses_of
 from speaker.cluster.kinds import EipObject, announcement_name
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
+from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import Key
 from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NODES, SERVICES, SLICES
@@ -45,6 +48,7 @@ from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
+from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
@@ -93,13 +97,24 @@ class Cluster:
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._first = True
-        self._mirrors = Mirrors()
+        self._mirrors = mirrors = Mirrors(Room(room_for_objects()))
+        report.mirrored(mirrors.room.most, lambda: mirrors.room.taken, lambda: mirrors.without_room)
         self._api = ApiState(self._mirrors, report, lambda: self._session.hurry(), self._say_api)
         self._record_reader = AnnouncementReader(
             lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
         )
-        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services, stakes=assigned_addresses)
-        self._slices = self._mirror(SLICES, SliceObject, self._saw_slices, indexes={"service": by_service})
+        self._services = self._mirror(
+            SERVICES,
+            AssignedObject,
+            self._saw_services,
+            stakes=assigned_addresses,
+            keeps=partial(concerns_us, default_class=settings.default_class),
+        )
+        self._services_known = asyncio.Event()
+        self._late_slices = LateSlices(lambda key: self._services.store.get(Key(key.namespace, key.name)) is not None)
+        self._slices = self._mirror(
+            SLICES, SliceObject, self._saw_slices, indexes={"service": by_service}, keeps=self._late_slices.keeps
+        )
         self._eips = self._mirror(EIPS, EipObject, self._saw_eips)
         self._nodes = self._mirror(NODES, NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
         self._announcements = self._mirror(
@@ -143,7 +158,7 @@ class Cluster:
 
         made = Reflector(
             self._client,
-            Resource(path, kind, settle=self._settle, **resource),
+            Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource),
             Delivery(deliver, self._report, later),
             told=partial(self._api.mirror_failed, path),
             listed=listed,
@@ -164,8 +179,10 @@ class Cluster:
         self._tell_changed = changed
         await self._last_known.held_against(self._services, self._slices, self._eips, self._nodes)
         async with asyncio.TaskGroup() as tasks:
-            works = [("mirror", mirror.run) for mirror in self._mirrors]
+            works = [("mirror", mirror.run) for mirror in self._mirrors if mirror is not self._slices]
             works += [
+                ("mirror", self._mirror_slices),
+                ("late slices", partial(self._late_slices.run, self._slices, self._api.tells("late slices"))),
                 ("session", self._session.run),
                 ("records", partial(self._records.run, wire)),
                 ("nodes", self._hosts.run),
@@ -179,6 +196,11 @@ class Cluster:
                 works.append(("kube-proxy's endpoints", self._local.run))
             for task, work in works:
                 tasks.create_task(supervised(task, work, self._report), name=task)
+
+    async def _mirror_slices(self) -> None:
+        """Whose they are has to be known first."""
+        await self._services_known.wait()
+        await self._slices.run()
 
     async def _hand_on(self, wire: Wire) -> None:
         while True:
@@ -343,6 +365,8 @@ class Cluster:
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _saw_services(self, changes: tuple[Change[AssignedObject], ...]) -> None:
+        self._services_known.set()
+        self._late_slices.follow(changes, self._slices)
         assigned = [change for change in changes if is_or_was_assigned(change.before, change.after)]
         self._news.services.update((change.key, change.after) for change in assigned)
         if assigned or not changes or self._first:

@@ -12,7 +12,7 @@ from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.api.fields import show_path
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, pools_read
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, asks_us, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -318,6 +318,11 @@ class Reader:
 
     def forget_slice(self, key: Key) -> None:
         self._slices.pop(key, None)
+
+
+def concerns_us(found: AssignedObject, *, default_class: bool) -> bool:
+    """It is ours, or may be, or has an address that our controller wrote."""
+    return asks_us(found.spec, default_class=default_class) or is_assigned(found)
 
 
 def is_assigned(found: AssignedObject) -> bool:

@@ -8,9 +8,10 @@ Left to others, and therefore not read: ``clusterIP``, node ports and ``external
 (EndpointSlices carry the real one).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, StrEnum
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.fields import Field, did_you_mean
@@ -92,6 +93,12 @@ MAX_SHARE_NAMESPACES = 256
 MAX_UNKNOWN = 10
 """Annotations that are none of ours, though they look like it, of which it is said what was meant."""
 
+MAX_PORTS = 4096
+"""Of a Service; those behind are not served. The API server takes 20,000."""
+MAX_SOURCE_RANGES = 4096
+"""Of one list; behind them nobody is let in. The API server takes 55,000."""
+MERGED_FROM = 64
+"""Source ranges, from which on those that touch are kept as one; shorter lists stay as people wrote them."""
 MAX_MISSPELT = 1000
 """Source ranges of one list that cannot be read; behind the next one nobody looks, and nobody is let in."""
 
@@ -245,7 +252,9 @@ def _ports(value: Field) -> tuple[ServicePort, ...]:
     ports: dict[str, int] = {}
     names: dict[str, int] = {}
     found = []
-    for i, item in enumerate(items):
+    if len(items) > MAX_PORTS:
+        value.refuse(f"must be at most {MAX_PORTS} ports: those behind are not served")
+    for i, item in enumerate(items[:MAX_PORTS]):
         port = item.sound(_port)
         if port is None:
             continue
@@ -352,14 +361,25 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
         return NOBODY if value.blank else None
     found: dict[IPNetwork, None] = {}
     misspelt = 0
-    for item in items:
+    for i, item in enumerate(items):
+        if i >= MAX_SOURCE_RANGES:
+            value.refuse(f"has more than {MAX_SOURCE_RANGES} entries: behind them nobody is let in")
+            break
         network = item.require().parsed(parse_source_range)
         if network is not None:
             found[network] = None
         elif (misspelt := misspelt + 1) > MAX_MISSPELT:
             value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: behind them nobody is let in")
             break
-    return tuple(found) or NOBODY
+    return _joined(found) or NOBODY
+
+
+def _joined(networks: Collection[IPNetwork]) -> tuple[IPNetwork, ...]:
+    if len(networks) < MERGED_FROM:
+        return tuple(networks)
+    old = collapse_addresses(each for each in networks if isinstance(each, IPv4Network))
+    new = collapse_addresses(each for each in networks if isinstance(each, IPv6Network))
+    return (*old, *new)
 
 
 def _common(some: tuple[IPNetwork, ...], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:

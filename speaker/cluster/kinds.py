@@ -6,12 +6,21 @@ So a field that a newer Kubernetes adds to a Service is no mistake here, as it i
 import re
 from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from speaker.api.service import LOAD_BALANCER_CLASS
-from speaker.cluster.objects import Metadata, Object, apart
+from speaker.api.service import (
+    LOAD_BALANCER_CLASS,
+    MAX_PORTS,
+    MAX_SOURCE_RANGES,
+    PREFIX,
+    RECORD,
+    SHARE,
+    SOURCE_RANGES_ANNOTATION,
+)
+from speaker.cluster.objects import RANGE_BYTES, Metadata, Object, apart, cut
 from speaker.model import Family, IPAddress, ServiceKey
 
 Condition = dict[str, Any]
@@ -34,16 +43,33 @@ _IN_A_LINE = 3
 MAX_LINE = 512
 """Characters, of three entries and a number."""
 
+_OF_A_REMNANT = RECORD, SHARE
+"""Annotations that say what a Service has."""
+_LOAD_BALANCER = "LoadBalancer"
 UNREADABLE = "(unreadable)"
 """Stands in a spec for what could not be decoded: no value that Kubernetes has."""
+WITHOUT_ROOM = "(set aside: its namespace writes more than there is memory for)"
+"""The same for a spec that was decoded, and is not kept."""
 
 
 class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    """Those that anybody here reads."""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+
+    def __post_init__(self) -> None:
+        ours = {name: text for name, text in self.annotations.items() if _is_read(name)}
+        msgspec.structs.force_setattr(self, "annotations", ours)
+
+
+class EipMetadata(FullMetadata, frozen=True, rename="camel", gc=False):
     finalizers: tuple[str, ...] = ()
     generation: int = 0
+
+
+def _is_read(annotation: str) -> bool:
+    return annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
 
 
 class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -64,6 +90,10 @@ class ServiceSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_de
     external_traffic_policy: str | None = None
     session_affinity: str | None = None
     session_affinity_config: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        cut(self, "load_balancer_source_ranges", MAX_SOURCE_RANGES + 1)
+        cut(self, "ports", MAX_PORTS + 1)
 
 
 FORWARDER = "eip-speaker.io/forwarder"
@@ -99,14 +129,34 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
     def service_key(self) -> ServiceKey:
         return ServiceKey(self.metadata.namespace, self.metadata.name)
 
+    def concerns_us(self) -> bool:
+        """It may be ours, or may be meant for us, or has our word in its status."""
+        return asks_us(self.spec, default_class=True) or condition_of(self.status.conditions, ASSIGNED) is not None
+
+    def weight(self) -> int:
+        ranges = len(self.spec.load_balancer_source_ranges)
+        written = self.metadata.annotations.get(SOURCE_RANGES_ANNOTATION, "").count(",")
+        return super().weight() + RANGE_BYTES * (ranges + min(written, MAX_SOURCE_RANGES))
+
+    def remnant(self) -> "ServiceObject | None":
+        kept = {name: text for name in _OF_A_REMNANT if (text := self.metadata.annotations.get(name)) is not None}
+        return ServiceRemnant._unserved(replace(self.metadata, labels={}, annotations=kept), self.status, WITHOUT_ROOM)
+
     @classmethod
     def remains(cls, raw: msgspec.Raw) -> "ServiceObject | None":
-        """One of ours that nobody can serve: its EIP stays its own."""
         parts = apart(raw, FullMetadata, ServiceStatus)
-        if parts is None or condition_of(parts[1].conditions, ASSIGNED) is None:
+        return cls._unserved(*parts) if parts is not None else None
+
+    @classmethod
+    def _unserved(cls, metadata: FullMetadata, status: ServiceStatus, kind: str = UNREADABLE) -> "ServiceObject | None":
+        """One of ours that nobody can serve: its EIP stays its own."""
+        if condition_of(status.conditions, ASSIGNED) is None:
             return None
-        spec = ServiceSpec(type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS)
-        return cls(parts[0], spec, parts[1])
+        return cls(metadata, ServiceSpec(type=kind, load_balancer_class=LOAD_BALANCER_CLASS), status)
+
+
+class ServiceRemnant(ServiceObject, frozen=True, gc=False):
+    """One that there is no room for."""
 
 
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -118,9 +168,22 @@ class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class EipObject(Object, frozen=True, gc=False):
-    metadata: FullMetadata
+    metadata: EipMetadata
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: EipStatus = EipStatus()
+
+
+class _Asking(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def load_balancer_class(self) -> str | None: ...
+
+
+def asks_us(spec: _Asking, *, default_class: bool) -> bool:
+    """Whether a Service with it is ours, as far as its type and class say."""
+    classes = (LOAD_BALANCER_CLASS, None) if default_class else (LOAD_BALANCER_CLASS,)
+    return spec.type in (_LOAD_BALANCER, UNREADABLE) and spec.load_balancer_class in classes
 
 
 def in_one_line(entries: Sequence[str]) -> str:

@@ -23,6 +23,9 @@ MAX_KEPT_ENTRIES, MAX_KEPT_TEXT = 16, 512
 """Of a list, and characters of a text, of which one is kept for all. What is longer hardly anybody else says, and who
 writes it anew again and again would fill the memory with all that it ever said."""
 
+OBJECT_BYTES, TIMES_JSON, RANGE_BYTES = 500, 12, 800
+"""Memory that an object takes, a byte of its JSON, and a source range once it is read (measured with tracemalloc)."""
+
 _H = TypeVar("_H", bound=Hashable)
 
 
@@ -67,6 +70,12 @@ class Repetitive(msgspec.Struct, frozen=True, gc=False):
             msgspec.structs.force_setattr(self, field, _one_of_equals(getattr(self, field)))
 
 
+def cut(found: msgspec.Struct, field: str, most: int) -> None:
+    """Whoever reads it sees that it is longer than it may be; where it ends nobody looks."""
+    if len(entries := getattr(found, field)) > most:
+        msgspec.structs.force_setattr(found, field, entries[:most])
+
+
 class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """An object's place; ``namespace`` is '' for what is cluster scoped."""
 
@@ -95,6 +104,14 @@ class Object(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> Key:
         return Key(self.metadata.namespace, self.metadata.name)
+
+    def weight(self) -> int:
+        """Bytes of memory that it takes, with what is made of it; rather too many."""
+        return OBJECT_BYTES + TIMES_JSON * len(msgspec.json.encode(self))
+
+    def remnant(self) -> Self | None:
+        """What is left of it where there is no room, of a type of its own: what it has is given to nobody else."""
+        return None
 
     @classmethod
     def remains(cls, raw: msgspec.Raw) -> Self | None:

@@ -23,6 +23,7 @@ from speaker.cluster.kinds import FORWARDER, MISSES, EipObject, ServiceObject, h
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.polled import Polled
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
+from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Store, T
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NAMESPACES, NODES, SERVICES
@@ -45,7 +46,7 @@ from speaker.model import Family, Forwarding
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
-from speaker.system.garbage import start_over, uncollected
+from speaker.system.garbage import room_for_objects, start_over, uncollected
 from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer, set_within
@@ -90,16 +91,18 @@ class Leader:
         counted: Callable[[Tally, int], None] = lambda *_: None,
         settle: float = 0.0,
         doubted: Callable[[str, Doubt | None], None] = lambda *_: None,
+        mirrored: Callable[[Mirrors], None] = lambda _: None,
     ) -> None:
         """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none;
         ``mark_pods``: of dead nodes, as not ready; ``counted`` hears now and then what everybody has, and how many
-        writes wait; ``settle``: as in ``Resource``, and ``doubted`` hears what waits of which resource."""
+        writes wait; ``settle``: as in ``Resource``, and ``doubted`` hears what waits of which resource;
+        ``mirrored`` gets the mirrors of each leadership."""
         self.followers: tuple[Follower, ...] = ()
         """Who is told of all that is decided and recorded: a broker, a page."""
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """Of pools, as they were told."""
         self._supervisor = supervisor
-        self._settle, self._doubted = settle, doubted
+        self._settle, self._doubted, self._mirrored = settle, doubted, mirrored
         self._agents, self._make_key, self._mark_pods, self._counted = agents, make_key, mark_pods, counted
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
@@ -114,10 +117,13 @@ class Leader:
     async def _lead(self) -> None:
         start_over()  # this process may have led before
         changed = asyncio.Event()
-        mirrors = Mirrors()
+        mirrors = Mirrors(Room(room_for_objects()))
+        self._mirrored(mirrors)
         self._election.saw = mirrors.saw_lease
         settle, kind = self._settle, NodeObject if self._mark_pods else HostObject
-        services = self._mirror(SERVICES, ServiceObject, changed, mirrors, settle=settle, stakes=_eips)
+        services = self._mirror(
+            SERVICES, ServiceObject, changed, mirrors, settle=settle, stakes=_eips, keeps=ServiceObject.concerns_us
+        )
         eips = self._mirror(EIPS, EipObject, changed, mirrors, settle=settle)
         namespaces = self._mirror(NAMESPACES, Object, changed, mirrors, settle=settle)
         nodes: _Mirror[Any] = self._mirror(NODES, kind, changed, mirrors, settle=settle)
@@ -283,11 +289,12 @@ class Leader:
         *,
         settle: float = 0.0,
         stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
+        keeps: Callable[[T], bool] = lambda _: True,
     ) -> "_Mirror[T]":
         """One of ``mirrors``."""
         mirror = _Mirror(
             self._client,
-            Resource(path, kind, label_selector=label, settle=settle, stakes=stakes),
+            Resource(path, kind, label_selector=label, settle=settle, stakes=stakes, keeps=keeps, room=mirrors.room),
             changed,
             self._patience,
             told=partial(self._told, path),

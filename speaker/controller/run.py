@@ -16,7 +16,9 @@ from speaker import __version__
 from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership, Timing
 from speaker.cluster.election.lease import Election, LeaseName
+from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.mirror.room import Room
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
@@ -28,6 +30,7 @@ from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
+from speaker.system.garbage import bound_memory, end_in_time, memory_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
@@ -80,12 +83,14 @@ async def run(settings: CommandSettings) -> None:
     logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
+    bound_memory(memory_limit())
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
     heed_callbacks(metrics)
     ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(at_work("memory", end_in_time, metrics))
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -111,6 +116,7 @@ async def run(settings: CommandSettings) -> None:
             counted=metrics.counted,
             settle=settings.settle_seconds,
             doubted=metrics.doubted,
+            mirrored=metrics.mirrored,
         )
 
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
@@ -174,6 +180,19 @@ class ControllerMetrics:
         )
         self._doubts: dict[str, str] = {}
         """By resource."""
+        self._mirror_bytes = Gauge(
+            "eip_speaker_controller_mirror_bytes",
+            "Memory that the API's objects take here, with what is made of them, as it is reckoned",
+            registry=self.registry,
+        )
+        self._mirror_room = Gauge(
+            "eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most", registry=self.registry
+        )
+        self._without_room = Gauge(
+            "eip_speaker_controller_objects_without_room",
+            "Objects of the API that are set aside, as their namespace takes more than there is room for",
+            registry=self.registry,
+        )
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
         self._loop_delay = Maximum(
@@ -226,6 +245,7 @@ class ControllerMetrics:
             self._waiting.set(0)
             for resource in tuple(self._doubts):
                 self.doubted(resource, None)
+            self.mirrored(Mirrors(Room(0)))
             self._broker = ""  # whoever leads now tells it
             if self._mqtt is not None:
                 self._mqtt.waiting.set(0)
@@ -253,6 +273,12 @@ class ControllerMetrics:
             log.warning("removals wait", error=str(doubt))
         elif before:
             log.info("removals settled", resource=resource)
+
+    def mirrored(self, mirrors: Mirrors) -> None:
+        """What is held of the API's objects, from now on."""
+        self._mirror_bytes.set_function(lambda: mirrors.room.taken)
+        self._mirror_room.set(mirrors.room.most)
+        self._without_room.set_function(lambda: mirrors.without_room)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._loop_delay.rise(late)

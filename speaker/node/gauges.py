@@ -67,6 +67,12 @@ class Counted:
         """Objects that a list lacked and that stay until another lacks them too."""
         self._metrics.removals_waiting.labels(resource).set(number)
 
+    def mirrored(self, most: float, taken: Callable[[], float], without_room: Callable[[], float]) -> None:
+        """Of the API's objects: the bytes they may take and do, and how many are set aside."""
+        self._metrics.mirror_room.set(most)
+        self._metrics.mirror_bytes.set_function(taken)
+        self._metrics.without_room.set_function(without_room)
+
     def loop_delay(self, late: float, busy: float) -> None:
         self._metrics.loop_delay.observe(late)
         self._metrics.loop_delay_max.rise(late)

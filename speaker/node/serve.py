@@ -21,6 +21,7 @@ from speaker.node.report import Report
 from speaker.node.source import HostSettings, MakeSource
 from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
+from speaker.system.garbage import bound_memory, end_in_time, memory_limit
 from speaker.system.rights import may_administer_network
 from speaker.system.signals import stoppable
 from speaker.system.supervise import at_work, heed_callbacks
@@ -60,6 +61,7 @@ async def serve(
     logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
+    bound_memory(memory_limit())
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -87,6 +89,7 @@ async def _serve(
     heed_callbacks(report)
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
+        await stack.enter_async_context(at_work("memory", end_in_time, report))
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
             source = await make(report, stack)

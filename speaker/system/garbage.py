@@ -1,14 +1,20 @@
-"""Memory that comes back by itself: errors that keep nothing alive, and what the garbage collector need not look at.
+"""Edge: memory. How much of it a process may take, and how it comes back by itself: errors that keep nothing alive,
+and what the garbage collector need not look at.
 
 The collector stops everything while it walks over all that it knows: 30 ms for 10,000 EIPs in the wire process, 0.1 s
 for as many Services. Hence what lives long is frozen (``gc.freeze``), where it looks no more. But what is frozen and
 becomes a cycle that nobody holds stays for ever. So there are to be no such cycles, and little is frozen unseen.
 """
 
+import asyncio
 import gc
+import json
+import os
+import resource
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 WORTH = 5_000
 """Objects: less than so many new ones are not worth being frozen, as to walk over them takes a millisecond or two."""
@@ -66,3 +72,109 @@ def letting_go() -> Iterator[None]:
     except BaseException as error:
         let_go(error)
         raise
+
+
+# ── How much there may be ─────────────────────────────────────────────────────────────────────────────────────
+
+CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self")
+WITHOUT_LIMIT = 512 * 2**20
+"""Bytes that count as the limit where there is none: that of the manifests."""
+MAIN, OBJECTS = 0.8, 0.5
+"""Of the limit: what the process that reads may take, so that those beside it live on when it takes too much; and in it
+what is mirrored of the API, with what is made of that."""
+BESIDE = 64 * 2**20
+"""Bytes that are left to the wire process in any case; with 10,000 EIPs it takes as many."""
+LEAST = 16 * 2**20
+"""Bytes that it may take besides what it has at its start, whatever the limit is: with less it would never begin."""
+NEAR = 0.9
+"""Of what may be taken: an allocation that fails there was not too large, it was one too many."""
+LOOK_SECONDS = 1.0
+"""Between two looks at how much it takes."""
+SOONER = 200
+"""Added to ``oom_score_adj``, in thousandths of the limit: of a pod's processes the wire process dies last."""
+OUT_OF_MEMORY = 12
+"""The exit code of who took too much; as ENOMEM."""
+
+
+def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN / "cgroup") -> int | None:
+    """Bytes, the least of this process's cgroup and those around it (cgroups(7), of both versions); None: no limit."""
+    try:
+        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return None
+    files = [
+        *(
+            _up(cgroups / "memory", path, "memory.limit_in_bytes")
+            for _, of, path in entries
+            if "memory" in of.split(",")
+        ),
+        *(_up(cgroups, path, "memory.max") for _, of, path in entries if not of),
+    ]
+    found = [limit for some in files for file in some if (limit := _limit(file)) is not None]
+    return min(found, default=None)
+
+
+def _up(root: Path, path: str, name: str) -> Iterator[Path]:
+    """In a container the path may be the host's: then the root is its own."""
+    place = root / path.lstrip("/")
+    for each in (place, *place.parents):
+        if each.is_relative_to(root):
+            yield each / name
+
+
+def _limit(file: Path) -> int | None:
+    try:
+        limit = int(file.read_text())
+    except (OSError, ValueError):  # "max"
+        return None
+    return limit if limit < 2**60 else None  # version 1 has no word for "none"
+
+
+def room_for_objects() -> int:
+    """Bytes."""
+    return int(OBJECTS * (memory_limit() or WITHOUT_LIMIT))
+
+
+_may_take: list[int] = []
+"""Bytes, as ``VmData`` counts them."""
+
+
+def bound_memory(limit: int | None) -> None:
+    """From now on this process gets a MemoryError rather than that the kernel kills whoever is in its cgroup. To be
+    called once its threads are there: their stacks are taken into account, and hardly used."""
+    with suppress(OSError):
+        adjust = OWN / "oom_score_adj"
+        adjust.write_text(str(min(1000, int(adjust.read_text()) + SOONER)))
+    if limit is None:
+        return
+    sizes = _sizes()
+    most = max(int(min(MAIN * limit, limit - BESIDE)), sizes["RssAnon"] + LEAST) + sizes["VmData"] - sizes["RssAnon"]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        _may_take[:] = [most]
+
+
+def _sizes() -> dict[str, int]:
+    lines = (line.split() for line in (OWN / "status").read_text().splitlines() if line.endswith(" kB"))
+    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}
+
+
+def end_if_exhausted(error: BaseException) -> None:
+    """A process that can get no more memory would go on in parts. Another one begins anew."""
+    if isinstance(error, MemoryError):
+        _end_if_near()
+
+
+async def end_in_time() -> None:
+    """Endless. Libraries in C take what they asked for for granted: better not to come so far."""
+    while True:
+        _end_if_near()
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _end_if_near() -> None:
+    if _may_take and _sizes()["VmData"] >= NEAR * _may_take[0]:
+        told = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
+        with suppress(OSError):
+            os.write(2, json.dumps(told).encode() + b"\n")
+        os._exit(OUT_OF_MEMORY)

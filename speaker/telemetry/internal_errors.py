@@ -6,6 +6,7 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import Counter
 
+from speaker.system.garbage import end_if_exhausted
 from speaker.system.supervise import described, single
 
 log = structlog.get_logger()
@@ -35,6 +36,7 @@ class InternalErrors:
 
     def internal_error(self, task: str, error: BaseException) -> None:
         for one in single(error):
+            end_if_exhausted(one)
             self.told(task, *described(one))
 
     def told(self, task: str, words: str, place: str, trace: str) -> None:

@@ -232,6 +232,19 @@ class Metrics:
             ["resource"],
             registry=self._of_api,
         )
+        self.mirror_bytes = Gauge(
+            "eip_speaker_mirror_bytes",
+            "Memory that the API's objects take here, with what is made of them, as it is reckoned",
+            registry=self._of_api,
+        )
+        self.mirror_room = Gauge(
+            "eip_speaker_mirror_room_bytes", "Memory that they may take at most", registry=self._of_api
+        )
+        self.without_room = Gauge(
+            "eip_speaker_objects_without_room",
+            "Objects of the API that are set aside, as their namespace takes more than there is room for",
+            registry=self._of_api,
+        )
         self.internal_errors = self._counter(
             "eip_speaker_internal_errors",
             "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",

@@ -35,6 +35,7 @@ import speaker
 from speaker.errors import EdgeError, NotDone
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
+from speaker.system.garbage import OUT_OF_MEMORY
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
@@ -155,6 +156,8 @@ class Main:
             code = await _STARTER.run(self.process.wait)
         except EdgeError:  # there is no thread for it, or no time
             code = await self._polled()
+        if code == OUT_OF_MEMORY:
+            return "it took more memory than it may"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     async def _polled(self) -> int:

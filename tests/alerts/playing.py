@@ -54,6 +54,9 @@ OF_AGENTS = {
 """On the cluster of ``agents/test_alerts_of_agents.py``: its controller lacks a right; a node is dead, the API frozen
 and the controller gone."""
 OF_AGENTS_STEPS = {"healthy": 24, "refused": 40, "allowed": 30, "sick": 18, "mended": 48}
+OF_A_TENANT = {"full": {"ObjectsWithoutRoom": 1}}
+"""With a namespace that writes more than agents have room for: ``agents/test_a_tenants_weight.py``."""
+OF_A_TENANT_STEPS = {"healthy": 24, "full": 18, "mended": 48}
 GROWING, FLAPS = 2, 3
 """Of the phases in which a pool gets fuller, and an EIP moves, those that come before the one in which that is told."""
 BY_FAULT: dict[str, dict[str, int]] = {

@@ -12,6 +12,8 @@ from playing import (
     AT_ONCE_STEPS,
     BY_FAULT,
     BY_FAULT_STEPS,
+    OF_A_TENANT,
+    OF_A_TENANT_STEPS,
     OF_AGENTS,
     OF_AGENTS_STEPS,
     ROOT,
@@ -70,6 +72,7 @@ RECORDINGS = {
     "speaker-run": (AT_ONCE_STEPS | {"healthy": DAY}, AT_ONCE),
     "by-fault": (BY_FAULT_STEPS, BY_FAULT),
     "agents": (OF_AGENTS_STEPS | {"healthy": DAY}, OF_AGENTS),
+    "tenant": (OF_A_TENANT_STEPS, OF_A_TENANT),
 }
 
 

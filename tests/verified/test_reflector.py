@@ -8,6 +8,8 @@ import pytest
 from speaker.cluster.mirror.reflector import SILENT_WATCHES, Patience, Reflector, Resource
 from speaker.cluster.mirror.store import by_label
 from speaker.cluster.objects import Object
+from speaker.cluster.transport.client import MAX_ANSWER
+from speaker.cluster.transport.pages import pages
 from speaker.errors import ApiRefused, ApiUnreachable
 
 SERVICE = "kubernetes.io/service-name"
@@ -204,6 +206,16 @@ async def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api, mirror,
     finally:
         await api.stop()
         await api.start()
+
+
+async def test_a_page_of_too_many_bytes_comes_in_smaller_ones(api, maps):
+    """An API server gives as many objects as it is asked for, of 1.5 MB each."""
+    count = MAX_ANSWER // 900_000 + 2
+    for number in range(count):
+        await maps.create(f"a{number}", "x" * 900_000)
+    client = await api.client()
+    found = [len(page.items) async for page in pages(client, api.path("configmaps"), {})]
+    assert (sum(found), max(found) < count) == (count, True)
 
 
 async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, key):

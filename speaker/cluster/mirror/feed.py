@@ -4,11 +4,13 @@ A list never touches the store before it is whole: it fills a successor, which t
 a relist's first page and its last, an EIP that moved from one Service to another would else seem held by both.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic
 
 import msgspec
 
+from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Index, Store, T, differences
 from speaker.cluster.objects import Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.errors import EdgeError
@@ -22,6 +24,11 @@ _named = msgspec.json.Decoder(Named)
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of an event; etcd takes objects of a tenth of it."""
+MAX_NAMED = 100
+"""Objects that are set aside for want of room and named; the count tells the rest."""
+MAX_COUNTED = 100_000
+"""Of them that are counted."""
+NO_ROOM = "is set aside: its namespace takes the most of the room that there is for objects, and it is among the newest"
 
 
 class Lines:
@@ -59,7 +66,8 @@ class Feed(Generic[T]):
     taking them for deleted would take a working Service's EIP away; of one that never was there is what
     ``kind.remains``. ``unreadable`` counts how often one came. ``removals``: what lists lack, and stays until another
     lacks it too. ``stakes``: the EIPs that depend on an object, or whatever else: what has none goes at once, and so
-    does what lost one of them to another object.
+    does what lost one of them to another object. ``keeps``: whether an object is of any use; what is not is forgotten
+    as soon as it is decoded.
     """
 
     def __init__(
@@ -68,11 +76,26 @@ class Feed(Generic[T]):
         indexes: Mapping[str, Index[T]] | None = None,
         settle: float = 0.0,
         stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
+        keeps: Callable[[T], bool] = lambda _: True,
+        room: Room | None = None,
     ) -> None:
+        self.evicted: Callable[[], None] = lambda: None
+        """Called when something was set aside for want of room that others needed."""
+        self._without_room: set[int] = set()
+        """Hashes of the keys of those that were set aside for want of it."""
+        self._room = room or Room()
+        self._room.mirrored.append(self)
+        self._counted: Counter[str] = Counter()
+        """Bytes by namespace, as the room has them of this."""
+        self._lent: Counter[str] = Counter()
+        """The same of a list that is under way, without what was known."""
+        self._ending = False
         self.store: Store[T] = Store(indexes)
         self.removals: Removals[Key] = Removals(settle)
-        self._stakes = stakes
-        self._recalled: Iterable[T] = ()
+        self._stakes, self._keeps = stakes, keeps
+        self._recalled: dict[Key, T] = {}
+        self._passed_over: set[Key] = set()
+        """Of what was known, what the list that is under way has and nobody needs any more."""
         self.resume = ""
         self.unreadable = 0
         self.set_aside: dict[Key, str] = {}
@@ -90,35 +113,76 @@ class Feed(Generic[T]):
 
     def recall(self, known: Iterable[T]) -> None:
         """What an earlier process knew: the first list is doubted as if this one had known it."""
-        self._recalled = known
+        self._recalled = {found.key: found for found in known}
+
+    @property
+    def without_room(self) -> int:
+        """Objects that were set aside for want of it."""
+        return len(self._without_room)
 
     def forget(self) -> None:
         """The next thing must be a list: what was known of the past is too old, or of no use."""
         self.resume = ""
-        self._coming = None
+        self._coming, self._ending = None, False
+        self._uncount(self._lent)
         self._set_aside = self.set_aside
 
     def begin_list(self) -> None:
         self.forget()
         self._coming = self.store.successor()
-        self._set_aside = {}
+        self._set_aside, self._passed_over = {}, set()
+        self._without_room = set()
 
     def add(self, raw: msgspec.Raw) -> None:
         """One item of a page of the list that was begun."""
         self._put(raw)
+
+    def adopt(self, raw: msgspec.Raw) -> None:
+        """One that was asked for beside the watch, which has yet to come so far."""
+        resume = self.resume
+        self._put(raw)
+        self.resume = resume
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Nobody needs them any more."""
+        for key in keys:
+            self.removals.heard(key)
+            self._take_out(key)
+
+    def of(self, namespace: str) -> Iterable[T]:
+        """What there is to be set aside."""
+        found = self.store if self._coming is None else self._coming
+        return [] if self._ending else [each for each in found if each.metadata.namespace == namespace]
+
+    def evict(self, found: T) -> None:
+        self._put_without_room(found)
+        if self._coming is not None:
+            self._swap(self._coming, found.key, found.remnant())
+        if self.store.get(found.key) is not None:
+            self._changes += self._swap(self.store, found.key, found.remnant())
+        self.evicted()
 
     def end_list(self, version: str, now: float) -> Iterator[None]:
         """Makes the list that was begun the truth, as of ``version``, but for what has to be said twice. Slices: the
         last one does it."""
         assert self._coming is not None, "begin_list comes first"
         self._keep_doubted(self._coming, now)
+        self._ending = True
         found: list[Change[T]] = []
         for changes in self.store.changes_to(self._coming):
             found += changes
             yield
+        counted: Counter[str] = Counter()
+        for each in tuple(self._coming):
+            counted[each.metadata.namespace] += each.weight()
+            yield
         self.store.replaced_by(self._coming)
         self._changes += found
-        self._coming = None
+        self._coming, self._ending = None, False
+        self._uncount(self._lent)
+        self._uncount(self._counted)
+        for namespace, size in counted.items():
+            self._count(self._counted, namespace, size)
         self.set_aside = self._set_aside
         self.resume = version
 
@@ -147,9 +211,10 @@ class Feed(Generic[T]):
         return changes
 
     def _keep_doubted(self, coming: Store[T], now: float) -> None:
-        known = (*self._recalled, *self.store)
-        self._recalled = ()
-        gone = {found.key: found for found in known if coming.get(found.key) is None and self._stakes(found)}
+        known = (*self._recalled.values(), *self.store)
+        self._recalled = {}
+        lacking = (found for found in known if coming.get(found.key) is None and found.key not in self._passed_over)
+        gone = {found.key: found for found in lacking if self._stakes(found)}
         if not gone:
             self.removals.kept((), 0, len(coming), now)
             return  # to look at all of 10,000 Services takes long
@@ -157,7 +222,7 @@ class Feed(Generic[T]):
         taken = {stake for found in coming for stake in self._stakes(found)}
         for key in list(self.removals.kept(gone.keys(), at_stake, len(coming), now)):
             if taken.isdisjoint(self._stakes(gone[key])):
-                coming.put(gone[key])
+                self._swap(coming, gone[key].key, gone[key])
             else:
                 self.removals.heard(key)
 
@@ -167,7 +232,7 @@ class Feed(Generic[T]):
             other = self.store.get(key)
             if other is not None and not set(self._stakes(other)).isdisjoint(self._stakes(found)):
                 self.removals.heard(key)
-                self._changes += self.store.remove(key)
+                self._take_out(key)
 
     def _pass(self, bookmark: Bookmark) -> str:
         if self._coming is None:
@@ -182,25 +247,91 @@ class Feed(Generic[T]):
         except UNFIT as error:
             self._put_aside(raw, error)
         else:
-            self._set_aside.pop(found.key, None)
-            self._keep(found)
+            self._taken_back(found.key)
+            if self._keeps(found):
+                self._keep(found)
+            else:
+                self._pass_over(found.key)
             self._resume_from(found.metadata.resource_version)
+
+    def _taken_back(self, key: Key) -> None:
+        self._set_aside.pop(key, None)
+        self._without_room.discard(hash(key))
+
+    def _pass_over(self, key: Key) -> None:
+        if self._coming is None:
+            self.removals.heard(key)
+            self._take_out(key)
+            return
+        self._swap(self._coming, key, None)
+        self._note_passed_over(key)
+
+    def _note_passed_over(self, key: Key) -> None:
+        if self._coming is not None and (key in self._recalled or self.store.get(key) is not None):
+            self._passed_over.add(key)
 
     def _keep(self, found: T) -> None:
         if self._coming is None:
             self.removals.heard(found.key)
             self._give_way(found)
-            self._changes += self.store.put(found)
+            self._changes += self._swap(self.store, found.key, self._fitted(found, self.store))
         else:
             known = self.store.get(found.key)
-            same = known is not None and not differences(found.key, known, found)
             # A relist needs no second copy of what has not changed.
-            self._coming.put(known if known is not None and same else found)
+            same = known is not None and not differences(found.key, known, found)
+            self._swap(self._coming, found.key, known if same else self._fitted(found, self._coming))
+
+    # ── Room ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fitted(self, found: T, into: Store[T]) -> T | None:
+        """Or what is left of it, where there is no room."""
+        before = into.get(found.key)
+        more = found.weight() - (before.weight() if before is not None else 0)
+        if self._room.admits(found.metadata.namespace, more):
+            return found
+        self._put_without_room(found)
+        return found.remnant()
+
+    def _put_without_room(self, found: T) -> None:
+        if len(self._without_room) < MAX_COUNTED:
+            self._without_room.add(hash(found.key))
+        if len(self._set_aside) < MAX_NAMED:
+            self._set_aside[found.key] = NO_ROOM
+        self._note_passed_over(found.key)
+
+    def _take_out(self, key: Key) -> None:
+        """Also of the list that is under way."""
+        if self._coming is not None:
+            self._swap(self._coming, key, None)
+        self._changes += self._swap(self.store, key, None)
+
+    def _swap(self, into: Store[T], key: Key, now: T | None) -> tuple[Change[T], ...]:
+        counted, shared = (self._counted, None) if into is self.store else (self._lent, self.store.get(key))
+        changes = into.remove(key) if now is None else into.put(now)
+        for change in changes:
+            for each, sign in ((change.before, -1), (change.after, 1)):
+                if each is not None and each is not shared:
+                    self._count(counted, each.metadata.namespace, sign * each.weight())
+        return changes
+
+    def _count(self, counted: Counter[str], namespace: str, size: int) -> None:
+        counted[namespace] += size
+        if not counted[namespace]:
+            del counted[namespace]
+        self._room.count(namespace, size)
+
+    def _uncount(self, counted: Counter[str]) -> None:
+        for namespace, size in counted.items():
+            self._room.count(namespace, -size)
+        counted.clear()
+
+    # ── What cannot be read, and what is gone ─────────────────────────────────────────────────────────────────
 
     def _put_aside(self, raw: msgspec.Raw, error: Exception) -> None:
         self.unreadable += 1
         named = _name(raw)
-        self._set_aside[named.key if named is not None else Key("", "")] = str(error)
+        why = f"cannot be read, and stays as it was: {error}"
+        self._set_aside[named.key if named is not None else Key("", "")] = why
         if named is None:
             return  # which one it is nobody knows: those that are known stay
         if (left := self.store.get(named.key) or self._kind.remains(raw)) is not None:
@@ -214,12 +345,12 @@ class Feed(Generic[T]):
     def _remove(self, raw: msgspec.Raw) -> None:
         if (named := _name(raw)) is None:
             return
-        self._set_aside.pop(named.key, None)
+        self._taken_back(named.key)
         if self._coming is None:
             self.removals.heard(named.key)
-            self._changes += self.store.remove(named.key)
+            self._take_out(named.key)
         else:
-            self._coming.remove(named.key)
+            self._swap(self._coming, named.key, None)
         self._resume_from(named.metadata.resource_version)
 
 

@@ -17,19 +17,26 @@ from typing import Any
 import structlog
 
 from speaker.cluster.mirror.reflector import Reflector
+from speaker.cluster.mirror.room import Room
 
 log = structlog.get_logger()
 
 
 class Mirrors:
-    """Those of one process."""
+    """Those of one process. ``room``: for what they hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        self.room = room or Room()
         self._all: list[Reflector[Any]] = []
         self._lease = 0
 
     def __iter__(self) -> Iterator[Reflector[Any]]:
         return iter(self._all)
+
+    @property
+    def without_room(self) -> int:
+        """Objects that are set aside for want of it."""
+        return sum(mirror.without_room for mirror in self)
 
     def add(self, mirror: Reflector[Any]) -> None:
         self._all.append(mirror)

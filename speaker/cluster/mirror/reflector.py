@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from speaker.cluster.mirror.feed import Feed, Lines
+from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Index, Store, T
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
@@ -24,6 +25,10 @@ from speaker.system.retry import retrying
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
+ROOM = 60.0
+"""Seconds between two looks at whether there is room again for what was set aside."""
+FEW = 20
+"""Objects of a page of what is asked for beside a watch, all of which may be as large as etcd takes them."""
 SILENT_WATCHES = 3
 """After so many in a row that brought nothing everything is listed anew. A server whose etcd was restored says nothing
 until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``mirrors.py``)."""
@@ -46,6 +51,10 @@ class Resource(Generic[T]):
     """Seconds: what lists lack stays so long, where it is much, and goes when another list lacks it too."""
     stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,)
     """The EIPs that depend on an object, or whatever else; as in ``Feed``."""
+    keeps: Callable[[T], bool] = lambda _: True
+    """Whether an object is of any use; as in ``Feed``."""
+    room: Room | None = None
+    """That all mirrors of a process have together; None: as much as they need."""
 
     @property
     def name(self) -> str:
@@ -105,7 +114,12 @@ class Reflector(Generic[T]):
         self._listed, self._restored, self._doubted = listed, restored, doubted
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(resource.kind, resource.indexes, resource.settle, resource.stakes)
+        self._feed = Feed(
+            resource.kind, resource.indexes, resource.settle, resource.stakes, resource.keeps, resource.room
+        )
+        self._feed.evicted = self._tell_soon
+        self._reading = asyncio.Lock()
+        """What the watch brings waits while something is asked for beside it, and the other way round."""
         self.waits: Doubt | None = None
         """What a list lacked, and stays until another decides."""
         self._again: asyncio.TimerHandle | None = None
@@ -123,6 +137,7 @@ class Reflector(Generic[T]):
         """Seconds that the server asked us to wait before the next attempt."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
+        self._looks_for_room = False
 
     @property
     def store(self) -> Store[T]:
@@ -145,10 +160,14 @@ class Reflector(Generic[T]):
     def set_aside(self) -> tuple[str, ...]:
         """The objects that do not fit ``kind``, each a sentence."""
         return tuple(
-            f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} cannot be read, and stays as it was: "
-            f"{why}"
+            f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} {why}"
             for key, why in self._feed.set_aside.items()
         )
+
+    @property
+    def without_room(self) -> int:
+        """Objects that are set aside for want of room."""
+        return self._feed.without_room
 
     def stale(self) -> float:
         """Seconds since the server last proved that nothing is missing here; inf before the first list. Two minutes are
@@ -178,6 +197,31 @@ class Reflector(Generic[T]):
         self._feed.forget()
         self._anew = True
         self.reconnect()
+
+    def list_again(self) -> None:
+        self._feed.forget()
+        self.reconnect()
+
+    async def fetch(self, path: str, label_selector: str) -> bool:
+        """Asks for what was passed over and is of use now. What is deleted meanwhile does not come back by that, as the
+        watch waits. False: to be asked for again, as a list is under way. Raises EdgeError."""
+        async with self._reading:
+            lists = self.lists
+            async for page in pages(self._client, path, {"labelSelector": label_selector}, FEW):
+                if not self.synced or self._feed.listing or self.lists != lists:
+                    return False
+                for raw in page.items or ():
+                    self._feed.adopt(raw)
+            self._hand_over()
+        return True
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Nobody needs them any more."""
+        self._feed.drop(keys)
+        self._hand_over()
+
+    def _tell_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._hand_over)
 
     async def run(self) -> None:
         """Endless."""
@@ -296,14 +340,8 @@ class Reflector(Generic[T]):
         while chunk := await self._chunk(stream):
             self._silent_watches = 0
             listing, heard_at = self._feed.listing, self._now()
-            for line in lines.feed(chunk):
-                known = self._feed.resume
-                if version := self._feed.take(line):
-                    await self._end_list(version, begun)
-                elif self._feed.resume != known:
-                    self._moved = True
-                await self._turn()
-            self._hand_over()
+            async with self._reading:
+                await self._take(lines.feed(chunk), begun)
             if not listing:
                 self._fresh_at = heard_at
             elif self._feed.listing and self._now() - begun > self.patience.whole:
@@ -312,6 +350,16 @@ class Reflector(Generic[T]):
             raise self._not_whole()
         if lines.cut:
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
+
+    async def _take(self, lines: Iterable[bytes], begun: float) -> None:
+        for line in lines:
+            known = self._feed.resume
+            if version := self._feed.take(line):
+                await self._end_list(version, begun)
+            elif self._feed.resume != known:
+                self._moved = True
+            await self._turn()
+        self._hand_over()
 
     async def _chunk(self, stream: Stream) -> bytes:
         """b"" at the end, and for a watch that has been silent for too long."""
@@ -353,18 +401,24 @@ class Reflector(Generic[T]):
 
     def _ask_again(self, waiting: Waiting) -> None:
         self._stop_waiting()
-        self._again = asyncio.get_running_loop().call_at(waiting.until, self._list_again)
+        self._again = asyncio.get_running_loop().call_at(waiting.until, self.list_again)
 
     def _stop_waiting(self) -> None:
         if self._again is not None:
             self._again.cancel()
 
-    def _list_again(self) -> None:
-        self._feed.forget()
-        self.reconnect()
+    def _look_for_room(self) -> None:
+        self._looks_for_room = False
+        if self._feed.without_room and self.resource.room is not None and self.resource.room.again:
+            self.list_again()
+        else:
+            self._hand_over()  # which looks again, where need be
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
         self._wait(self._feed.removals.waiting)
+        if self._feed.without_room and not self._looks_for_room:
+            self._looks_for_room = True
+            asyncio.get_running_loop().call_later(ROOM, self._look_for_room)
         before, self._told_aside = self._told_aside, self.set_aside
         if (changes := self._feed.collect()) or even_nothing:
             self._deliver(changes)

@@ -85,10 +85,10 @@ class Store(Generic[T]):
 
     def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
         """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
-        for key, before in self._objects.items():
+        for key, before in tuple(self._objects.items()):  # others get turns meanwhile
             if key not in successor._objects:
                 yield differences(key, before, None)
-        for key, after in successor._objects.items():
+        for key, after in tuple(successor._objects.items()):
             yield differences(key, self._objects.get(key), after)
 
     def replaced_by(self, successor: "Store[T]") -> None:
@@ -116,6 +116,6 @@ def differences(key: Key, before: T | None, after: T | None) -> tuple[Change[T],
         return (Change(key, before, after),)
     if before.metadata.uid != after.metadata.uid:
         return (Change(key, before, None), Change(key, None, after))
-    if before.metadata.resource_version == after.metadata.resource_version:
+    if before.metadata.resource_version == after.metadata.resource_version and type(before) is type(after):
         return ()
     return (Change(key, before, after),)

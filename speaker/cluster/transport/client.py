@@ -20,7 +20,7 @@ import msgspec
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
 from speaker.cluster.transport.server import Server
-from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 
 REQUEST = 5.0
 """Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""
@@ -33,6 +33,8 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPC
 
 READ_BUFFER = 2**20
 """Bytes that may lie in the process while its loop is busy; then the server waits."""
+MAX_ANSWER = 32 * 2**20
+"""Bytes of an answer that is read whole: etcd takes objects of 1.5 MB, and a page of a list has 500."""
 _AGENT = f"eip-speaker/{__version__}"
 
 Query: TypeAlias = Mapping[str, str]
@@ -158,7 +160,7 @@ class Client:
         with _reaching(path):
             async with asyncio.timeout(within):
                 async with await self._send(method, path, query, body, content) as answer:
-                    return await answer.read()
+                    return await _whole(answer, path)
 
     async def _send(
         self, method: str, path: str, query: Query | None, body: object = None, content: str = "application/json"
@@ -223,6 +225,15 @@ async def _messages(opened: aiohttp.ClientWebSocketResponse, path: str) -> Async
                 yield message.data
     if (error := opened.exception()) is not None:
         raise ApiUnreachable(f"{path}: {error}")
+
+
+async def _whole(answer: aiohttp.ClientResponse, path: str) -> bytes:
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        if (size := size + len(part)) > MAX_ANSWER:
+            raise TooLong(f"{path}: an answer of more than {MAX_ANSWER} bytes")
+    return b"".join(parts)
 
 
 @contextmanager

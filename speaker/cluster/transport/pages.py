@@ -8,10 +8,11 @@ import msgspec
 
 from speaker.cluster.objects import Object, Page, read_page
 from speaker.cluster.transport.client import REQUEST, Client, Query
+from speaker.errors import TooLong
 from speaker.system.decoding import UNFIT
 
-PAGE = 500
-"""Objects of one page."""
+PAGE, SMALLER = 500, 8
+"""Objects of one page; of what is too long an eighth is asked for."""
 
 _T = TypeVar("_T", bound=Object)
 
@@ -24,12 +25,20 @@ async def one_page(client: Client, path: str, query: Query, size: int, *, within
 async def pages(
     client: Client, path: str, query: Query, size: int = PAGE, *, within: float = REQUEST
 ) -> AsyncIterator[Page]:
-    """To the last one, each answered ``within`` so many seconds. Raises EdgeError, also for what is no list."""
-    page = await one_page(client, path, query, size, within=within)
-    yield page
-    while page.metadata.continue_:
-        page = await one_page(client, path, {**query, "continue": page.metadata.continue_}, size, within=within)
+    """To the last one, each answered ``within`` so many seconds. A page of more bytes than are read of one comes in
+    smaller ones, and those behind it grow again. Raises EdgeError, also for what is no list."""
+    asked, count, more = query, size, True
+    while more:
+        try:
+            page = await one_page(client, path, asked, count, within=within)
+        except TooLong:
+            if count == 1:
+                raise
+            count = max(1, count // SMALLER)
+            continue
         yield page
+        asked, more = {**query, "continue": page.metadata.continue_}, bool(page.metadata.continue_)
+        count = min(size, 2 * count)
 
 
 async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:

@@ -7,6 +7,11 @@ import msgspec
 import pytest
 
 from speaker.agent.objects import AnnouncementObject, AssignedObject, SliceObject
+from speaker.agent.view import concerns_us
+from speaker.api.endpoints import MAX_ENDPOINTS
+from speaker.api.service import MAX_PORTS, MAX_SOURCE_RANGES
+from speaker.cluster.kinds import ServiceObject
+from speaker.cluster.reading import Unreadable, read_service
 
 SPEC = {
     "type": "LoadBalancer",
@@ -71,3 +76,106 @@ def test_what_they_say_differently_stays_theirs():
     other = {**SERVICE, "spec": {**SPEC, "ports": [{"name": "http", "port": 81}]}}
     assert decoded(AssignedObject, SERVICE, "a").spec.ports[0].port == 80
     assert decoded(AssignedObject, other, "b").spec.ports[0].port == 81
+
+
+HEAVY = {f"example.com/{number}": "x" * 1000 for number in range(200)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "ours"),
+    [
+        (SPEC, {}, True),
+        ({**SPEC, "loadBalancerClass": "example.com/other"}, {}, False),
+        ({**SPEC, "loadBalancerClass": None}, {}, False),
+        ({"type": "ClusterIP"}, {}, False),
+        ({"type": "ClusterIP"}, {"conditions": [{"type": "eip-speaker.io/Assigned"}]}, False),
+        (
+            {"type": "ClusterIP"},
+            {"conditions": [{"type": "eip-speaker.io/Assigned"}], "loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+            True,
+        ),
+    ],
+    ids=["ours", "another class", "no class", "another type", "was ours", "has an address of ours"],
+)
+def test_which_services_an_agent_keeps(spec, status, ours):
+    assert concerns_us(decoded(AssignedObject, {"spec": spec, "status": status}, "a"), default_class=False) is ours
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "ours"),
+    [
+        (SPEC, [], True),
+        ({**SPEC, "loadBalancerClass": "example.com/other"}, [], False),
+        ({**SPEC, "loadBalancerClass": None}, [], True),  # perhaps it is meant for us
+        ({"type": "ClusterIP"}, [], False),
+        ({"type": "ClusterIP"}, [{"type": "eip-speaker.io/Assigned"}], True),
+    ],
+    ids=["ours", "another class", "no class", "another type", "to be released"],
+)
+def test_which_services_the_controller_keeps(spec, conditions, ours):
+    found = decoded(ServiceObject, {"spec": spec, "status": {"conditions": conditions}}, "a")
+    assert found.concerns_us() is ours
+
+
+def test_annotations_that_nobody_reads_are_not_kept():
+    ours = {"eip-speaker.io/pool": "lan", "EIP-speaker.io/typo": "x", RANGES: "10.0.0.0/8"}
+    meta = {"name": "a", "annotations": {**HEAVY, **ours}, "managedFields": [{"manager": "x" * 1000}]}
+    found = msgspec.json.decode(json.dumps({"metadata": meta, "spec": SPEC}), type=ServiceObject)
+    assert found.metadata.annotations == ours
+    assert b"xxx" not in msgspec.json.encode(found)
+
+
+def test_of_a_slice_no_more_addresses_are_kept_than_are_used_and_one_to_tell_that_there_were_more():
+    endpoints = [{"addresses": ["10.0.0.1"] * 100} for _ in range(1000)]
+    found = decoded(SliceObject, {**SLICE, "endpoints": endpoints}, "a")
+    assert sum(len(each.addresses) for each in found.endpoints) == MAX_ENDPOINTS + 1
+    assert len(decoded(SliceObject, {**SLICE, "ports": [{"port": 1}] * 30_000}, "a").ports) == MAX_ENDPOINTS + 1
+
+
+def test_of_a_service_no_more_is_kept_than_is_read_and_one_to_tell_that_there_was_more():
+    long = {**SPEC, "ports": [{"port": 1}] * 9000, "loadBalancerSourceRanges": ["10.0.0.0/8"] * 9000}
+    conditions = [{"type": f"example.com/{number}"} for number in range(3000)]
+    for kind in (AssignedObject, ServiceObject):
+        found = decoded(kind, {"spec": long, "status": {"conditions": conditions}}, "a")
+        assert len(found.spec.ports) == MAX_PORTS + 1
+        assert len(found.spec.load_balancer_source_ranges) == MAX_SOURCE_RANGES + 1
+    assert decoded(AssignedObject, {"spec": long, "status": {"conditions": conditions}}, "a").status.conditions == ()
+
+
+@pytest.mark.parametrize("kind", [AssignedObject, ServiceObject])
+def test_without_room_a_service_keeps_its_eip_and_nobody_reaches_it(kind):
+    status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": [{"type": "eip-speaker.io/Assigned"}]}
+    whole = decoded(kind, {"spec": {**SPEC, "loadBalancerSourceRanges": ["10.0.0.0/8"]}, "status": status}, "a")
+    left = whole.remnant()
+    read = read_service(left, default_class=False)
+    assert (left.key, left.status) == (whole.key, whole.status)
+    assert isinstance(read, Unreadable)
+    assert "writes more than there is memory for" in read.message
+    assert read.keep.ports == ()
+    assert left.weight() <= whole.weight()
+    assert decoded(kind, {"spec": SPEC}, "a").remnant() is None, "it has nothing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "heavy"),
+    [
+        (
+            AssignedObject,
+            {"spec": {**SPEC, "loadBalancerSourceRanges": [f"10.{n >> 8}.{n & 255}.0/24" for n in range(4096)][::2]}},
+        ),
+        (AssignedObject, {"spec": {**SPEC, "ports": [{"name": f"p{n}", "port": n + 1} for n in range(4096)]}}),
+        (ServiceObject, {"spec": {**SPEC, "selector": {f"k{n}": "v" * 60 for n in range(4096)}}}),
+    ],
+    ids=["ranges", "ports", "selector"],
+)
+def test_a_weight_is_no_less_than_what_it_takes_when_it_is_read(kind, heavy):
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        found = decoded(kind, heavy, "a")
+        read = read_service(found, default_class=False)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert read is not None
+    assert taken <= found.weight() <= 10 * taken

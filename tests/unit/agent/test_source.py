@@ -13,11 +13,20 @@ from structlog.testing import capture_logs
 
 from speaker.agent.known import known, recall, remember
 from speaker.agent.last_known import RECALL_SECONDS
-from speaker.agent.objects import AssignedObject, NodeObject
+from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
+from speaker.agent.objects import (
+    AssignedMetadata,
+    AssignedObject,
+    NodeObject,
+    SliceLabels,
+    SliceMetadata,
+    SliceObject,
+)
 from speaker.agent.session import WORD_SECONDS, WORDS
 from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
+from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.layer2.links import Placement
@@ -30,6 +39,7 @@ from speaker.telemetry.metrics import Metrics
 
 SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+SLICES_HERE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 EIPS, ANNOUNCEMENTS = ("/apis/eip-speaker.io/v1alpha1/" + kind for kind in ("eips", "announcements"))
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/speaker/leases"
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
@@ -85,6 +95,8 @@ class Api:
         self.version, self.away = 100, False
         self.hides = lambda path, found: False
         self.asked_afresh = 0
+        self.refuses, self.answers_after = set(), 0.0
+        """Ends of paths that get no answer; and after how many seconds slices of one namespace do."""
         self.put(NODES, node("n1", uid="u1"))
         self.put(EIPS, POOL)
 
@@ -142,6 +154,13 @@ class Api:
 
     async def get(self, path, query=None, *, within=0.0):
         self._reached(path)
+        if path.endswith(tuple(self.refuses)):
+            raise ApiUnreachable(path)
+        if path == SLICES_HERE:
+            found = [each for each in self._listed(SLICES) if _of_service(each) == query["labelSelector"]]
+            answer = json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": found}).encode()
+            await asyncio.sleep(self.answers_after)
+            return answer
         if path not in (SERVICES, NODES, SLICES, EIPS, ANNOUNCEMENTS, LEASES):
             return self._one(path)
         items = [found for found in self._listed(path) if _selected(found, query)]
@@ -191,6 +210,10 @@ class Api:
             yield Stream(queue, query)
         finally:
             self.watches.remove(watch)
+
+
+def _of_service(found):
+    return f"kubernetes.io/service-name={found['metadata']['labels']['kubernetes.io/service-name']}"
 
 
 def _selected(found, query):
@@ -917,3 +940,132 @@ def test_an_agent_that_starts_where_the_api_lists_nothing_goes_by_what_it_said_l
             assert assigned(await second.view()) == {}
 
     in_virtual_time(whole())
+
+
+# ── Slices of others ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+FORWARDS = ViewSettings(forwards=True)
+
+
+def in_slices(agent):
+    return sorted(found.key.name for found in agent.source._slices.store)
+
+
+def test_slices_of_services_that_are_none_of_ours_are_not_kept(play):
+    def before(agent):
+        agent.api.put(SERVICES, service("web", A))
+        agent.api.put(SERVICES, service("others", type="ClusterIP"))
+        for name in ("web", "others", "nobodys"):
+            agent.api.put(SLICES, endpoint_slice(name, 1, "10.0.0.1"))
+
+    async def story(agent):
+        assert in_slices(agent) == ["web-1"]
+        agent.api.put(SLICES, endpoint_slice("others", 2, "10.0.0.2"))
+        agent.api.put(SLICES, endpoint_slice("web", 2, "10.0.0.2"))
+        await asyncio.sleep(1)
+        assert in_slices(agent) == ["web-1", "web-2"]
+        assert [found.key.name for found in agent.source._services.store] == ["web"]
+
+    play(story, FORWARDS, before=before)
+
+
+def test_slices_of_a_service_that_becomes_ours_are_asked_for(play):
+    def before(agent):
+        agent.api.put(SERVICES, service("late", type="ClusterIP"))
+        agent.api.put(SLICES, endpoint_slice("late", 1, "10.0.0.1"))
+        agent.api.put(SLICES, endpoint_slice("nobodys", 1, "10.0.0.9"))
+
+    async def story(agent):
+        agent.api.put(SERVICES, service("late", A))
+        await asyncio.sleep(1)
+        assert in_slices(agent) == ["late-1"]
+        agent.api.put(SLICES, endpoint_slice("late", 1, "10.0.0.2"))
+        await asyncio.sleep(1)
+        view = await agent.view()
+        (found,) = view.world.endpoints[ServiceKey("default", "late")]
+        assert str(found.address) == "10.0.0.2"
+
+    play(story, FORWARDS, before=before)
+
+
+def test_slices_that_are_asked_for_in_vain_are_asked_for_again(play):
+    def before(agent):
+        agent.api.put(SERVICES, service("late", type="ClusterIP"))
+        agent.api.put(SLICES, endpoint_slice("late", 1, "10.0.0.1"))
+
+    async def story(agent):
+        agent.api.refuses.add("namespaces/default/endpointslices")
+        agent.api.put(SERVICES, service("late", A))
+        await asyncio.sleep(3)
+        assert in_slices(agent) == []
+        agent.api.refuses.clear()
+        await asyncio.sleep(2 * PAUSE)
+        assert in_slices(agent) == ["late-1"]
+
+    play(story, FORWARDS, before=before)
+
+
+def test_what_was_deleted_while_it_was_asked_for_does_not_come_back(play):
+    def before(agent):
+        agent.api.put(SERVICES, service("late", type="ClusterIP"))
+        for number in (1, 2):
+            agent.api.put(SLICES, endpoint_slice("late", number, "10.0.0.1"))
+
+    async def story(agent):
+        agent.api.answers_after = 0.5
+        agent.api.put(SERVICES, service("late", A))
+        await asyncio.sleep(0.2)
+        agent.api.remove(SLICES, "late-2")
+        await asyncio.sleep(3)
+        assert in_slices(agent) == ["late-1"]
+
+    play(story, FORWARDS, before=before)
+
+
+def test_where_many_services_become_ours_at_once_everything_is_listed_anew(play):
+    names = [f"late{number}" for number in range(2 * MANY)]
+
+    def before(agent):
+        for name in names:
+            agent.api.put(SERVICES, service(name, type="ClusterIP"))
+            agent.api.put(SLICES, endpoint_slice(name, 1, "10.0.0.1"))
+
+    async def story(agent):
+        lists = agent.source._slices.lists
+        for name in names:
+            agent.api.put(SERVICES, service(name, A))
+        await asyncio.sleep(PAUSE + 3)
+        assert len(in_slices(agent)) == len(names)
+        assert agent.source._slices.lists == lists + 1
+
+    play(story, FORWARDS, before=before)
+
+
+def test_of_services_without_end_it_is_noted_of_all_that_they_have_slices():
+    late = LateSlices(lambda _: False)
+    for number in range(MAX_NOTED + 1):
+        late.keeps(slice_object(f"s{number}"))
+    assert len(late._noted) == MAX_NOTED
+    late.follow([Change(Key("default", "new"), None, AssignedObject(AssignedMetadata("new", "default")))], None)
+    assert late._wanted == {ServiceKey("default", "new")}
+
+
+def slice_object(service):
+    return SliceObject(SliceMetadata(f"{service}-1", "default", "7", labels=SliceLabels(service)))
+
+
+def test_slices_of_a_service_that_is_ours_no_more_are_dropped(play):
+    def before(agent):
+        agent.api.put(SERVICES, service("web", A))
+        agent.api.put(SLICES, endpoint_slice("web", 1, "10.0.0.1"))
+
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", type="ClusterIP"))
+        await asyncio.sleep(1)
+        assert in_slices(agent) == []
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(2)
+        assert in_slices(agent) == ["web-1"]
+
+    play(story, FORWARDS, before=before)

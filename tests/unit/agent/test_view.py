@@ -685,7 +685,8 @@ def test_what_met_a_bug_is_read_again_though_nothing_of_it_is_news(service_objec
 def test_endpoints_that_met_a_bug_are_read_again_though_nothing_of_them_is_news(service_object: MakeService):
     reader = Reader(ViewSettings(forwards=True))
     web, one = service_object("web", ingress=[EIP], conditions=OURS), slice_of(at("198.51.100.1"))
-    odd = SliceObject(one.metadata, one.address_type, Odd(), one.ports)  # type: ignore[arg-type]
+    odd = msgspec.structs.replace(one)
+    msgspec.structs.force_setattr(odd, "endpoints", Odd())
     _, settlement, _ = reader.read(News(services={web.key: web}), lambda _: [odd])
     assert set(settlement.failed) == {WEB}
     world, settlement, changed = reader.read(News(), lambda _: [one])
@@ -697,7 +698,8 @@ def test_endpoints_that_met_a_bug_are_read_again_though_nothing_of_them_is_news(
 def test_a_slice_that_meets_a_bug_sets_its_service_aside_until_it_is_another(service_object: MakeService):
     reader = Reader(ViewSettings(forwards=True))
     web, one = service_object("web", ingress=[EIP], conditions=OURS), slice_of(at("198.51.100.1"))
-    odd = SliceObject(one.metadata, one.address_type, Odd(), one.ports)  # type: ignore[arg-type]
+    odd = msgspec.structs.replace(one)
+    msgspec.structs.force_setattr(odd, "endpoints", Odd())
     failed, seen = [], []
     for services, found in (([web], odd), ([], one), ([], odd), ([], slice_of(at("198.51.100.2")))):
         world, settlement = read(reader, services, slices=[found])

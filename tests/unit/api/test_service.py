@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.api.fields import ApiObject, read, read_leniently
-from speaker.api.service import MAX_MISSPELT, MAX_SHARE_NAMESPACES, MAX_UNKNOWN, NotOurs, service
+from speaker.api.service import (
+    MAX_MISSPELT,
+    MAX_PORTS,
+    MAX_SHARE_NAMESPACES,
+    MAX_SOURCE_RANGES,
+    MAX_UNKNOWN,
+    MERGED_FROM,
+    NotOurs,
+    service,
+)
 from speaker.errors import InvalidManifests
 from speaker.model import NOBODY, Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
 
@@ -235,6 +244,42 @@ def test_where_others_forward_by_the_fields_alone_the_old_annotation_is_no_restr
     assert [problem.path for problem in problems] == ([f"metadata.annotations[{RANGES}]"] if refused else [])
     assert found.source_ranges or annotation is None
     assert read_leniently(ApiObject(data), lambda root: service(root, default_class=True))[1] == ()
+
+
+def kept_of(spec, annotations=None):
+    """What is kept of a Service with problems, and their rules."""
+    data = {
+        "kind": "Service",
+        "metadata": {"name": "web", "annotations": annotations},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]} | spec,
+    }
+    found, problems = read_leniently(ApiObject(data), lambda root: service(root, default_class=True))
+    return found, [problem.rule for problem in problems]
+
+
+@pytest.mark.parametrize("more", [0, 1, 10_000])
+def test_behind_too_many_source_ranges_nobody_is_let_in(more):
+    ranges = [str(ip_network(2 * number)) for number in range(MAX_SOURCE_RANGES + more)]
+    for found, rules in (
+        kept_of({"loadBalancerSourceRanges": ranges}),
+        kept_of({}, {RANGES: ",".join(ranges)}),
+    ):
+        assert {str(network) for network in found.source_ranges} == set(ranges[:MAX_SOURCE_RANGES])
+        assert ["behind them nobody is let in" in rule for rule in rules] == [True] * bool(more)
+
+
+def test_many_source_ranges_that_touch_are_one():
+    found = service_of({"loadBalancerSourceRanges": [f"10.0.{n}.0/24" for n in range(256)] + ["2001:db8::/33"]})
+    assert found.source_ranges == (ip_network("10.0.0.0/16"), ip_network("2001:db8::/33"))
+    few = [f"10.0.{n}.0/24" for n in range(MERGED_FROM - 1)]
+    assert [*map(str, service_of({"loadBalancerSourceRanges": few}).source_ranges)] == few
+
+
+def test_behind_too_many_ports_none_is_served():
+    ports = [{"name": f"p{number}", "port": number} for number in range(1, MAX_PORTS + 100)]
+    found, rules = kept_of({"ports": ports})
+    assert len(found.ports) == MAX_PORTS
+    assert rules == [f"must be at most {MAX_PORTS} ports: those behind are not served"]
 
 
 def test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and_nobody_let_in():

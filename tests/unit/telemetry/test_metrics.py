@@ -120,7 +120,8 @@ def test_what_is_decided_elsewhere_is_not_served():
     decided |= {f"eip_speaker_pool_addresses{end}" for end in ("", "_in_use", "_resting")}
     files = {"eip_speaker_manifests_valid", "eip_speaker_manifest_problems"}
     assert run - agent == decided | files
-    assert agent - run == {"eip_speaker_api_up", "eip_speaker_removals_waiting"}
+    mirrored = {f"eip_speaker_{name}" for name in ("mirror_bytes", "mirror_room_bytes", "objects_without_room")}
+    assert agent - run == {"eip_speaker_api_up", "eip_speaker_removals_waiting"} | mirrored
     assert decided <= leader
 
 
