@@ -1,7 +1,7 @@
 """One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
@@ -213,7 +213,7 @@ class Decider:
     def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
         try:
             default_class, fields_alone = self._settings.default_class, self._fields_alone(found)
-            return read_service(found, default_class=default_class, fields_alone=fields_alone)
+            return _unranged(read_service(found, default_class=default_class, fields_alone=fields_alone))
         except Exception as error:
             self.failed[key] = error
             return Unreadable(set_aside(error), self._served.get(key) or _as_it_stands(key, found))
@@ -363,6 +363,13 @@ def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
         return None
     meta = found.metadata
     return Service(key, (), share=meta.annotations.get(SHARE), created=meta.creation_timestamp)
+
+
+def _unranged(parsed: Parsed) -> Parsed:
+    """Whom a Service lets in its agents need to know, and no controller: thousands of networks take megabytes."""
+    if isinstance(parsed, Unreadable):
+        return replace(parsed, keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
+    return replace(parsed, source_ranges=()) if isinstance(parsed, Service) else parsed
 
 
 def _by_annotation(found: ServiceObject) -> bool:

@@ -88,8 +88,8 @@ LEAST = 16 * 2**20
 """Bytes that it may take besides what it has at its start, whatever the limit is: with less it would never begin."""
 NEAR = 0.9
 """Of what may be taken: an allocation that fails there was not too large, it was one too many."""
-LOOK_SECONDS = 1.0
-"""Between two looks at how much it takes."""
+LOOK_SECONDS, LOOK_FAR = 1.0, 10.0
+"""Between two looks at how much it takes; and where that is less than half of what it may."""
 SOONER = 200
 """Added to ``oom_score_adj``, in thousandths of the limit: of a pod's processes the wire process dies last."""
 OUT_OF_MEMORY = 12
@@ -168,13 +168,17 @@ def end_if_exhausted(error: BaseException) -> None:
 async def end_in_time() -> None:
     """Endless. Libraries in C take what they asked for for granted: better not to come so far."""
     while True:
-        _end_if_near()
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_SECONDS if _end_if_near() > 0.5 else LOOK_FAR)
 
 
-def _end_if_near() -> None:
-    if _may_take and _sizes()["VmData"] >= NEAR * _may_take[0]:
+def _end_if_near() -> float:
+    """How much of what it may take it takes."""
+    if not _may_take:
+        return 0.0
+    taken = _sizes()["VmData"] / _may_take[0]
+    if taken >= NEAR:
         told = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
         with suppress(OSError):
             os.write(2, json.dumps(told).encode() + b"\n")
         os._exit(OUT_OF_MEMORY)
+    return taken
