@@ -42,6 +42,7 @@ class FakePods:
         app = web.Application()
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         app.router.add_get(pods, self._list)
+        app.router.add_get("/api/v1/services", self._no_services)
         app.router.add_get(f"{pods}/{{name}}/exec", self._exec)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         await self._runner.setup()
@@ -66,6 +67,9 @@ class FakePods:
             return refused
         items = [self._pod(name) for name in self._containers]
         return web.json_response({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items})
+
+    async def _no_services(self, asked: web.Request) -> web.Response:
+        return web.json_response({"kind": "ServiceList", "metadata": {"resourceVersion": "1"}, "items": []})
 
     def _pod(self, name: str) -> dict[str, Any]:
         metadata = {"name": f"agent-{name}", "namespace": self.namespace}

@@ -248,7 +248,7 @@ class ByFiles:
         settlement = settle(self._allocator, world, now)
         world = with_former_pools(world, self._allocator)
         decision, _ = self._decider.decide(world, settlement.assignments, snapshot, node, None)
-        told = {key: (each.reason.value, each.message) for key, each in settlement.refusals.items()}
+        told = {key: (each.reason.value, each.told) for key, each in settlement.refusals.items()}
         for key, assignment in settlement.assignments.items():
             if assignment.flagged and key not in told:
                 told[key] = "flagged", ", ".join(sorted(map(str, assignment.flagged)))
@@ -481,11 +481,9 @@ def _different(what: str, files: Mapping[Any, Any], api: Mapping[Any, Any]) -> l
 
 
 def _in_api_words(told: Mapping[ServiceKey, tuple[str, str]]) -> Mapping[ServiceKey, tuple[str, str]]:
-    """A condition's reason is in camel case; a host knows its own addresses by their link, the API by the Node."""
+    """A condition's reason is in camel case."""
 
     def said(reason: str, message: str) -> tuple[str, str]:
-        for link in ("eth0", "eth1"):
-            message = message.replace(f"this host ({link})", f"node {NODE}")
         if reason == "flagged":
             message += ": kept although its pool does not offer it to this Service any more"
         return "".join(word.capitalize() for word in reason.split("_")), message
