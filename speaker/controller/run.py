@@ -90,7 +90,6 @@ async def run(settings: CommandSettings) -> None:
     heed_callbacks(metrics)
     ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(at_work("memory", end_in_time, metrics))
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -102,6 +101,7 @@ async def run(settings: CommandSettings) -> None:
             health = partial(metrics.health, election)
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, health))
             await stack.enter_async_context(at_work("loop", partial(watch_loop, metrics.loop_delay), metrics))
+        await stack.enter_async_context(at_work("memory", end_in_time, metrics))
         leader = Leader(
             client,
             election,

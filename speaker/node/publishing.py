@@ -25,6 +25,8 @@ READY_SECONDS = 0.1
 """How often a speaker that is not ready looks whether it is."""
 LISTEN_SECONDS = 0.2
 """That an answer of an EIP's may take."""
+AGAIN = 2
+"""How often a silent holder is asked besides, in a turn: one answer is enough, and of one question half may be lost."""
 CONTROLS = 4
 """Peers' own addresses that are asked for where a holder is silent: if none answers it may be our own cable."""
 EDGE = "witness"
@@ -75,6 +77,8 @@ class Witnessing:
         self._sockets.drop()
         silent = self._witness.silent
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
+        for eip in self._witness.doubted * AGAIN:
+            self._sockets.ask(eip, self._places[eip].link)
         controls = {way: self._controls(way) for way in silent}
         for way, addresses in controls.items():
             for address in addresses:
@@ -85,10 +89,8 @@ class Witnessing:
         self._witness.judge(answers, unasked, [way for way, asked in controls.items() if not found.isdisjoint(asked)])
 
     def _controls(self, way: Way) -> list[IPAddress]:
-        """None where peers lose what we send: of a question that was lost and one that was not nothing is learnt."""
+        """Asked for last: where only so much leaves, an answer shows that what was asked before left as well."""
         there = [peer for peer in self._seen if peer.alive and self._links.get(peer.link) == way.link]
-        if any(peer.loses for peer in there):
-            return []
         return [eip for peer in there for eip in peer.addresses if eip.version == way.version][:CONTROLS]
 
 

@@ -89,7 +89,6 @@ async def _serve(
     heed_callbacks(report)
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
-        await stack.enter_async_context(at_work("memory", end_in_time, report))
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
             source = await make(report, stack)
@@ -109,6 +108,7 @@ async def _serve(
             report.shown.append(page.shown)
             await stack.enter_async_context(page_serving(settings.page, page.live, report, names))
             await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
+        await stack.enter_async_context(at_work("memory", end_in_time, report))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         with limited_as_a_whole():

@@ -103,8 +103,13 @@ class Witness:
     @property
     def silent(self) -> set[Way]:
         """Where it is to be shown, in this turn, that our requests arrive: on it hangs whether a holder is silent."""
-        doubted = [eip for eip in self._asked if self._unsure.get(eip, (1, 0))[0] == 0]
-        return {self._way(eip) for eip in doubted if self._places[eip].holder is not None}
+        return {self._way(eip) for eip in self.doubted}
+
+    @property
+    def doubted(self) -> list[IPAddress]:
+        """Of those that are asked for in this turn, the ones whose holder was silent in the last."""
+        asked = [eip for eip in self._asked if self._unsure.get(eip, (1, 0))[0] == 0]
+        return [eip for eip in asked if self._places[eip].holder is not None]
 
     def _way(self, eip: IPAddress) -> Way:
         return Way(self._places[eip].link, eip.version)

@@ -168,7 +168,8 @@ def end_if_exhausted(error: BaseException) -> None:
 async def end_in_time() -> None:
     """Endless. Libraries in C take what they asked for for granted: better not to come so far."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS if _end_if_near() > 0.5 else LOOK_FAR)
+        near = _end_if_near() > 0.5
+        await asyncio.sleep(LOOK_SECONDS if near else LOOK_FAR)
 
 
 def _end_if_near() -> float:

@@ -53,7 +53,7 @@ STACKS_SECONDS = 0.5
 MOST_STACKS = 16384
 """Bytes that are told of them."""
 LOOK_SECONDS = 5.0
-"""Between two looks at whether the main process gets on."""
+"""Between two looks at whether the main process gets on, or half its limit where that is less."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
@@ -349,12 +349,12 @@ async def _one(
 
 async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
     """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
-    progress, why = MainProgress(limit), None
+    progress, why, look = MainProgress(limit), None, min(LOOK_SECONDS, limit / 2)
     talk.progress = progress
     while why is None:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(look)
         with contained("progress", talk.events):
-            progress.pass_by(LOOK_SECONDS)
+            progress.pass_by(look)
             why = progress.stuck
     stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
     main.process.kill()

@@ -67,7 +67,8 @@ def world_at(intervals: int, *happens: str) -> SmallWorld:
 
 
 def test_a_state_has_one_number_whenever_it_is_met() -> None:
-    assert world_at(60).key() == world_at(80).key()
+    """What peers hold is asked for every fifteen intervals."""
+    assert world_at(60).key() == world_at(90).key()
 
 
 @pytest.mark.parametrize("happens", ["crash n0", "deaf n1", "n0 to n1 lost", "n0 to n1 late"])

@@ -68,8 +68,8 @@ class Mains:
 
     async def begin(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        process = sleeper()
-        self.playing.append(asyncio.create_task(self._play(self.parts.pop(0), process, theirs)))
+        part, process = self.parts.pop(0), sleeper()  # in this order: where none is left nothing is started
+        self.playing.append(asyncio.create_task(self._play(part, process, theirs)))
         return Main(process, ours)
 
     async def _play(self, part, process, end):
