@@ -1,8 +1,7 @@
 """Edge: asks one link, and listens for a second to who answers and to whether anybody speaks there at all.
 
 Two packet sockets, so that a flood of broadcasts drowns no answer. Whatever the LAN sends, the kernel drops what says
-nothing new, and the rest is read a few frames at a time. Where answers alone are listened for, nothing wakes for them:
-they lie in the socket until the next ``collect``.
+nothing new, and the rest is read a few frames at a time.
 """
 
 import asyncio
@@ -73,13 +72,7 @@ class Inquirer:
         except OSError as error:
             self.close()
             raise sockets.refused(f"{self._link.name}: asking", error) from error
-        self._answers.wake(self._talk is not None)
         self._stay(talk)
-
-    def collect(self) -> None:
-        """Reads the answers for which nothing woke."""
-        if self._answers is not None and self._talk is None:
-            self._answers.read()
 
     def _listen(self, program: Program, buffer: int, take: Callable[[list[bytes]], bool]) -> "_Listener":
         return _Listener(self._link.index, program, buffer, take, self._supervisor)
@@ -120,8 +113,6 @@ class Inquirer:
         if self._talk is not None:
             self._talk.close()
             self._talk = None
-        if self._answers is not None:
-            self._answers.wake(False)
 
     def close(self) -> None:
         """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
@@ -172,25 +163,14 @@ class _Listener:
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
         self._again: asyncio.TimerHandle | None = None
-        self._closed = self._wakes = False
+        self._closed = False
         self._socket = sockets.open_socket(link, _ETH_P_ALL, program, prepare)
-        self.wake(True)
-
-    def wake(self, on: bool) -> None:
-        """Whether what comes is read at once, or when ``read`` is called."""
-        if on is self._wakes:
-            return
-        self._wakes = on
-        if not on:
-            self._loop.remove_reader(self._socket)
-        elif self._again is None:
-            self._loop.add_reader(self._socket, self.read)
+        self._loop.add_reader(self._socket, self._read)
 
     def send(self, frame: bytes) -> None:
         self._socket.send(frame)
 
-    def read(self) -> None:
-        """FRAMES in PAUSE."""
+    def _read(self) -> None:
         now = self._loop.time()
         if now >= self._until:
             self._left, self._until = FRAMES, now + PAUSE
@@ -200,7 +180,7 @@ class _Listener:
         if frames:
             with contained("inquiry", self._supervisor):
                 more = self._take(frames)
-        if not self._closed and self._wakes and (self._left <= 0 or not more):
+        if not self._closed and (self._left <= 0 or not more):
             self._left = 0
             self._loop.remove_reader(self._socket)
             self._again = self._loop.call_at(self._until, self._read_again)
@@ -214,8 +194,7 @@ class _Listener:
 
     def _read_again(self) -> None:
         self._again = None
-        if self._wakes:
-            self._loop.add_reader(self._socket, self.read)
+        self._loop.add_reader(self._socket, self._read)
 
     def close(self) -> None:
         """Also from within ``take``."""

@@ -77,11 +77,6 @@ class Inquiries:
         else:
             self._recovered(link.index)
 
-    def collect(self) -> None:
-        """Hands on the answers to questions that nobody waits for."""
-        for inquirer in [*self._inquirers.values()]:
-            inquirer.collect()
-
     def _doubts(self, link: Link, own: Addresses, order: Question, speakers: Mapping[str, Speaker]) -> Iterator[bytes]:
         """The others come last: where only so much leaves, their answers say nothing of what did not."""
         targets: list[tuple[IPAddress, Mac | None]] = [(eip, None) for eip in order.eips]

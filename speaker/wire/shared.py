@@ -300,8 +300,6 @@ class SharedOwner:
             self._unheard = 0
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
-        with contained("inquiry", self._events):
-            self._inquiries.collect()
         self._step(Tick())
         with contained("peers", self._events):
             self._tell_of_peers()

@@ -163,30 +163,10 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (eip,), doubted=True)
-
-        def beat():
-            inquiries.collect()
-            inquiries.carry_out(link, OWN, asked, known)
-
-        await told.until(lambda events: (eip, mac(THEIRS)) in events, beat)
-        await told.until(lambda events: FrameHeard(link.index, eip.version) in events, beat)
+        ask = partial(inquiries.carry_out, link, OWN, asked, known)
+        await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
+        await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
         assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
-
-    within(node, story)
-
-
-def test_nothing_wakes_for_an_answer_as_long_as_no_silence_asks_for_it(lan, sh):
-    node, neighbour = lan
-    sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
-
-    async def story(inquiries, told, link):
-        loop = asyncio.get_running_loop()
-        inquiries.carry_out(link, OWN, Question(link.index, "n2", (EIP4,), doubted=False), {})
-        sockets = inquirer_of(inquiries, link)._answers._socket
-        assert not loop.remove_reader(sockets)
-        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, inquiries.collect)
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
-        assert loop.remove_reader(sockets), "from now on it does"
 
     within(node, story)
 
