@@ -5,6 +5,7 @@ Times are seconds of CLOCK_MONOTONIC.
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from enum import Enum
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from speaker.model import IPAddress, Link, Mac, format_mac, rank
@@ -59,25 +60,44 @@ def first(sentences: Sequence[str], rest: str) -> tuple[str, ...]:
 
 
 _Key = TypeVar("_Key", bound=Hashable)
+_What = TypeVar("_What")
 
 
-class Heard(Generic[_Key]):
-    """A sentence for each one that was heard within ``seconds``."""
+class Heard(Generic[_Key, _What]):
+    """What is said of each one that was heard within ``seconds``; who was not heard for longest comes first."""
 
     def __init__(self, seconds: float = RIVAL_SECONDS) -> None:
         self._seconds = seconds
-        self._heard: dict[_Key, tuple[str, float]] = {}
+        self._heard: dict[_Key, tuple[_What, float]] = {}
 
-    def hear(self, key: _Key, sentence: str, now: float) -> None:
-        self._heard[key] = sentence, now
+    def hear(self, key: _Key, what: _What, now: float) -> None:
+        self._heard.pop(key, None)
+        self._heard[key] = what, now
 
     def forget(self, key: _Key) -> None:
         self._heard.pop(key, None)
 
-    def sentences(self, now: float) -> dict[_Key, str]:
-        oldest = now - self._seconds
-        self._heard = {key: heard for key, heard in self._heard.items() if heard[1] > oldest}
-        return {key: sentence for key, (sentence, _) in self._heard.items()}
+    def of(self, key: _Key, now: float) -> _What | None:
+        what, heard_at = self._heard.get(key, (None, now))
+        return what if now < heard_at + self._seconds else None
+
+    def all(self, now: float) -> dict[_Key, _What]:
+        return {key: what for key, (what, heard_at) in self._heard.items() if now < heard_at + self._seconds}
+
+    def fades_at(self, now: float) -> float:
+        """When the next one will not have been heard for so long; who was not is forgotten."""
+        for key, (_, heard_at) in tuple(self._heard.items()):
+            if now < heard_at + self._seconds:
+                return heard_at + self._seconds
+            del self._heard[key]
+        return inf
+
+
+class Rival(NamedTuple):
+    """``name``: MAC and link."""
+
+    name: str
+    sentence: str
 
 
 class Problems:
@@ -87,13 +107,11 @@ class Problems:
         self._found: dict[Area, tuple[str, ...]] = {}
         self._failing: dict[str, str] = {}
         """Edge → what it refused with last."""
-        self._rivals: Heard[str] = Heard()
+        self._rivals: Heard[str, Rival] = Heard()
         """By EIP."""
-        self._named_rivals: Heard[str] = Heard()
-        """MAC and link of each."""
-        self._holders: Heard[str] = Heard(HOLDER_SECONDS)
+        self._holders: Heard[str, str] = Heard(HOLDER_SECONDS)
         """By EIP: another load balancer's nodes, which this one waits for."""
-        self._filtered: Heard[tuple[str, str]] = Heard()
+        self._filtered: Heard[tuple[str, str], str] = Heard()
         """By link and node."""
         self._sick: dict[str, str] = {}
         self._late: dict[str, str] = {}
@@ -105,8 +123,8 @@ class Problems:
         """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
         others = {
             "internal": internal,
-            "rival": self._rivals.sentences(now).values(),
-            "filtered": self._filtered.sentences(now).values(),
+            "rival": self.rivals(now).values(),
+            "filtered": self._filtered.all(now).values(),
             "name clash": filter(None, [self._name_clash]),
             "peer's address": self._peers_addresses.values(),
         }
@@ -155,39 +173,41 @@ class Problems:
         )
         named = f"{format_mac(mac)} on {link.name}"
         sentence = f"{address}: {named} uses it too, and no hello claims it from there: {fate}"
-        self._rivals.hear(str(address), sentence, now)
-        self._named_rivals.hear(str(address), named, now)
+        self._rivals.hear(str(address), Rival(named, sentence), now)
         return sentence
 
     def let_go(self, address: IPAddress) -> None:
         """It is ours no more: nobody is a rival for it."""
         self._rivals.forget(str(address))
-        self._named_rivals.forget(str(address))
         self._holders.forget(str(address))
 
     def holder(self, link: Link, address: IPAddress, mac: Mac, now: float) -> str | None:
         """Another load balancer answers for it, which is no problem. None: that is no news."""
         sentence = f"waits for {format_mac(mac)} on {link.name} to fall silent, which answers for it"
-        news = self._holders.sentences(now).get(str(address)) != sentence
+        news = self._holders.of(str(address), now) != sentence
         self._holders.hear(str(address), sentence, now)
         return sentence if news else None
 
     def holders(self, now: float) -> dict[str, str]:
         """EIP → for whom this node waits."""
-        return self._holders.sentences(now)
+        return self._holders.all(now)
 
     def rivals(self, now: float) -> dict[str, str]:
         """EIP → what is told of its rival."""
-        return self._rivals.sentences(now)
+        return {eip: rival.sentence for eip, rival in self._rivals.all(now).items()}
 
     def named_rivals(self, now: float) -> dict[str, str]:
         """EIP → MAC and link of its rival."""
-        return self._named_rivals.sentences(now)
+        return {eip: rival.name for eip, rival in self._rivals.all(now).items()}
+
+    def fade_at(self, now: float) -> float:
+        """When the next of those who are heard on the LAN will have been silent for so long that it is none."""
+        return min(each.fades_at(now) for each in (self._rivals, self._holders, self._filtered))
 
     def filtered(self, link: Link, node: str, mac: Mac, eips: Collection[IPAddress], now: float) -> str | None:
         """A node none of whose hellos arrives here answers for EIPs all the same. None: that is no news."""
         one = link.name, node
-        if (known := self._filtered.sentences(now).get(one)) is not None:
+        if (known := self._filtered.of(one, now)) is not None:
             self._filtered.hear(one, known, now)
             return None
         sentence = (

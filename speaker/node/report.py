@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted
-from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS, Area, Problem, Problems, first, new
+from speaker.node.problems import Area, Problem, Problems, first, new
 from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
@@ -83,8 +84,8 @@ class Report(gauges.Counted):
         self.shown: list[Shown] = []
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
-        self._unwritten, self._faded = Timer(self.stale.set), Timer(self.stale.set)
-        """The status file is tried again; the last rival is one no more."""
+        self._unwritten, self._faded = Timer(self.stale.set), Timer(self._fade)
+        """The status file is tried again; the next rival is one no more."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
         self._well_again: asyncio.TimerHandle | None = None
         """The next look at whether what nobody foresaw is over."""
@@ -348,25 +349,31 @@ class Report(gauges.Counted):
         sentence = self._problems.rival(link, address, mac, held, self._clock())
         self._tell(transitions.conflict(link, address, mac, held, sentence))
         self.stale.set()
-        self._stale_when_rivals_fade()
+        self._await_fading()
 
     def _wait_for(self, link: Link, address: IPAddress, mac: Mac) -> None:
         if (sentence := self._problems.holder(link, address, mac, self._clock())) is not None:
             self._tell(transitions.waits(link, address, mac, sentence))
             self.stale.set()
-        asyncio.get_running_loop().call_later(HOLDER_SECONDS + 1, self.stale.set)
+        self._await_fading()
 
     def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
         """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
         self._metrics.hellos_filtered.labels(link.name).inc()
-        self._stale_when_rivals_fade()
         sentence = self._problems.filtered(link, node, mac, eips, self._clock())
         if sentence is not None:
             self._tell(transitions.hellos_filtered(link, node, mac, eips, sentence))
             self.stale.set()
+        self._await_fading()
 
-    def _stale_when_rivals_fade(self) -> None:
-        self._faded.set(RIVAL_SECONDS + 1)
+    def _fade(self) -> None:
+        self.stale.set()
+        self._await_fading()
+
+    def _await_fading(self) -> None:
+        """Who falls silent is told of in time, also while others go on."""
+        if not self._faded.pending and (at := self._problems.fade_at(now := self._clock())) < inf:
+            self._faded.set(at - now + 1)  # those that fade within a second together
 
     def peers_address(self, address: IPAddress, node: str | None) -> None:
         if node is None:

@@ -114,7 +114,15 @@ class Timer:
 
     def set(self, seconds: float) -> None:
         self.cancel()
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._ring)
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._due)
+
+    @property
+    def pending(self) -> bool:
+        return self._handle is not None
+
+    def _due(self) -> None:
+        self._handle = None
+        self._ring()
 
     def cancel(self) -> None:
         if self._handle is not None:

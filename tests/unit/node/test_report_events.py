@@ -315,6 +315,22 @@ def test_packets_that_a_reverse_path_filter_drops_are_no_martians(play):
 # ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("take_over", [False, True], ids=["rivals", "holders that are waited for"])
+def test_what_one_says_no_more_is_told_in_time_though_another_goes_on(tmp_path, in_virtual_time, take_over):
+    async def story():
+        site = Site(tmp_path, take_over=take_over)
+        site.report.conflict(ETH0, A, STRANGER, held=not take_over)
+        found = []
+        for _ in range(6):
+            site.report.conflict(ETH0, B, STRANGER, held=not take_over)
+            site.stale()
+            await asyncio.sleep(10.0)
+            found.append(site.stale())
+        return found
+
+    assert any(in_virtual_time(story())), "the first has fallen silent meanwhile"
+
+
 def test_a_rival_is_a_problem_until_its_eip_is_let_go_or_it_was_silent_for_a_while(play):
     async def story(site):
         for eip in (A, B):
