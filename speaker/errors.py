@@ -176,6 +176,9 @@ class ApiRefused(EdgeError):
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes
 
 
+SET_ASIDE = "set aside because of a bug in the speaker"
+
+
 def set_aside(error: Exception) -> str:
     """What people are told of an object whose reading or deciding met a bug of ours."""
-    return f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
+    return f"{SET_ASIDE} ({type(error).__name__}: {error})"

@@ -15,8 +15,16 @@ from speaker.api.service import (
     SOURCE_RANGES_ANNOTATION,
 )
 from speaker.cluster.hosts import HostObject, NodeStatus
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, UNREADABLE, WITHOUT_ROOM, FullMetadata, Port
-from speaker.cluster.objects import RANGE_BYTES, Object, Repetitive, apart, cut
+from speaker.cluster.kinds import (
+    ASSIGNED,
+    ASSIGNED_FROM,
+    UNREADABLE,
+    WITHOUT_ROOM,
+    FullMetadata,
+    Port,
+    weight_of_ranges,
+)
+from speaker.cluster.objects import Object, Repetitive, apart, cut
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,9 +113,8 @@ class AssignedObject(Object, frozen=True, gc=False):
     status: AssignedStatus = AssignedStatus()
 
     def weight(self) -> int:
-        ranges = len(self.spec.load_balancer_source_ranges)
-        written = (self.metadata.annotations.source_ranges or "").count(",")
-        return super().weight() + RANGE_BYTES * (ranges + min(written, MAX_SOURCE_RANGES))
+        written = self.metadata.annotations.source_ranges
+        return super().weight() + weight_of_ranges(self.spec.load_balancer_source_ranges, written)
 
     def remnant(self) -> "AssignedObject | None":
         return AssignedRemnant._unserved(replace(self.metadata, annotations=Wishes()), self.status, WITHOUT_ROOM)
@@ -184,7 +191,7 @@ class SliceObject(Object, Repetitive, frozen=True, rename="camel", gc=False):
 
     def __post_init__(self) -> None:
         """With no more of it than is ever used, and one pair of address and port to tell that there were more."""
-        if self.ports and len(self.ports) > MAX_ENDPOINTS:
+        if self.ports:
             cut(self, "ports", MAX_ENDPOINTS + 1)
         if self.endpoints and sum(len(each.addresses) for each in self.endpoints) > MAX_ENDPOINTS:
             msgspec.structs.force_setattr(self, "endpoints", tuple(_first(self.endpoints, MAX_ENDPOINTS + 1)))

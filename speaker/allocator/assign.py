@@ -33,6 +33,7 @@ from speaker.allocator.choose import Decision, decide
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.errors import SET_ASIDE
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 
@@ -147,10 +148,7 @@ class Allocator:
         eips = self._book.eips
         held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
-        told, more = (
-            "set aside because of a bug in the speaker: it keeps what it has",
-            f"{type(error).__name__}: {error}",
-        )
+        told, more = f"{SET_ASIDE}: it keeps what it has", f"{type(error).__name__}: {error}"
         return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, told, more))
 
     def _assign(self, service: Service, now: float) -> Outcome:

@@ -68,6 +68,11 @@ class EipMetadata(FullMetadata, frozen=True, rename="camel", gc=False):
     generation: int = 0
 
 
+def weight_of_ranges(listed: Collection[str], written: str | None) -> int:
+    """Bytes, of a Service's source ranges: those of its spec, and of its annotation."""
+    return RANGE_BYTES * (len(listed) + min((written or "").count(","), MAX_SOURCE_RANGES))
+
+
 def _is_read(annotation: str) -> bool:
     return annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
 
@@ -134,9 +139,8 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
         return asks_us(self.spec, default_class=True) or condition_of(self.status.conditions, ASSIGNED) is not None
 
     def weight(self) -> int:
-        ranges = len(self.spec.load_balancer_source_ranges)
-        written = self.metadata.annotations.get(SOURCE_RANGES_ANNOTATION, "").count(",")
-        return super().weight() + RANGE_BYTES * (ranges + min(written, MAX_SOURCE_RANGES))
+        written = self.metadata.annotations.get(SOURCE_RANGES_ANNOTATION)
+        return super().weight() + weight_of_ranges(self.spec.load_balancer_source_ranges, written)
 
     def remnant(self) -> "ServiceObject | None":
         kept = {name: text for name in _OF_A_REMNANT if (text := self.metadata.annotations.get(name)) is not None}

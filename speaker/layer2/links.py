@@ -64,7 +64,7 @@ class Links:
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
         self._peers: dict[int, frozenset[Mac]] = {}
-        self._own: dict[int, IPv6Address] = {}
+        self._own: dict[int, IPv6Address | None] = {}
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -153,8 +153,7 @@ class Links:
     def ask_from(self, link: int, own: Iterable[IPAddress]) -> None:
         """This host's own addresses on the link of this index: some answer no question that comes from nobody."""
         found = next((address for address in own if isinstance(address, IPv6Address)), None)
-        if found is not None:
-            self._own[link] = found
+        self._own[link] = found
         for responder in self._responders.values():
             if responder.link.index == link:
                 responder.ask_from(found)
