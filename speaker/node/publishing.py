@@ -35,8 +35,8 @@ EDGE = "witness"
 class Witnessing:
     """``report`` hears of what is found, and knows who lives. Entered, it may ask; left, its sockets are closed."""
 
-    def __init__(self, node: str, report: Report) -> None:
-        self._report, self._witness, self._sockets = report, Witness(node), WitnessSockets()
+    def __init__(self, node: str, report: Report, sockets: WitnessSockets | None = None) -> None:
+        self._report, self._witness, self._sockets = report, Witness(node), sockets or WitnessSockets()
         self._places: Mapping[IPAddress, Place] = {}
         self._links: Mapping[str, int] = {}
         self._seen: Collection[PeerSeen] = ()

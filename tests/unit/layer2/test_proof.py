@@ -60,7 +60,7 @@ def test_where_nothing_is_held_it_is_answered_for_what_nobody_has(lan, protocol)
 def test_a_family_of_which_nothing_is_held_proves_itself_at_once_and_then_now_and_then(lan):
     asked, nothing = [], Claims(lan.mac)
     proof = Proof(noting(ARP, asked), nothing, lambda: 0.0)
-    for _ in range(2 * IDLE):
+    for _ in range(IDLE + 3):
         proof.give(Open())
     assert len(asked) == 2
     nothing.deadline = 1.0

@@ -87,6 +87,24 @@ def test_what_may_not_be_held_is_let_go_for_the_first_reason(known, x) -> None:
 
 
 @pytest.mark.parametrize(
+    ("draining", "hands_over", "away_at", "held_since", "stands"),
+    [
+        (False, False, 0.0, 0.0, True),
+        (True, False, 0.0, 0.0, False),
+        (False, True, 0.0, 0.0, False),
+        (False, False, 8.9, 0.0, False),
+        (False, False, 0.0, 8.95, False),
+    ],
+)
+def test_who_goes_or_hands_over_or_was_away_or_has_only_just_come_has_nothing_to_stand_for(
+    known, x, draining: bool, hands_over: bool, away_at: float, held_since: float, stands: bool
+) -> None:
+    known.draining_since, known.away_at, x.held_since = 4.0 if draining else None, away_at, held_since
+    known.segments[LINK].hands_over = hands_over
+    assert Rules().held_on(known, x, 9.0) is stands
+
+
+@pytest.mark.parametrize(
     ("draining", "rival", "waits"),
     [(False, False, True), (False, True, True), (True, True, True), (True, False, False)],
 )

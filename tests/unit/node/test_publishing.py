@@ -1,0 +1,61 @@
+"""Asking for what others hold: whose silence is told, and what shows that it is not our own cable's."""
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.model import Link, Mac
+from speaker.node.decide import MayNotHold
+from speaker.node.publishing import Witnessing
+from speaker.node.report import Report
+from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.telemetry.metrics import Metrics
+from speaker.wire.events import ClaimStatus, PeerSeen
+
+ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+EIP, THEIR_OWN = ip_address("192.0.2.10"), ip_address("192.0.2.2")
+HOLDER = PeerSeen("n2", "eth0", True, False, addresses=(THEIR_OWN, ip_address("fe80::2")))
+
+
+class Lan(WitnessSockets):
+    """On which these addresses are answered for."""
+
+    def __init__(self, *answers):
+        super().__init__()
+        self.answered, self.asked = answers, []
+
+    def use(self, links, own):
+        pass
+
+    def ask(self, eip, link):
+        self.asked.append((eip, link))
+        return True
+
+    def drop(self):
+        self.asked.clear()
+
+    def answers(self):
+        return [(eip, Mac(b"\x02\0\0\0\0\x02")) for eip, _ in self.asked if eip in self.answered]
+
+
+@pytest.mark.parametrize(
+    ("answers", "hosts"),
+    [((EIP, THEIR_OWN), 1), ((THEIR_OWN,), 0), ((), None)],
+    ids=["it answers", "its host does, and not for the EIP", "nobody: it may be our own cable"],
+)
+def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, in_virtual_time, answers, hosts):
+    async def story():
+        report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
+        report.peer("n2", ETH0, alive=True)
+        witnessing = Witnessing("n1", report, lan)
+        witnessing.use([ETH0], {})
+        witnessing.know([HOLDER])
+        claim = ClaimStatus(mine=False, holder="n2", term=3, since=None, link=ETH0.index)
+        witnessing.follow({EIP: MayNotHold(EIP, "lan", (), "no_carrier", "")}, {EIP: claim})
+        asking = asyncio.create_task(witnessing.run())
+        await asyncio.sleep(60)
+        asking.cancel()
+        return report.answering(str(EIP))
+
+    assert in_virtual_time(story()) == hosts
