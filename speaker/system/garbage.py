@@ -99,7 +99,7 @@ OUT_OF_MEMORY = 12
 def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN / "cgroup") -> int | None:
     """Bytes, the least of this process's cgroup and those around it (cgroups(7), of both versions); None: no limit."""
     try:
-        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
+        entries = [entry for line in own.read_text().splitlines() if len(entry := line.split(":", 2)) == 3]
     except OSError:
         return None
     files = [

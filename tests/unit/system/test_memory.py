@@ -22,6 +22,7 @@ from speaker.system.garbage import MAIN, OUT_OF_MEMORY, memory_limit
         ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
         ("4:cpuset:/\n", {}, None),
         ("", {}, None),
+        ("what is this\n5:memory\n0::/\n", {"memory.max": "500\n"}, 500),
     ],
     ids=[
         "version 2",
@@ -33,6 +34,7 @@ from speaker.system.garbage import MAIN, OUT_OF_MEMORY, memory_limit
         "none of version 1",
         "no",
         "-",
+        "lines of another form",
     ],
 )
 def test_the_limit_is_the_least_of_the_groups_around(tmp_path, entries, files, limit):
