@@ -77,9 +77,7 @@ def test_no_import_leads_back_to_where_it_came_from():
 
 def test_no_room_has_more_code_than_its_budget():
     over = {room: found for room, (found, _) in lines.rooms(ROOT).items() if found > lines.budget(ROOT).get(room, 0)}
-    assert over == {}, (
-        "take code out; a budget (pyproject.toml) is raised only with a page in docs/decisions/"
-    )
+    assert over == {}, "take code out; a budget (pyproject.toml) is raised only with a page in docs/decisions/"
 
 
 @pytest.mark.parametrize(
