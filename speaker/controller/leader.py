@@ -16,26 +16,35 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.tally import Tally
+from speaker.api.kinds import (
+    EIPS,
+    NAMESPACES,
+    NODES,
+    SERVICES,
+    EipObject,
+    HostObject,
+    NodeObject,
+    ServiceObject,
+    has_ours,
+)
+from speaker.api.objects import Key, Object
+from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, leases_in
 from speaker.cluster.election.elector import Leadership
-from speaker.cluster.election.lease import Election, leases_in
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import FORWARDER, MISSES, EipObject, ServiceObject, has_ours
+from speaker.cluster.election.lease import Election
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.polled import Polled
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Store, T
-from speaker.cluster.objects import Key, Object
-from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NAMESPACES, NODES, SERVICES
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
-from speaker.controller.failovers import Failovers, RecordedObject, left_out, told
+from speaker.controller.failovers import Failovers, left_out, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.lives import Lives
-from speaker.controller.marking.marker import Marker, NodeObject, WordObject
+from speaker.controller.marking.marker import Marker
 from speaker.controller.published import Follower
 from speaker.controller.sweeper import Grace, Sweeper
 from speaker.controller.wanted import IpMode
@@ -146,7 +155,7 @@ class Leader:
         sweeper, forwarders, announced = Sweeper(self._grace), Forwarders(), Announced()
         unannounced: dict[Key, RecordedObject | None] = {}
         missed = asyncio.Event()
-        words = [self._mirror(leases_in(self._agents), WordObject, missed, mirrors, MISSES)] if self._mark_pods else []
+        words = [self._mirror(leases_in(self._agents), LeaseObject, missed, mirrors, MISSES)] if self._mark_pods else []
         lives = Lives()
         room, tries, again = Bound(FAILOVERS, FAILOVER_SECONDS), 0, Timer(changed.set)
 
