@@ -8,6 +8,7 @@ import time
 
 import pytest
 from asking import Asking, refusals
+from crds import DIRECTORY, definitions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_api import PATIENCE
@@ -18,7 +19,6 @@ from speaker.api.fields import ApiObject, read
 from speaker.api.objects import Metadata
 from speaker.api.ranges import parse_range
 from speaker.api.records import AnnouncementObject
-from speaker.cluster.crds import DIRECTORY, definitions
 from speaker.errors import InvalidManifests
 
 pytestmark = pytest.mark.apiserver

@@ -4,10 +4,10 @@ import re
 
 import msgspec
 import pytest
+from crds import definitions
 
 from speaker.api.kinds import in_one_line
 from speaker.api.records import REASONS, RecordedClaim, misses_said, sayable
-from speaker.cluster.crds import definitions
 from speaker.interfaces.resolve import UnresolvedReason
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
