@@ -12,10 +12,11 @@ from speaker.agent.view import DRAIN
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import RefusalReason as Refused
 from speaker.allocator.settle import settle
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.api.records import FORWARDER, MISSES
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER, MISSES
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
 from speaker.interfaces.resolve import UnresolvedReason as Unresolved
