@@ -56,7 +56,7 @@ class Claims:
         claim_at = rules.claim_at(k, x, x.vacant_since if x.vacant_since is not None else now, now)
         if now < claim_at:
             return claim_at
-        self.claim(x, next_term(x.maxterm), now)
+        self.claim(x, 0 if k.times.alone else next_term(x.maxterm), now)
         return FOREVER
 
     def _set_vacant(self, x: Eip, since: float | None) -> None:
@@ -238,7 +238,7 @@ class Claims:
     def set_aside(self, x: Eip, now: float) -> None:
         """Whatever state a bug left it in. Tried again soon, then ever less often."""
         again = now < x.aside_until + _ASIDE_MAX
-        x.aside_for = min(2 * x.aside_for, _ASIDE_MAX) if again else self._k.times.listen
+        x.aside_for = min(2 * x.aside_for, _ASIDE_MAX) if again else max(self._k.times.listen, self._k.times.hello)
         x.aside, x.aside_until = True, now + x.aside_for
         self._agenda.wake_at(x, x.aside_until)
         self.clear(x, Yielded.INTERNAL_ERROR, now)
