@@ -31,13 +31,12 @@ MAX_MISSED = 100
 
 REASONS: Final = (
     *("better_claim", "deaf", "drained", "frozen", "ineligible", "internal_error", "link_down", "name_clash"),
-    *("not_offered", "peers_address", "unanswered"),
+    *("peers_address", "unanswered"),
     *("host_address", "no_local_endpoint", "node_excluded", "node_not_selected", "not_forwarded", "pool_unknown"),
     *("dummy", "loopback", "no_arp", "no_carrier", "no_route", "no_subnet", "no_such_link", "not_ethernet", "port"),
     "route_refuses",
 )
-"""Why the last holder let an EIP go: ``Yielded``, ``Ineligible``, ``UnresolvedReason``, and what the wire process says
-when it is alone."""
+"""Why the last holder gave an EIP up: ``Yielded``, ``Ineligible`` and ``UnresolvedReason``."""
 
 NODE: Final = SUBDOMAIN.pattern
 SERVICE: Final = f"{LABEL.pattern}/{LABEL.pattern}"
