@@ -1,16 +1,18 @@
 """What is wrong with one EIP, step by step of its way. Pure: facts in, findings out."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
+from speaker.checks import KINDS, Finding
 from speaker.diagnosis.facts import Asked, Facts
-from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.forwarding.nftables.forwarder import dropping
 from speaker.interfaces.snapshot import OF_SERVICES
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
+from speaker.node.problems import find_mac
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
 """Reasons of the resolver that need no finding of their own."""
@@ -45,10 +47,7 @@ def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
 def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Bound on a link of this host's, as its own."""
     yield from bound_here(facts, eip.address)
-    for kind, sentence in facts.known.problems if facts.known else ():
-        if kind == "peer's address" and sentence.startswith(f"{eip.address}: "):
-            mend = f"kubectl edit eip {eip.pool}   # spec.exclude: {eip.address}"
-            yield Finding("host_address", shown(sentence), mend, eip.address)
+    yield from (each for each in facts.told("host_address", eip=eip.address) if each.eip)
 
 
 def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
@@ -143,18 +142,18 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     if facts.known is None:
         return
     known = {peer.mac: peer.node for peer in facts.known.peers if peer.mac}
-    filtered = {kind for kind, _ in facts.known.problems} & {"filtered"}
     should = expected(facts, eip)
     for mac in asked.macs if asked is not None else ():
         if mac in facts.own_macs or mac == should:
             continue
         if mac in known:
-            if not filtered:
+            if not any(facts.told("hellos_filtered")):
                 yield _peer_answers(facts, eip, mac, known[mac])
         else:
             link = asked.link if asked is not None else ""
-            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {_fate(facts, eip)}"
-            yield Finding("stranger", what, _look_for(eip, asked, mac), eip.address)
+            whose = "this node" if eip.mine else eip.holder or "nobody"
+            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {whose} holds it"
+            yield Finding("stranger", what, find_mac(eip.address, link, mac), eip.address)
     if asked is not None and should and not asked.macs:
         yield _unanswered(facts, eip, asked, should)
     if asked is None:
@@ -187,25 +186,10 @@ def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Findi
 
 def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:
     """Whom the speaker heard of late, where nobody can be asked now."""
-    for sentence in _rivals(facts, eip):
-        mac = sentence.removeprefix(f"{eip.address}: ").split(" ", 1)[0]
-        if mac in known:
-            mend = f"ip -br addr | grep {eip.address}   # on {shown(known[mac])}"
-            yield Finding("peer_answers", sentence, mend, eip.address)
-        else:
-            yield Finding("stranger", sentence, _look_for(eip, None, mac), eip.address)
-
-
-def _rivals(facts: Facts, eip: KnownEip) -> list[str]:
-    problems = facts.known.problems if facts.known is not None else ()
-    return [sentence for kind, sentence in problems if kind == "rival" and sentence.startswith(f"{eip.address}: ")]
-
-
-def _fate(facts: Facts, eip: KnownEip) -> str:
-    """By the speaker's own words, where it has any."""
-    for sentence in _rivals(facts, eip):
-        return sentence.rpartition(": ")[2]
-    return "this node holds it" if eip.mine else f"{eip.holder or 'nobody'} holds it"
+    for each in facts.told("stranger", eip=eip.address):
+        node = next((shown(node) for mac, node in known.items() if mac in each.what), None)
+        mend = each.mend if node is None else f"ip -br addr | grep {eip.address}   # on {node}"
+        yield replace(each, kind="stranger" if node is None else "peer_answers", mend=mend)
 
 
 def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
@@ -216,13 +200,6 @@ def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
     )
     mend = f"ip -br addr | grep {eip.address}; sysctl -w net.ipv4.conf.all.arp_ignore=1   # on {shown(node)}"
     return Finding("peer_answers", what, mend, eip.address)
-
-
-def _look_for(eip: KnownEip, asked: Asked | None, mac: str) -> str:
-    link = asked.link if asked is not None else eip.link
-    program = f"arping -c 3 -I {link}" if ip_address(eip.address).version == 4 else "ndisc6 -m"
-    tail = "" if ip_address(eip.address).version == 4 else f" {link}"
-    return f"{program} {eip.address}{tail}   # find {mac} in the switch's table, and take the address from it"
 
 
 def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
@@ -283,10 +260,8 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                 "firewall_drops", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
             )
         elif chain.hook == "forward" and chain.policy == "drop" and facts.known and facts.known.forwarder != "none":
-            (what,) = dropping([f"{chain.family} {chain.table} {chain.name}"])
             ours = "state established" if facts.known.forwarder == "ipvs" else "status dnat"
-            mend = f"nft insert rule {chain.family} {chain.table} {chain.name} ct {ours} accept"
-            yield Finding("firewall_drops", what, mend, eip.address)
+            yield from dropping([f"{chain.family} {chain.table} {chain.name}"], ours)
 
 
 def _reaches(device: str, eip: KnownEip) -> bool:

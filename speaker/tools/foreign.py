@@ -12,13 +12,13 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from speaker.agent.objects import AssignedStatus
+from speaker.checks import Finding
 from speaker.cluster.kinds import has_ours
 from speaker.cluster.objects import Object
 from speaker.cluster.paths import SERVICES
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
-from speaker.diagnosis.finding import Finding
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
 

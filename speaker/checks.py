@@ -1,10 +1,14 @@
-"""What can be wrong, and a thing that is. Pure.
+"""The catalogue of checks: what can be wrong, and a thing that is. Pure.
 
-``KINDS`` is in the order in which causes come before what they cause: of several findings the first named there is the
-likeliest cause. docs/troubleshooting.md is held to it by a test.
+A running speaker makes the cheap checks all the time (``node/problems.py`` lists what they find) and once more when
+``speaker doctor`` asks; the doctor adds those that ask the network. ``KINDS`` is in the order in which causes come
+before what they cause: of several findings that break as much, the first named there is the likeliest cause.
+docs/troubleshooting.md is held to it by a test.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,6 +24,13 @@ class Symptom(StrEnum):
     APART = "The nodes do not agree, or failover does not work"
 
 
+class Severity(StrEnum):
+    ERROR = "error"
+    """Clients are not served, or by the wrong host."""
+    WARNING = "warning"
+    """They are, and something is worse than it should be, or will be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """``why`` it matters, and ``docs``, a page with its anchor below docs/."""
@@ -28,16 +39,27 @@ class Kind:
     symptom: Symptom
     why: str
     docs: str
+    severity: Severity = Severity.ERROR
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``what`` is wrong, a sentence; ``mend``: a command to paste, or what to do."""
+    """``kind``: a name in KINDS; ``what`` is wrong, a sentence; ``mend``: a command to paste, or what to do;
+    ``eips``: how many EIPs it concerns, None for all of the node, or the one that ``eip`` names."""
 
     kind: str
     what: str
     mend: str
     eip: str = ""
+    eips: int | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return KINDS[self.kind].severity
+
+    def concerns(self, all_: int) -> int:
+        """How many EIPs, of ``all_`` that the node knows."""
+        return self.eips if self.eips is not None else 1 if self.eip else all_
 
 
 NO_RIGHT = "no_right"
@@ -53,7 +75,16 @@ _BESIDE = "beside-kube-proxy.md#what-the-speaker-sees-and-says"
 
 
 def _kinds(symptom: Symptom, docs: str, *named: tuple[str, str]) -> tuple[Kind, ...]:
-    return tuple(Kind(name, symptom, why, docs) for name, why in named)
+    return tuple(
+        Kind(name, symptom, why, docs, Severity.WARNING if name in _WARNINGS else Severity.ERROR) for name, why in named
+    )
+
+
+_WARNINGS = frozenset({
+    "bad_manifests", "other_hello", "clock_apart", "hellos_filtered", "address_in_use", "wireless", "peer_silent",
+    "versions_apart", "one_subnet", "martian_source", "bridge_unfiltered", "no_hairpin", "table_crowded", "api_silent",
+    "internal_error", "edge_fails", "no_real_time", "late_hellos", "left_behind", "conntrack_max",
+})  # fmt: skip
 
 
 _ORDER: tuple[Kind, ...] = (
@@ -169,6 +200,8 @@ _ORDER: tuple[Kind, ...] = (
     *_kinds(
         Symptom.APART,
         _PEERS,
+        ("sick_link", "what this node answers there is lost as often as its hellos are"),
+        ("late_hellos", "failover takes longer than usual on this link"),
         ("peer_silent", "fewer nodes are left to take over"),
         ("versions_apart", "an update that stopped half way leaves nodes that say and do other things"),
         ("one_subnet", "the kernel answers on either link, and replies may leave by the other"),
@@ -199,12 +232,15 @@ _ORDER: tuple[Kind, ...] = (
         Symptom.HANGS,
         "forwarding.md#limits",
         ("conntrack_full", "new connections are dropped, whatever they are for"),
+        ("conntrack_max", "the limit that was asked for is not in force"),
         ("table_crowded", "every packet takes longer"),
     ),
     *_kinds(
         Symptom.HANGS,
         _NEEDS,
         ("ip_vs_missing", "the forwarder that is asked for cannot work on this kernel"),
+        ("ipvs_settings", "IPVS works in another way than the EIPs need"),
+        ("left_behind", "rules of another forwarder go on taking packets"),
         ("not_in_kernel", "what the kernel does not have it does not forward"),
     ),
     *_kinds(
@@ -224,7 +260,13 @@ _ORDER: tuple[Kind, ...] = (
         "kubernetes.md#what-happens-when",
         ("api_silent", "EIPs go on being served, and nothing new is"),
     ),
-    *_kinds(Symptom.NOTHING_SAID, _CHECK, ("problem", "the speaker tells of it as a problem")),
+    *_kinds(
+        Symptom.NOTHING_SAID,
+        _CHECK,
+        ("edge_fails", "a part of the speaker's work is not done until it works again"),
+        ("internal_error", "a bug of the speaker's: what it concerned is set aside and tried again"),
+    ),
+    *_kinds(Symptom.APART, _NEEDS, ("no_real_time", "on a busy host the speaker falls silent, and its EIPs move")),
 )
 
 KINDS = {kind.name: kind for kind in _ORDER}
@@ -256,6 +298,31 @@ def by_files(finding: Finding) -> Finding:
     return replace(finding, mend=mend)
 
 
-def ranked(findings: list[Finding]) -> list[Finding]:
-    """The likeliest cause first; each once."""
-    return sorted(dict.fromkeys(findings), key=lambda finding: _RANKS[finding.kind])
+def said(kind: str, sentences: Iterable[str], mend: str) -> tuple[Finding, ...]:
+    return tuple(Finding(kind, sentence, mend) for sentence in sentences)
+
+
+def ranked(findings: Iterable[Finding], eips: int = 1) -> list[Finding]:
+    """The likeliest cause first: what breaks most of the node's ``eips``, and of those that break as many what the
+    catalogue names first. What was said of a kind in the same words is said once."""
+    distinct: dict[tuple[str, str], Finding] = {}
+    for each in findings:
+        distinct.setdefault((each.kind, each.what), each)
+    return sorted(distinct.values(), key=lambda one: (-_breaks(one, eips), _RANKS[one.kind]))
+
+
+def _breaks(finding: Finding, eips: int) -> int:
+    return finding.concerns(eips) if finding.severity is Severity.ERROR else 0
+
+
+FEW = 3
+
+
+def summed(findings: Sequence[Finding]) -> Iterator[tuple[Finding, tuple[Finding, ...]]]:
+    """In their order the first FEW of each kind; the last of those comes with the rest of its kind."""
+    told = Counter[str]()
+    for finding in findings:
+        told[finding.kind] += 1
+        if told[finding.kind] <= FEW:
+            alike = [each for each in findings if each.kind == finding.kind] if told[finding.kind] == FEW else []
+            yield finding, tuple(alike[FEW:])
