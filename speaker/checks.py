@@ -39,7 +39,7 @@ class Kind:
     symptom: Symptom
     why: str
     docs: str
-    severity: Severity = Severity.ERROR
+    severity: Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,211 +65,108 @@ class Finding:
 NO_RIGHT = "no_right"
 """Of whoever asks: what is wrong with the node, if anything, is not known then."""
 
+_SAID, _NONE, _NOBODY, _ELSE, _HANGS, _APART = Symptom
+_E, _W = Severity
 _NO_EIP = "manifests.md#why-a-service-has-no-eip"
-_UNREAD = "manifests.md#what-cannot-be-read"
 _NOT_HERE = "manifests.md#why-this-node-does-not-answer-for-an-eip"
 _CHECK = "operations.md#an-eip-does-not-answer"
 _PEERS = "operations.md#several-hosts"
 _NEEDS = "operations.md#what-it-needs"
 _BESIDE = "beside-kube-proxy.md#what-the-speaker-sees-and-says"
+_SWITCHES = "beside-kube-proxy.md#firewalls-and-switches"
+_FROM_WHERE = "forwarding.md#who-reaches-an-eip-from-where"
+_TABLES = "forwarding.md#limits"
 
 
-def _kinds(symptom: Symptom, docs: str, *named: tuple[str, str]) -> tuple[Kind, ...]:
-    return tuple(
-        Kind(name, symptom, why, docs, Severity.WARNING if name in _WARNINGS else Severity.ERROR) for name, why in named
-    )
+_TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
+    (NO_RIGHT, _E, _SAID, _CHECK, "what the speaker knows it tells its own user and root, and nobody else"),
+    ("speaker_frozen", _E, _SAID, _CHECK, "a process that is stopped answers for nothing, and its peers take its EIPs"),
+    ("speaker_gone", _E, _SAID, _CHECK, "without a speaker this node answers for nothing"),
+    ("speaker_silent", _E, _SAID, _CHECK, "a speaker that does not answer cannot be told what to do"),
+    ("capabilities", _E, _SAID, _NEEDS, "without it the kernel refuses what the speaker is for"),
+    ("bad_manifests", _W, _SAID, "manifests.md#what-cannot-be-read", "what runs is not what is on disk"),
+    ("name_clash", _E, _APART, _PEERS,
+     "two hosts of one name take each other's hellos for their own: one of them has to be silent"),
+    ("bound_secondary", _E, _ELSE, _NOT_HERE,
+     "the kernel answers for it on this host alone, and its own route is that of the primary"),
+    ("host_address", _E, _ELSE, _NOT_HERE, "what is a host's own address nobody else may answer for"),
+    ("external_ips", _E, _ELSE, "beside-kube-proxy.md#external-ips",
+     "kube-proxy sends clients to another Service, whoever holds the EIP, and past source ranges"),
+    ("not_asked", _E, _NONE, _NO_EIP, "the speaker serves what it was asked for, and nothing else"),
+    ("pool_full", _E, _NONE, _NO_EIP, "without a free address nobody new gets one"),
+    ("address_not_in_pool", _E, _NONE, _NO_EIP, "only what a pool offers can be given"),
+    ("refused", _E, _NONE, _NO_EIP, "a Service without an EIP is reached by nobody"),
+    ("no_such_link", _E, _NOBODY, _NOT_HERE, "no link, nobody who announces"),
+    ("no_carrier", _E, _NOBODY, _NOT_HERE, "a link without a cable carries no answer"),
+    ("link_down", _E, _NOBODY, _NOT_HERE, "a link that is down carries no answer"),
+    ("no_route", _E, _NOBODY, _NOT_HERE, "`can_reach` names no link of this node"),
+    ("no_subnet", _E, _NOBODY, _NOT_HERE, "no link of this node is on the EIP's segment"),
+    ("no_link", _E, _NOBODY, _NOT_HERE, "this node has no link to announce the EIP on"),
+    ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nobody to forward to"),
+    ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),
+    ("no_local_endpoint", _E, _HANGS, _NOT_HERE,
+     "with traffic policy Local only a node with a ready endpoint may hold the EIP"),
+    ("node_excluded", _E, _NOBODY, _NOT_HERE, "the label keeps every load balancer off this node"),
+    ("node_not_selected", _E, _NOBODY, _NOT_HERE, "the pool's nodeSelector keeps this node out"),
+    ("not_forwarded", _E, _NOBODY, _NOT_HERE, "nobody on this node would carry the packets"),
+    ("not_eligible", _E, _NOBODY, _NOT_HERE, "this node must not answer for the EIP"),
+    ("draining", _E, _NOBODY, _NOT_HERE, "a drained node takes no EIP until `speaker undrain`"),
+    ("other_ethertype", _E, _APART, _PEERS, "nodes that do not hear each other both claim what is free"),
+    ("wrong_key", _E, _APART, _PEERS, "a host with another key claims the same EIPs"),
+    ("other_hello", _W, _APART, _PEERS, "failover takes as long as the slowest says, and the fast ones suspect it"),
+    ("two_holders", _E, _APART, _PEERS, "clients reach whichever of the two they heard last"),
+    ("clock_apart", _W, _APART, _PEERS,
+     "a restarted speaker is believed late where its clock went back, and logs cannot be compared"),
+    ("hellos_filtered", _W, _APART, "operations.md#hellos-are-filtered",
+     "this node cannot take over from whom it does not hear"),
+    ("kernel_answers", _E, _ELSE, _BESIDE, "clients reach whichever of the two answers first"),
+    ("frames_dropped", _E, _NOBODY, _NEEDS,
+     "what a rule drops at the link never reaches the speaker or the kernel's forwarding"),
+    ("peer_answers", _E, _ELSE, _CHECK, "two nodes answer for one EIP, and clients reach whichever answers first"),
+    ("stranger", _E, _ELSE, _CHECK, "clients reach another host than the one that serves the EIP"),
+    ("address_in_use", _W, _ELSE, _CHECK,
+     "who gets this address from the pool shares it with a host that knows nothing of that"),
+    ("port_security", _E, _NOBODY, _SWITCHES,
+     "clients find no MAC for the EIP, whichever node behind such a port holds it"),
+    ("target_silent", _E, _NOBODY, _CHECK,
+     "the link was chosen by a route to a host that is not there: it may be the wrong segment"),
+    ("not_answered", _E, _NOBODY, _CHECK, "clients find no MAC for the EIP"),
+    ("nobody_holds", _E, _NOBODY, _CHECK, "nobody answers for it"),
+    ("gateway_silent", _E, _NOBODY, _CHECK, "clients beyond the gateway reach nothing here"),
+    ("wireless", _W, _NOBODY, "troubleshooting.md#questions",
+     "access points drop much of what is sent to all, hellos and announcements among it"),
+    ("sick_link", _E, _APART, _PEERS, "what this node answers there is lost as often as its hellos are"),
+    ("late_hellos", _W, _APART, _PEERS, "failover takes longer than usual on this link"),
+    ("peer_silent", _W, _APART, _PEERS, "fewer nodes are left to take over"),
+    ("versions_apart", _W, _APART, _PEERS, "an update that stopped half way leaves nodes that say and do other things"),
+    ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
+    ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
+    ("firewall_drops", _E, _HANGS, _SWITCHES, "packets to the EIP, or their answers, end in it"),
+    ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
+     "packets that come in on another link than the way back are dropped without a word"),
+    ("martian_source", _W, _HANGS, _FROM_WHERE,
+     "packets from an address that is bound here are dropped without a word"),
+    ("bridge_unfiltered", _W, _HANGS, _FROM_WHERE,
+     "a pod that asks for the EIP gets an answer from whom it did not ask"),
+    ("no_hairpin", _W, _HANGS, _FROM_WHERE, "a pod that gets itself behind the EIP hears nothing back"),
+    ("conntrack_full", _E, _HANGS, _TABLES, "new connections are dropped, whatever they are for"),
+    ("conntrack_max", _W, _HANGS, _TABLES, "the limit that was asked for is not in force"),
+    ("table_crowded", _W, _HANGS, _TABLES, "every packet takes longer"),
+    ("ip_vs_missing", _E, _HANGS, _NEEDS, "the forwarder that is asked for cannot work on this kernel"),
+    ("ipvs_settings", _E, _HANGS, _NEEDS, "IPVS works in another way than the EIPs need"),
+    ("left_behind", _W, _HANGS, _NEEDS, "rules of another forwarder go on taking packets"),
+    ("not_in_kernel", _E, _HANGS, _NEEDS, "what the kernel does not have it does not forward"),
+    ("kube_proxy", _E, _HANGS, _BESIDE, "kube-proxy takes, deletes or lacks what the EIP needs"),
+    ("backend_refuses", _E, _HANGS, _CHECK, "the host is there, and nothing listens on the port"),
+    ("backend_silent", _E, _HANGS, _CHECK, "it is down, filtered, or its answers do not come back"),
+    ("no_way_back", _E, _HANGS, _CHECK, "its answers go past this node, and clients refuse them"),
+    ("api_silent", _W, _SAID, "kubernetes.md#what-happens-when", "EIPs go on being served, and nothing new is"),
+    ("edge_fails", _W, _SAID, _CHECK, "a part of the speaker's work is not done until it works again"),
+    ("internal_error", _W, _SAID, _CHECK, "a bug of the speaker's: what it concerned is set aside and tried again"),
+    ("no_real_time", _W, _APART, _NEEDS, "on a busy host the speaker falls silent, and its EIPs move"),
+)  # fmt: skip
 
-
-_WARNINGS = frozenset({
-    "bad_manifests", "other_hello", "clock_apart", "hellos_filtered", "address_in_use", "wireless", "peer_silent",
-    "versions_apart", "one_subnet", "martian_source", "bridge_unfiltered", "no_hairpin", "table_crowded", "api_silent",
-    "internal_error", "edge_fails", "no_real_time", "late_hellos", "left_behind", "conntrack_max",
-})  # fmt: skip
-
-
-_ORDER: tuple[Kind, ...] = (
-    *_kinds(
-        Symptom.NOTHING_SAID,
-        _CHECK,
-        (NO_RIGHT, "what the speaker knows it tells its own user and root, and nobody else"),
-        ("speaker_frozen", "a process that is stopped answers for nothing, and its peers take its EIPs"),
-        ("speaker_gone", "without a speaker this node answers for nothing"),
-        ("speaker_silent", "a speaker that does not answer cannot be told what to do"),
-    ),
-    *_kinds(Symptom.NOTHING_SAID, _NEEDS, ("capabilities", "without it the kernel refuses what the speaker is for")),
-    *_kinds(Symptom.NOTHING_SAID, _UNREAD, ("bad_manifests", "what runs is not what is on disk")),
-    *_kinds(
-        Symptom.APART,
-        _PEERS,
-        ("name_clash", "two hosts of one name take each other's hellos for their own: one of them has to be silent"),
-    ),
-    *_kinds(
-        Symptom.SOMEBODY_ELSE,
-        _NOT_HERE,
-        ("bound_secondary", "the kernel answers for it on this host alone, and its own route is that of the primary"),
-        ("host_address", "what is a host's own address nobody else may answer for"),
-    ),
-    *_kinds(
-        Symptom.SOMEBODY_ELSE,
-        "beside-kube-proxy.md#external-ips",
-        ("external_ips", "kube-proxy sends clients to another Service, whoever holds the EIP, and past source ranges"),
-    ),
-    *_kinds(
-        Symptom.NO_ADDRESS,
-        _NO_EIP,
-        ("not_asked", "the speaker serves what it was asked for, and nothing else"),
-        ("pool_full", "without a free address nobody new gets one"),
-        ("address_not_in_pool", "only what a pool offers can be given"),
-        ("refused", "a Service without an EIP is reached by nobody"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        _NOT_HERE,
-        ("no_such_link", "no link, nobody who announces"),
-        ("no_carrier", "a link without a cable carries no answer"),
-        ("link_down", "a link that is down carries no answer"),
-        ("no_route", "`can_reach` names no link of this node"),
-        ("no_subnet", "no link of this node is on the EIP's segment"),
-        ("no_link", "this node has no link to announce the EIP on"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        _NOT_HERE,
-        ("no_endpoint", "there is nobody to forward to"),
-        ("none_ready", "connections are rejected until an endpoint is ready"),
-        ("no_local_endpoint", "with traffic policy Local only a node with a ready endpoint may hold the EIP"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        _NOT_HERE,
-        ("node_excluded", "the label keeps every load balancer off this node"),
-        ("node_not_selected", "the pool's nodeSelector keeps this node out"),
-        ("not_forwarded", "nobody on this node would carry the packets"),
-        ("not_eligible", "this node must not answer for the EIP"),
-        ("draining", "a drained node takes no EIP until `speaker undrain`"),
-    ),
-    *_kinds(
-        Symptom.APART,
-        _PEERS,
-        ("other_ethertype", "nodes that do not hear each other both claim what is free"),
-        ("wrong_key", "a host with another key claims the same EIPs"),
-        ("other_hello", "failover takes as long as the slowest says, and the fast ones suspect it"),
-        ("two_holders", "clients reach whichever of the two they heard last"),
-        ("clock_apart", "a restarted speaker is believed late where its clock went back, and logs cannot be compared"),
-    ),
-    *_kinds(
-        Symptom.APART,
-        "operations.md#hellos-are-filtered",
-        ("hellos_filtered", "this node cannot take over from whom it does not hear"),
-    ),
-    *_kinds(
-        Symptom.SOMEBODY_ELSE,
-        "beside-kube-proxy.md#what-the-speaker-sees-and-says",
-        ("kernel_answers", "clients reach whichever of the two answers first"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        _NEEDS,
-        ("frames_dropped", "what a rule drops at the link never reaches the speaker or the kernel's forwarding"),
-    ),
-    *_kinds(
-        Symptom.SOMEBODY_ELSE,
-        _CHECK,
-        ("peer_answers", "two nodes answer for one EIP, and clients reach whichever answers first"),
-        ("stranger", "clients reach another host than the one that serves the EIP"),
-        ("address_in_use", "who gets this address from the pool shares it with a host that knows nothing of that"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        "beside-kube-proxy.md#firewalls-and-switches",
-        ("port_security", "clients find no MAC for the EIP, whichever node behind such a port holds it"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        _CHECK,
-        ("target_silent", "the link was chosen by a route to a host that is not there: it may be the wrong segment"),
-        ("not_answered", "clients find no MAC for the EIP"),
-        ("nobody_holds", "nobody answers for it"),
-        ("gateway_silent", "clients beyond the gateway reach nothing here"),
-    ),
-    *_kinds(
-        Symptom.NOBODY,
-        "troubleshooting.md#questions",
-        ("wireless", "access points drop much of what is sent to all, hellos and announcements among it"),
-    ),
-    *_kinds(
-        Symptom.APART,
-        _PEERS,
-        ("sick_link", "what this node answers there is lost as often as its hellos are"),
-        ("late_hellos", "failover takes longer than usual on this link"),
-        ("peer_silent", "fewer nodes are left to take over"),
-        ("versions_apart", "an update that stopped half way leaves nodes that say and do other things"),
-        ("one_subnet", "the kernel answers on either link, and replies may leave by the other"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        _NEEDS,
-        ("forwarding_off", "packets to the EIP end on this node"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        "beside-kube-proxy.md#firewalls-and-switches",
-        ("firewall_drops", "packets to the EIP, or their answers, end in it"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        "forwarding.md#several-links",
-        ("reverse_path", "packets that come in on another link than the way back are dropped without a word"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        "forwarding.md#who-reaches-an-eip-from-where",
-        ("martian_source", "packets from an address that is bound here are dropped without a word"),
-        ("bridge_unfiltered", "a pod that asks for the EIP gets an answer from whom it did not ask"),
-        ("no_hairpin", "a pod that gets itself behind the EIP hears nothing back"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        "forwarding.md#limits",
-        ("conntrack_full", "new connections are dropped, whatever they are for"),
-        ("conntrack_max", "the limit that was asked for is not in force"),
-        ("table_crowded", "every packet takes longer"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        _NEEDS,
-        ("ip_vs_missing", "the forwarder that is asked for cannot work on this kernel"),
-        ("ipvs_settings", "IPVS works in another way than the EIPs need"),
-        ("left_behind", "rules of another forwarder go on taking packets"),
-        ("not_in_kernel", "what the kernel does not have it does not forward"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        _BESIDE,
-        ("kube_proxy", "kube-proxy takes, deletes or lacks what the EIP needs"),
-    ),
-    *_kinds(
-        Symptom.HANGS,
-        _CHECK,
-        ("backend_refuses", "the host is there, and nothing listens on the port"),
-        ("backend_silent", "it is down, filtered, or its answers do not come back"),
-        ("no_way_back", "its answers go past this node, and clients refuse them"),
-    ),
-    *_kinds(
-        Symptom.NOTHING_SAID,
-        "kubernetes.md#what-happens-when",
-        ("api_silent", "EIPs go on being served, and nothing new is"),
-    ),
-    *_kinds(
-        Symptom.NOTHING_SAID,
-        _CHECK,
-        ("edge_fails", "a part of the speaker's work is not done until it works again"),
-        ("internal_error", "a bug of the speaker's: what it concerned is set aside and tried again"),
-    ),
-    *_kinds(Symptom.APART, _NEEDS, ("no_real_time", "on a busy host the speaker falls silent, and its EIPs move")),
-)
-
-KINDS = {kind.name: kind for kind in _ORDER}
+KINDS = {name: Kind(name, symptom, why, docs, severity) for name, severity, symptom, docs, why in _TABLE}
 _RANKS = {name: rank for rank, name in enumerate(KINDS)}
 
 

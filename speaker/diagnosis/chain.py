@@ -107,7 +107,7 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
-        pools = some([pool.name for pool in facts.known.pools]) if facts.known else ""
+        pools = some([pool.name for pool in facts.knowledge.pools])
         what = (
             f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
         )
@@ -134,8 +134,6 @@ def _assignments(known: Knowledge) -> Iterator[str]:
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
-    known = facts.known
-    assert known is not None
     asked = facts.answers(eip.address)
 
     def step(name: str, lines: Iterable[str], *checks: Iterable[Finding], unknown: bool = False) -> Step:
@@ -174,7 +172,7 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
 
 def _doubted(facts: Facts) -> bool:
     """Others may think otherwise of who holds it."""
-    return facts.known is not None and bool(facts.known.peers or facts.hellos)
+    return bool(facts.knowledge.peers or facts.hellos)
 
 
 def _once(findings: Iterable[Finding]) -> Iterator[Finding]:

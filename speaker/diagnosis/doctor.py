@@ -33,12 +33,12 @@ def _of_the_node(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_services(facts: Facts) -> Iterator[Finding]:
-    for service in facts.known.services if facts.known else ():
+    for service in facts.knowledge.services:
         yield from eip_checks.refusal(facts, service)
 
 
 def _eips(facts: Facts) -> tuple[KnownEip, ...]:
-    return facts.known.eips if facts.known else ()
+    return facts.knowledge.eips
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ _FAILING = "no_carrier", "link_down"
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
-    return [service for service in facts.known.services if service.key in eip.services] if facts.known else []
+    return [service for service in facts.knowledge.services if service.key in eip.services]
 
 
 # ── asked for and assigned ──
@@ -74,7 +74,7 @@ def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
-    node = facts.known.node if facts.known else "NODE"
+    node = facts.knowledge.node
     usable = some([link.name for link in facts.links if link.ethernet and link.up and link.carrier]) or "none"
     match kind:
         case "no_such_link" | "no_link" | "no_subnet":
@@ -115,9 +115,9 @@ def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    if facts.known is None or eip.holder is not None or eip.mine:
+    if eip.holder is not None or eip.mine:
         return
-    if facts.known.draining and not any(each.may and each.node != facts.known.node for each in eip.candidates):
+    if facts.knowledge.draining and not any(each.may and each.node != facts.knowledge.node for each in eip.candidates):
         yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
     elif not eip.reason:
         what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
@@ -129,19 +129,17 @@ def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def expected(facts: Facts, eip: KnownEip) -> str:
     """The MAC that should answer for it; '' where this node cannot tell, or holds it itself."""
-    if facts.known is None or eip.mine or eip.holder is None:
+    if eip.mine or eip.holder is None:
         return ""
     link = eip.link or None
-    macs = [peer.mac for peer in facts.known.peers if peer.node == eip.holder and link in (None, peer.link)]
+    macs = [peer.mac for peer in facts.knowledge.peers if peer.node == eip.holder and link in (None, peer.link)]
     return macs[0] if macs else ""
 
 
 def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Every MAC that answers, compared with what it should be."""
     asked = facts.answers(eip.address)
-    if facts.known is None:
-        return
-    known = {peer.mac: peer.node for peer in facts.known.peers if peer.mac}
+    known = {peer.mac: peer.node for peer in facts.knowledge.peers if peer.mac}
     should = expected(facts, eip)
     for mac in asked.macs if asked is not None else ():
         if mac in facts.own_macs or mac == should:
@@ -163,7 +161,7 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Finding:
     """Where its holder is heard, and answers for itself, it is the EIP that somebody does not let pass."""
     holder, family = shown(eip.holder or ""), ip_address(eip.address).version
-    peers = facts.known.peers if facts.known is not None else ()
+    peers = facts.knowledge.peers
     heard = any(peer.node == eip.holder and peer.link == asked.link and peer.heard for peer in peers)
     own = [
         each.address
@@ -208,7 +206,7 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
         return
     bound = [each for each in facts.bound if each.address == eip.address]
     for each in bound:
-        for link in facts.known.links if facts.known else ():
+        for link in facts.knowledge.links:
             value = max(int(facts.sysctls.get(f"net.ipv4.conf.{name}.arp_ignore", "0")) for name in ("all", link))
             if each.link != link and value not in (1, 2, 8):
                 what = (
@@ -221,7 +219,7 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """The host by which the link was chosen."""
-    for pool in facts.known.pools if facts.known else ():
+    for pool in facts.knowledge.pools:
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
             if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
@@ -259,8 +257,8 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             yield Finding(
                 "firewall_drops", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
             )
-        elif chain.hook == "forward" and chain.policy == "drop" and facts.known and facts.known.forwarder != "none":
-            ours = "state established" if facts.known.forwarder == "ipvs" else "status dnat"
+        elif chain.hook == "forward" and chain.policy == "drop" and facts.knowledge.forwarder != "none":
+            ours = "state established" if facts.knowledge.forwarder == "ipvs" else "status dnat"
             yield from dropping([f"{chain.family} {chain.table} {chain.name}"], ours)
 
 
@@ -301,7 +299,7 @@ _BY_IPVS = {
 
 def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
-    ipvs = facts.known is not None and facts.known.forwarder == "ipvs"
+    ipvs = facts.knowledge.forwarder == "ipvs"
     passing = (_BY_IPVS if ipvs else _TRANSLATED).get(hook, ())
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
@@ -327,7 +325,7 @@ def _way(facts: Facts, to: str) -> str:
 
 
 def in_kernel(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    if facts.known is not None and facts.known.forwarder == "ipvs" and not facts.has_ipvs:
+    if facts.knowledge.forwarder == "ipvs" and not facts.has_ipvs:
         yield Finding("ip_vs_missing", "this kernel has no IPVS", "modprobe ip_vs", eip.address)
     elif eip.missing:
         what = f"the kernel lacks {some(eip.missing)}: somebody else removed it; it is put back within seconds"
@@ -366,7 +364,7 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
     """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
-    known = facts.known
-    if known is None or known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+    known = facts.knowledge
+    if known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
         return False
     return eip.mine and _way(facts, endpoint.address) == eip.link

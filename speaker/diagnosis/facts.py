@@ -152,9 +152,14 @@ class Facts:
     drops: Drops = Drops()
     unseen: tuple[Unseen, ...] = ()
 
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the speaker knows; nothing where none answered."""
+        return self.known or Knowledge("", "")
+
     def told(self, *kinds: str, eip: str = "") -> Iterator[Finding]:
         """What the running speaker finds of these ``kinds``, of the whole node and of ``eip``."""
-        for each in self.known.problems if self.known is not None else ():
+        for each in self.knowledge.problems:
             if each.kind in kinds and each.eip in ("", eip):
                 yield each
 

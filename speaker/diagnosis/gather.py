@@ -74,7 +74,7 @@ def examined(runtime_dir: Path) -> list[dict[str, str]]:
 def heard_meanwhile(facts: Facts) -> bool:
     """Hellos of a peer arrive that was silent when the speaker was asked: it may have come back since."""
     senders = {hello.mac for hello in facts.hellos}
-    return any(not peer.alive and peer.mac in senders for peer in facts.known.peers) if facts.known else False
+    return any(not peer.alive and peer.mac in senders for peer in facts.knowledge.peers)
 
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
@@ -147,7 +147,7 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
-    known = facts.known or Knowledge("", "")
+    known = facts.knowledge
     places = {each.address for service in known.services for each in service.endpoints[: connecting.MOST]}
     targets = {pool.target for pool in known.pools if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
@@ -159,7 +159,7 @@ def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterat
 
 
 async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts:
-    known = facts.known or Knowledge("", "")
+    known = facts.knowledge
     links = {link.name: link for link in snapshot.links.values()}
     lan = tuple(name for name in known.links if name in links)
     tcp = [
@@ -191,9 +191,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
     """What is asked on each link: EIPs, gateways, what ``can_reach`` names, silent peers, and free addresses of the
     pools where everything was asked about."""
-    known = facts.known
-    if known is None:
-        return {}
+    known = facts.knowledge
     wanted: dict[str, dict[IPAddress, str]] = {name: {} for name in known.links}
 
     def want(link: str, address: str, what: str) -> None:

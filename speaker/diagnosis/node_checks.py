@@ -56,14 +56,15 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
 
 def told(facts: Facts) -> Iterator[Finding]:
     """What the running speaker finds, but strangers, who are asked for here."""
-    for each in facts.known.problems if facts.known else ():
+    for each in facts.knowledge.problems:
         if each.kind != "stranger":
             yield replace(each, what=shown(each.what))
 
 
 def peers(facts: Facts) -> Iterator[Finding]:
     """Those that should be heard, and are not, or say what does not fit."""
-    if (known := facts.known) is None or not known.hello_ms:
+    known = facts.knowledge
+    if not known.hello_ms:
         return
     yield from _ethertypes(facts)
     for rejected in known.rejected:
@@ -86,11 +87,10 @@ def peers(facts: Facts) -> Iterator[Finding]:
 
 def _unheard(facts: Facts) -> Iterator[Finding]:
     """Peers that are alive by what they answer alone, before the speaker, who is patient, tells of it."""
-    assert facts.known is not None
-    for peer in facts.known.peers:
+    for peer in facts.knowledge.peers:
         if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
             continue
-        held = [eip.address for eip in facts.known.eips if eip.holder == peer.node]
+        held = [eip.address for eip in facts.knowledge.eips if eip.holder == peer.node]
         answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
         if answered and not any(facts.told("hellos_filtered")):
             what = (
@@ -101,26 +101,25 @@ def _unheard(facts: Facts) -> Iterator[Finding]:
 
 
 def _unknown(facts: Facts, node: str) -> bool:
-    return facts.known is not None and not any(peer.node == node and peer.heard for peer in facts.known.peers)
+    return not any(peer.node == node and peer.heard for peer in facts.knowledge.peers)
 
 
 def _ethertypes(facts: Facts) -> Iterator[Finding]:
-    assert facts.known is not None
+    own = facts.knowledge.ethertype
     for seen in facts.hellos:
-        if seen.ethertype != facts.known.ethertype:
+        if seen.ethertype != own:
             what = (
                 f"{seen.node or 'somebody'} ({seen.mac}) on {seen.link} says hello with EtherType"
-                f" 0x{seen.ethertype:04X}, this node with 0x{facts.known.ethertype:04X}: they do not hear each other"
+                f" 0x{seen.ethertype:04X}, this node with 0x{own:04X}: they do not hear each other"
             )
-            mend = f"speaker run … --ethertype 0x{facts.known.ethertype:04X}   # the same on all hosts"
+            mend = f"speaker run … --ethertype 0x{own:04X}   # the same on all hosts"
             yield Finding("other_ethertype", what, mend)
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
     """A peer that fell silent without a word. Its host may be well."""
-    assert facts.known is not None
-    for peer in facts.known.peers:
-        if peer.alive or peer.draining or any(each.node == peer.node and each.alive for each in facts.known.peers):
+    for peer in facts.knowledge.peers:
+        if peer.alive or peer.draining or any(each.node == peer.node and each.alive for each in facts.knowledge.peers):
             continue
         there = next((asked for asked in facts.asked if asked.address in peer.addresses and asked.macs), None)
         seen = any(hello.mac == peer.mac and hello.link == peer.link for hello in facts.hellos)
@@ -139,8 +138,7 @@ def _silent(facts: Facts) -> Iterator[Finding]:
 
 def drops(facts: Facts) -> Iterator[Finding]:
     """Packets that the kernel dropped while it was looked."""
-    if (known := facts.known) is None:
-        return
+    known = facts.knowledge
     if facts.drops.reverse_path:
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
     bound = {each.address for each in facts.bound}
@@ -152,12 +150,10 @@ def drops(facts: Facts) -> Iterator[Finding]:
 
 def links(facts: Facts) -> Iterator[Finding]:
     """Two links in one subnet."""
-    if facts.known is None:
-        return
     able = [link for link in facts.links if link.ethernet and link.up and link.kind not in ("loopback", "dummy")]
     for at, one in enumerate(able):
         for other in able[at + 1 :]:
-            if {one.name, other.name} & set(facts.known.links) and (both := set(one.subnets) & set(other.subnets)):
+            if {one.name, other.name} & set(facts.knowledge.links) and (both := set(one.subnets) & set(other.subnets)):
                 what = f"{one.name} and {other.name} are both in {some(sorted(both))}"
                 yield Finding(
                     "one_subnet", what, "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
@@ -166,7 +162,7 @@ def links(facts: Facts) -> Iterator[Finding]:
 
 def wireless(facts: Facts) -> Iterator[Finding]:
     for link in facts.links:
-        if link.wireless and facts.known is not None and link.name in facts.known.links:
+        if link.wireless and link.name in facts.knowledge.links:
             what = f"{link.name} is a wireless link, and EIPs are announced on it"
             yield Finding("wireless", what, "kubectl edit eip POOL   # spec.interface: a link with a cable")
 
@@ -176,9 +172,7 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 def bridges(facts: Facts) -> Iterator[Finding]:
     """Those that endpoints of this node are behind, for the pods beside them."""
-    if facts.known is None:
-        return
-    here = {each.address for service in facts.known.services for each in service.endpoints if _is_here(facts, each)}
+    here = {each.address for service in facts.knowledge.services for each in service.endpoints if _is_here(facts, each)}
     for link in facts.links:
         behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
         if link.kind != "bridge" or not behind:
@@ -200,12 +194,12 @@ def bridges(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_here(facts: Facts, endpoint: KnownEndpoint) -> bool:
-    return facts.known is not None and endpoint.node == facts.known.node
+    return endpoint.node == facts.knowledge.node
 
 
 def releases(facts: Facts) -> Iterator[Finding]:
-    if facts.known is not None and facts.known.version and facts.known.version != facts.version:
-        what = f"the running speaker is {shown(facts.known.version)}, and this program {shown(facts.version)}"
+    if facts.knowledge.version and facts.knowledge.version != facts.version:
+        what = f"the running speaker is {shown(facts.knowledge.version)}, and this program {shown(facts.version)}"
         yield Finding("versions_apart", what, "systemctl restart eip-speaker   # it hands over first")
 
 
@@ -227,7 +221,7 @@ def own_addresses(facts: Facts) -> Iterator[Finding]:
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:
-    for pool in facts.known.pools if facts.known else ():
+    for pool in facts.knowledge.pools:
         if offers(map(parse_range, pool.addresses), address) and not offers(map(parse_range, pool.exclude), address):
             return pool.name
     return None

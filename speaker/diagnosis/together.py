@@ -71,7 +71,7 @@ def examining(node: str, facts: Facts) -> Part:
 
 
 def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
-    eips = facts.known.eips if facts.known is not None else ()
+    eips = facts.knowledge.eips
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
     return Part(node, found, facts.unseen, held, facts.version, chain, tuple(eip.address for eip in eips))
 

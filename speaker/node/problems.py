@@ -220,29 +220,19 @@ class Problems:
         return what
 
     def links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
-        """What is wrong with links of ours; who is heard again is filtered no more."""
+        """Links of ours that are sick, or on which hellos came late, in the same words as long as they are. Whose
+        hellos arrive is filtered no more."""
+        lost, late = dict[str, list[int]](), dict[str, int]()
         for peer in peers:
             if peer.heard:
                 self._filtered.forget((peer.link, peer.node))
-        return self.sick_links(peers) + self.late_links(peers)
-
-    def sick_links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
-        """Each that is, in the same words as long as it is."""
-        lost: dict[str, list[int]] = {}
-        for peer in peers:
             if peer.sick and peer.heard:
                 lost.setdefault(peer.link, []).append(max(peer.loss or 0, peer.loses))
-        self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
-        return tuple(self._sick.values())
-
-    def late_links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
-        """Each on which hellos came late, in the same words as long as it is."""
-        late: dict[str, int] = {}
-        for peer in peers:
             if peer.patience_ms:
                 late[peer.link] = max(late.get(peer.link, 0), peer.patience_ms)
+        self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
-        return tuple(self._late.values())
+        return (*self._sick.values(), *self._late.values())
 
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""

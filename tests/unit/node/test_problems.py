@@ -232,11 +232,11 @@ SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
 
 def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     problems = Problems()
-    (found,) = problems.sick_links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
+    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
     assert found.what.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
-    assert problems.sick_links([SICK._replace(loses=60)]) == (found,)
-    assert problems.sick_links([SICK._replace(sick=False)]) == ()
-    assert problems.sick_links([SICK._replace(loses=60)]) != (found,)
+    assert problems.links([SICK._replace(loses=60)]) == (found,)
+    assert problems.links([SICK._replace(sick=False)]) == ()
+    assert problems.links([SICK._replace(loses=60)]) != (found,)
 
 
 @pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])
