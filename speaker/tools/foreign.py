@@ -11,7 +11,7 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from speaker.api.kinds import SERVICES, AssignedStatus, has_ours
+from speaker.api.kinds import SERVICES, AssignedStatus
 from speaker.api.objects import Object
 from speaker.checks import Finding
 from speaker.cluster.transport.access import Access, configure
