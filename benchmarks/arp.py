@@ -30,11 +30,11 @@ from pathlib import Path
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import OLDEST, Links, Placement
+from speaker.layer2.links import OLDEST, Links
 from speaker.layer2.responder import AnswerPolicy
 from speaker.layer2.sockets import filter_tracker as sieve
 from speaker.layer2.sockets import packet_socket as wire
-from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
 from speaker.packets.ethernet import BROADCAST, UNKNOWN

@@ -16,12 +16,10 @@ from speaker.interfaces.addresses import question
 from speaker.interfaces.asking import answers
 from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, Link, Placement, Speaker
 from speaker.node.report import Report
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within
-from speaker.wire.events import Speaker
 
 ASK_SECONDS = 2.0
 """Between two times that a previous holder is asked whether it is there; at once when something was taken from it."""

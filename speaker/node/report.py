@@ -24,8 +24,7 @@ from speaker.forwarding.limits import Tables, Watch
 from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
-from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
+from speaker.model import Family, IPAddress, Link, Mac, Placement, ServiceKey, World
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted

@@ -10,8 +10,7 @@ from enum import Enum
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
+from speaker.model import Assignment, IPAddress, Link, Mac, Placement, ServiceKey, format_mac, rank
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
 from speaker.ownership.hellos.frames import Rejected

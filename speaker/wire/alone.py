@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement, take_each
-from speaker.model import IPAddress, Link, Mac
+from speaker.layer2.links import Links, take_each
+from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents

@@ -5,8 +5,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown, ApiUp, LeaseSeen, RecordRead, RecordsRestored, RecordWritten
 from speaker.ownership.hello import Addresses

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from speaker.layer2.links import Placement
 from speaker.layer2.observer import Observer
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Placement, Speaker
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation, order
 from speaker.ownership.machine.peers import PeerState
@@ -101,13 +100,6 @@ class WireEvents(Observer, Protocol):
     def loop_delay(self, late: float, busy: float) -> None:
         """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
         its own."""
-
-
-class Speaker(NamedTuple):
-    """Another node on one of our links: which MAC its hellos come from, and its own addresses there."""
-
-    mac: Mac
-    addresses: Addresses = ()
 
 
 def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:

@@ -8,12 +8,12 @@ from itertools import islice
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.interfaces.rtnetlink import Neighbor
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
 from speaker.ownership.inquiry import Answer, question
-from speaker.wire.events import OwnerEvents, Speaker
+from speaker.wire.events import OwnerEvents
 
 NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac
+from speaker.model import Family, IPAddress, Link, Mac, Placement, Speaker
 from speaker.ownership.events import (
     NameFree,
     PeersAddress,
@@ -21,7 +20,7 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Incarnation
 from speaker.wire.commands import AnyCommand, Spec
-from speaker.wire.events import Resumed, Speaker
+from speaker.wire.events import Resumed
 
 
 class Before(NamedTuple):

@@ -3,8 +3,7 @@
 from typing import Protocol, assert_never
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Placement
 from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
 from speaker.wire.events import Acquaintances, RecordSink, Resumed, WireEvents
 from speaker.wire.messages import (

@@ -7,8 +7,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     ApiDown,

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from enum import Enum
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac
+from speaker.model import Family, IPAddress, Link, Mac, Placement, Speaker
 from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.system.supervise import described
 from speaker.system.waiting import tick
-from speaker.wire.events import Speaker
 from speaker.wire.messages import (
     Announcements,
     Answers,

@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement, drop_each, take_each
-from speaker.model import IPAddress, Link, Mac
+from speaker.layer2.links import Links, drop_each, take_each
+from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,

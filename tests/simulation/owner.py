@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 from speaker.layer2.claims import Claims
 from speaker.layer2.holdings import Holdings
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links, Placement
+from speaker.layer2.links import Links
 from speaker.layer2.observer import Observer
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.ownership.events import Ask, Order, Question, SendHello, WriteRecord, Yielded
 from speaker.ownership.machine.machine import Ownership
 from speaker.wire.shared import SharedOwner

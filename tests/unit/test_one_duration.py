@@ -16,8 +16,7 @@ from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failovers, RecordedObject
 from speaker.controller.failovers import told as events_of
 from speaker.controller.page import ControllerPage
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.node.report import Report
 from speaker.ownership.events import Claim, WriteRecord
 from speaker.ownership.hello import Incarnation

@@ -9,10 +9,9 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Placement
 from speaker.layer2.responder import Responder
 from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
-from speaker.model import Gratuitous
+from speaker.model import Gratuitous, Placement
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership

@@ -8,8 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation

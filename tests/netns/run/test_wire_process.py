@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from speaker.errors import EdgeError, NotDone, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
 from speaker.wire.commands import Offer, PeerSpec, Spec

@@ -29,8 +29,7 @@ from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
 from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Forwarding, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.node.report import Report
 from speaker.ownership.events import WriteRecord, gone
 from speaker.ownership.hello import Incarnation

@@ -10,12 +10,10 @@ from structlog.testing import capture_logs
 from speaker.errors import EdgeError
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import Speaker
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 SPOT = Placement(ETH0, Gratuitous())

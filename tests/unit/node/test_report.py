@@ -18,7 +18,6 @@ from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Placement
 from speaker.model import (
     Assignment,
     Family,
@@ -26,6 +25,7 @@ from speaker.model import (
     Gratuitous,
     Link,
     Mac,
+    Placement,
     Pool,
     Protocol,
     Service,

@@ -19,8 +19,7 @@ from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.kubeproxy.watch import LookReport
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
+from speaker.model import Assignment, Family, Gratuitous, Link, Mac, Placement, ServiceKey, World
 from speaker.node.decide import Decision, MayHold
 from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
 from speaker.node.report import InForce, Report

@@ -10,8 +10,7 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.forwarding.plan import EMPTY
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics

@@ -9,8 +9,7 @@ from speaker.allocator.settle import Settlement
 from speaker.forwarding.plan import EMPTY
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.node import transitions
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change

@@ -7,8 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.ownership import sole
 from speaker.wire.alone import AGAIN_SECONDS, SoloOwner
 from speaker.wire.events import ClaimStatus, Taken

@@ -8,8 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.wire.channel import Channel
 from speaker.wire.commands import IsReady, OfferedAll, SetDraining, Spec
 from speaker.wire.messages import (

@@ -7,8 +7,7 @@ import pytest
 
 from speaker.errors import EdgeError, WireError
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, Gratuitous, Link, Mac
+from speaker.model import Family, Gratuitous, Link, Mac, Placement, Speaker
 from speaker.ownership.events import ApiDown, RecordsRestored, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Replayed
@@ -36,7 +35,7 @@ from speaker.wire.commands import (
     UseLinks,
     Withdraw,
 )
-from speaker.wire.events import Resumed, Speaker, Taken
+from speaker.wire.events import Resumed, Taken
 from speaker.wire.messages import Before
 from speaker.wire.process import Life
 from speaker.wire.receiver import EventReceiver

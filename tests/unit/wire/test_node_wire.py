@@ -7,8 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.wire.channel import Channel
 from speaker.wire.commands import Offer, Spec, UseAddresses, UseLinks, Withdraw
 from speaker.wire.messages import Reply

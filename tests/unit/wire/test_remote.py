@@ -6,8 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import WireError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.ownership.balance import Rebalancing
 from speaker.wire.commands import Offer, Withdraw
 from speaker.wire.messages import EipClaimed, EipYielded

@@ -7,8 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
@@ -41,7 +40,7 @@ from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 from speaker.wire.commands import UseAddresses
-from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
+from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
 from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
 

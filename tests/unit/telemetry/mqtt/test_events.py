@@ -9,8 +9,7 @@ from mqtt_schemas import DIRECTORY, mistakes
 
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.node import transitions
 from speaker.node.transitions import Transitions
 from speaker.telemetry.lines import Line, as_line
