@@ -11,7 +11,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.system.supervise import BUGS, Supervisor, contained, report
 
 OLDEST = 0.05

@@ -35,6 +35,7 @@ from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
+from speaker.wire.messages import Hears
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -123,7 +124,8 @@ async def _serve(
             await stack.enter_async_context(
                 _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)
             )
-        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
+        hearers: list[Hears] = [each for each in (hand_over, source.record_sink, report) if each is not None]
+        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, hearers)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)

@@ -10,59 +10,68 @@ from enum import Enum
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
-from speaker.model import Assignment, IPAddress, Link, Mac, Placement, ServiceKey, format_mac, rank
+from speaker.model import Assignment, IPAddress, Placement, ServiceKey, events, format_mac, rank
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition, in_lines
 from speaker.telemetry.spells import LASTING, Spell
+from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20
 """In manifests, that get a line each: they are read one by one."""
+FROZEN = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 
 # ── one thing that happened ──
 
 
-def claimed(
-    address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
-) -> Transition:
-    """``unanswered``: seconds since the last sign of ``before``, where it fell silent."""
-    fields = {"link": placement.link.name, "mac": format_mac(placement.link.mac), "term": term, "before": before}
-    if unanswered is not None:
-        fields |= {"why": "silent", "unanswered": unanswered}
-    elif before is None:
-        fields |= {"why": "first"}
-    return Transition("info", "claimed", "eip", str(address), placement.link.name, fields)
+def told(event: Began | WireEvent, message: str) -> Transition | Line | None:
+    """Of what the wire process tells. ``message``: what is wrong, where something is, as ``problems.py`` has it."""
+    match event:
+        case events.EipClaimed(eip=eip, placement=Placement(link=link)):
+            fields = {"link": link.name, "mac": format_mac(link.mac), "term": event.term, "before": event.before}
+            if event.unanswered is not None:
+                fields |= {"why": "silent", "unanswered": event.unanswered}
+            elif event.before is None:
+                fields |= {"why": "first"}
+            return Transition("info", "claimed", "eip", str(eip), link.name, fields)
+        case events.EipYielded(eip=eip, reason=reason, holder=holder):
+            return Transition("info", "withdrawn", "eip", str(eip), reason, {"reason": reason, "holder": holder})
+        case events.Conflict(link=link, eip=eip, mac=mac, held=held):
+            fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": message}
+            return Transition("error", "conflict", "eip", str(eip), (link.name, held), fields)
+        case events.HellosFiltered(link=link, mac=mac, eips=eips):
+            fields = {"link": link.name, "mac": format_mac(mac), "eips": named(eips), "reason": "hellos_filtered"}
+            return Transition("error", "hellos filtered", "peer", event.node, link.name, fields | {"message": message})
+        case events.PeerChanged(node=node, link=link, alive=alive):
+            level, name = ("info", "peer heard") if alive else ("warning", "peer silent")
+            return Transition(level, name, "peer", node, link.name, {"link": link.name})
+        case events.LinkLost(link=link, error=error):
+            return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+        case PeersAddress(eip=eip, node=str(node)):
+            return Line("error", "peer's address", {"eip": str(eip), "peer": node, "message": message})
+        case NameClash(silent=silent):
+            return Line("error", "name clash", {"message": message, "silent": silent})
+        case NameFree():
+            message = "no other host was heard with this node's name for a while"
+            return Line("info", "name free", {"message": message})
+        case events.WasFrozen():
+            return Line("warning", "frozen", {"message": FROZEN})
+        case Began(before=Before(end=end, away=away), found=found) if end:
+            message = "the wire process went on with what it was last offered"
+            fields = {"end": end, "away": f"{away:.1f} s", "held": len(found.held), "message": message}
+            return Line("warning", "main process replaced", fields)
+        case _:
+            return None
 
 
-def withdrawn(address: IPAddress, reason: str, holder: str | None) -> Transition:
-    return Transition("info", "withdrawn", "eip", str(address), reason, {"reason": reason, "holder": holder})
-
-
-def conflict(link: Link, address: IPAddress, mac: Mac, held: bool, message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": message}
-    return Transition("error", "conflict", "eip", str(address), (link.name, held), fields)
-
-
-def waits(link: Link, address: IPAddress, mac: Mac, message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "message": message}
-    return Transition("info", "waits", "eip", str(address), (link.name, mac), fields)
-
-
-def hellos_filtered(link: Link, node: str, mac: Mac, eips: Collection[IPAddress], message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "eips": named(eips), "reason": "hellos_filtered"}
-    return Transition("error", "hellos filtered", "peer", node, link.name, fields | {"message": message})
-
-
-def peer(node: str, link: Link, alive: bool) -> Transition:
-    level, event = ("info", "peer heard") if alive else ("warning", "peer silent")
-    return Transition(level, event, "peer", node, link.name, {"link": link.name})
-
-
-def link_lost(link: Link, error: str) -> Transition:
-    return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+def waits(event: events.Conflict, message: str) -> Transition:
+    """For another load balancer, which still answers."""
+    fields = {"link": event.link.name, "mac": format_mac(event.mac), "message": message}
+    return Transition("info", "waits", "eip", str(event.eip), (event.link.name, event.mac), fields)
 
 
 def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[Line]:
@@ -232,11 +241,6 @@ def holder_silent(hop: NextHop, eips: int) -> Line:
     message = "it does not answer: the connections that it had are reset"
     told = {"address": str(hop.address), "link": hop.link, "eips": eips, "message": message}
     return Line("warning", "previous holder silent", told)
-
-
-def frozen() -> Line:
-    message = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
-    return Line("warning", "frozen", {"message": message})
 
 
 def _given(event: str, assignment: Assignment) -> Transition:

@@ -11,9 +11,11 @@ from typing import NamedTuple, NoReturn, Self
 from speaker.errors import EdgeError
 from speaker.layer2.links import Links, take_each
 from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, LinkLost
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
+from speaker.wire.messages import Events
 
 AGAIN_SECONDS = 1.0
 """After a bug of ours that keeps an EIP from being answered for, it is tried again."""
@@ -31,7 +33,7 @@ class SoloOwner:
     has_peers = False
 
     def __init__(
-        self, node: str, clock: Callable[[], float], events: WireEvents, layer2: Callable[..., Links] = Links
+        self, node: str, clock: Callable[[], float], events: Events, layer2: Callable[..., Links] = Links
     ) -> None:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
@@ -58,7 +60,7 @@ class SoloOwner:
     def _lost(self, link: Link, error: BaseException) -> None:
         if not isinstance(error, EdgeError):
             self._events.internal_error("link", error)
-        self._events.lost_link(link, str(error))
+        self._events.tell(LinkLost(link, str(error)))
 
     def _failed(self, link: int, address: bytes) -> None:
         """There is nobody to leave it to."""
@@ -79,7 +81,7 @@ class SoloOwner:
         self._layer2.drop(gone)
         for address in gone:
             if self._held.pop(address, None) is not None:
-                self._events.yielded(address, "not_offered", None)
+                self._events.tell(EipYielded(address, "not_offered", None))
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that could not be taken, through a bug of ours."""
@@ -89,7 +91,7 @@ class SoloOwner:
             placement, before = placements[address], self._held.get(address)
             self._held[address] = _Held(placement, before.since if before is not None else time.time())
             if before is None:
-                self._events.claimed(address, placement, 0, None)
+                self._events.tell(EipClaimed(address, placement, 0, None))
         return failed
 
     def retell(self) -> None:

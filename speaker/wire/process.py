@@ -22,6 +22,7 @@ from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, TAKE_OVER
+from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -239,7 +240,7 @@ class Conversation:
                     life.owner.retell()
                 self.events.retell()
                 if self._outlived:
-                    self.events.failed("outlive", OUTLIVED)
+                    self.events.tell(EdgeFailed("outlive", OUTLIVED))
                 await self._obey(life, channel, messages)
         finally:
             self._channel = None
@@ -276,7 +277,7 @@ class Conversation:
             self.life.owner.offers.headless = on
         if self._outlived and not on:
             self._outlived = False
-            self.events.recovered("outlive")
+            self.events.tell(EdgeRecovered("outlive"))
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
@@ -296,7 +297,7 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
     open_hellos: OpenHellos = lambda link, count: Hellos(  # noqa: E731
         link, lambda: keyring.current, peers.ethertype, boottime, count
     )
-    return SharedOwner(machine, open_hellos, boottime, events, events, layer2)
+    return SharedOwner(machine, open_hellos, boottime, events, layer2)
 
 
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
@@ -344,13 +345,13 @@ async def follow_carrier(
     def failed(error: EdgeError) -> None:
         nonlocal failing
         failing = True
-        events.failed("carrier", str(error))
+        events.tell(EdgeFailed("carrier", str(error)))
 
     def looked() -> None:
         nonlocal failing
         if failing:
             failing = False
-            events.recovered("carrier")
+            events.tell(EdgeRecovered("carrier"))
 
     links = owner.hello_links
     async for attempt in retrying(failed, on=EdgeError, limit=5):

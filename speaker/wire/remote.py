@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, WireError
 from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, PeerChanged
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     ApiDown,
@@ -20,7 +21,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.system.supervise import contained
+from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import get_on
 from speaker.wire.channel import Channel
 from speaker.wire.commands import (
@@ -49,20 +50,8 @@ from speaker.wire.commands import (
     UseLinks,
     Withdraw,
 )
-from speaker.wire.events import ClaimStatus, PeerSeen, RecordSink
-from speaker.wire.messages import (
-    Began,
-    EipClaimed,
-    EipYielded,
-    FromMain,
-    FromWire,
-    PeerChanged,
-    Reply,
-    Request,
-    Stop,
-    WireEvent,
-)
-from speaker.wire.receiver import EventReceiver, Listener, Moves
+from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import Began, FromMain, FromWire, Hears, Reply, Request, Stop, WireEvent
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -74,19 +63,17 @@ Among: TypeAlias = Collection[IPAddress] | None
 
 
 class Wire:
-    """Entered, it knows us and reports to ``listener``, ``sink`` and ``moves`` for as long as ``watch`` runs. ``end``
-    is the socket that it gave us."""
+    """Entered, it knows us, and each of ``hearers`` hears of its events for as long as ``watch`` runs; ``supervisor``
+    of what goes wrong there. ``end`` is the socket that it gave us."""
 
     def __init__(
         self,
         end: socket.socket,
         spec: Spec,
-        listener: Listener,
-        sink: RecordSink | None = None,
-        moves: Moves | None = None,
+        supervisor: Supervisor,
+        hearers: Sequence[Hears] = (),
     ) -> None:
-        self._end, self._spec, self._listener = end, spec, listener
-        self._receiver = EventReceiver(listener, sink, moves)
+        self._end, self._spec, self._supervisor, self._hearers = end, spec, supervisor, hearers
         self._offered: dict[IPAddress, Placement] = {}
         """As the wire process has it: what is to change there is what is asked for."""
         self._unsure: set[IPAddress] = set()
@@ -130,22 +117,20 @@ class Wire:
             if isinstance(message, Stop):
                 stop()
                 continue
-            with contained("wire message", self._listener):
+            with contained("wire message", self._supervisor):
                 self._hear(message)
         for reply in self._replies.values():
             reply.cancel()
         raise EdgeError("the wire process ended by itself: its messages on stderr say why")
 
     def _hear(self, message: Began | Reply | WireEvent) -> None:
-        match message:
-            case Reply():
-                self._take_reply(message)
-            case Began(found=found):
-                self._offered, self._held, self.draining = dict(found.offered), set(found.held), found.draining
-                self._receiver.resume(message.before, found)
-            case _:
-                self._note(message)
-                self._receiver.hear(message)
+        if isinstance(message, Reply):
+            self._take_reply(message)
+            return
+        self._note(message)
+        for each in self._hearers:
+            with contained("wire message", self._supervisor):
+                each.hear(message)
 
     def _take_reply(self, reply: Reply) -> None:
         waiting = self._replies.pop(reply.number)
@@ -156,8 +141,10 @@ class Wire:
         else:
             waiting.set_result(reply.result)
 
-    def _note(self, event: WireEvent) -> None:
+    def _note(self, event: Began | WireEvent) -> None:
         match event:
+            case Began(found=found):
+                self._offered, self._held, self.draining = dict(found.offered), set(found.held), found.draining
             case EipClaimed():
                 self._held.add(event.eip)
             case EipYielded():

@@ -102,11 +102,8 @@ class Told:
                 again.cancel()
                 ask()
 
-    def failed(self, edge, error):
-        self.failures.append((edge, error))
-
-    def recovered(self, edge):
-        self.failures.append((edge, None))
+    def tell(self, event):
+        self.failures.append((event.edge, getattr(event, "error", None)))
 
     def internal_error(self, task, error):
         self.errors.append(error)

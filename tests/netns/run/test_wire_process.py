@@ -16,9 +16,11 @@ import pytest
 
 from speaker.errors import EdgeError, NotDone, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import BugMet, EdgeFailed, EdgeRecovered
 from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
 from speaker.wire.commands import Offer, PeerSpec, Spec
+from speaker.wire.messages import Began
 from speaker.wire.parent import STACKS, VARIABLE, Main, serve
 from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
@@ -33,22 +35,21 @@ SPOTS = dict.fromkeys(EIPS, HERE)
 
 
 class Told:
-    """A listener that keeps what it needs."""
+    """Keeps what it needs of what it hears."""
 
     def __init__(self):
         self.replaced, self.errors, self.failures, self.recoveries = [], [], [], []
 
-    def failed(self, edge, error):
-        self.failures.append((edge, str(error)))
-
-    def recovered(self, edge):
-        self.recoveries.append(edge)
-
-    def taken_over(self, end, away, held):
-        self.replaced.append((end, held))
-
-    def wire_error(self, task, words, place, trace):
-        self.errors.append((task, words))
+    def hear(self, event):
+        match event:
+            case EdgeFailed(edge=edge, error=error):
+                self.failures.append((edge, error))
+            case EdgeRecovered(edge=edge):
+                self.recoveries.append(edge)
+            case Began(before=before, found=found) if before.end:
+                self.replaced.append((before.end, len(found.held)))
+            case BugMet(task=task, words=words):
+                self.errors.append((task, words))
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -75,7 +76,7 @@ class Mains:
         told = Told()
         self.heard.append(told)
         try:
-            async with Wire(end, SPECS[self.peers], told) as wire:
+            async with Wire(end, SPECS[self.peers], told, [told]) as wire:
                 watching = asyncio.create_task(wire.watch(lambda: process.send_signal(signal.SIGTERM)))
                 try:
                     return await part(wire)

@@ -10,6 +10,7 @@ from speaker.forwarding.plan import EMPTY
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model.events import Conflict, EipClaimed, EipYielded, HellosFiltered, LinkLost, PeerChanged
 from speaker.node import transitions
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
@@ -44,42 +45,48 @@ def briefly(lines):
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("event", "message", "expected"),
     [
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2"),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2"),
+            "",
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 7, "before": "n2"}),
         ),
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            "",
             (
                 *("info", "claimed", "eip", "192.0.2.10", "eth0"),
                 MINE | {"term": 7, "before": "n2", "why": "silent", "unanswered": 0.231},
             ),
         ),
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 1, None),
+            "",
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 1, "before": None, "why": "first"}),
         ),
         (
-            transitions.withdrawn(EIP, "drained", "n2"),
+            EipYielded(EIP, "drained", "n2"),
+            "",
             ("info", "withdrawn", "eip", "192.0.2.10", "drained", {"reason": "drained", "holder": "n2"}),
         ),
         (
-            transitions.conflict(ETH0, EIP, STRANGER, True, "a sentence"),
+            Conflict(ETH0, EIP, STRANGER, True),
+            "a sentence",
             ("error", "conflict", "eip", "192.0.2.10", ("eth0", True), THEIRS | {"held": True}),
         ),
         (
-            transitions.hellos_filtered(ETH0, "n2", STRANGER, [OTHER, EIP], "a sentence"),
+            HellosFiltered(ETH0, "n2", STRANGER, frozenset({OTHER, EIP})),
+            "a sentence",
             ("error", "hellos filtered", "peer", "n2", "eth0", THEIRS | {"eips": BOTH, "reason": "hellos_filtered"}),
         ),
-        (transitions.peer("n2", ETH0, True), ("info", "peer heard", "peer", "n2", "eth0", {"link": "eth0"})),
-        (transitions.peer("n2", ETH0, False), ("warning", "peer silent", "peer", "n2", "eth0", {"link": "eth0"})),
-        (transitions.link_lost(ETH0, "gone"), ("warning", "link lost", "error", "gone", "eth0", {"link": "eth0"})),
+        (PeerChanged("n2", ETH0, True), "", ("info", "peer heard", "peer", "n2", "eth0", {"link": "eth0"})),
+        (PeerChanged("n2", ETH0, False), "", ("warning", "peer silent", "peer", "n2", "eth0", {"link": "eth0"})),
+        (LinkLost(ETH0, "gone"), "", ("warning", "link lost", "error", "gone", "eth0", {"link": "eth0"})),
     ],
 )
-def test_what_happened_with_its_cause_and_its_facts(told, expected):
-    assert told == Transition(*expected)
+def test_what_happened_with_its_cause_and_its_facts(event, message, expected):
+    assert transitions.told(event, message) == Transition(*expected)
 
 
 @pytest.mark.parametrize(

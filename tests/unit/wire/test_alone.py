@@ -8,6 +8,7 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, LinkLost
 from speaker.ownership import sole
 from speaker.wire.alone import AGAIN_SECONDS, SoloOwner
 from speaker.wire.events import ClaimStatus, Taken
@@ -34,8 +35,8 @@ def during(virtually, parts):
     return run
 
 
-CLAIMED_A, CLAIMED_B = ("claimed", A, HERE, 0, None), ("claimed", B, HERE, 0, None)
-YIELDED_A = ("yielded", A, "not_offered", None)
+CLAIMED_A, CLAIMED_B = EipClaimed(A, HERE, 0, None), EipClaimed(B, HERE, 0, None)
+YIELDED_A = EipYielded(A, "not_offered", None)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,9 @@ def test_one_eip_that_meets_a_bug_is_refused_and_no_other(during, parts):
         assert layer2.all[-1] == ("drop", [A])
 
     during(tell)
-    assert {name for name, *_ in parts.events.all} == {"internal_error", "claimed"}
+    assert parts.events.of("internal_error", EipClaimed) == parts.events.all
+    assert parts.events.of("internal_error")
+    assert [claimed.eip for claimed in parts.events.of(EipClaimed)] == [B]
 
 
 def test_one_eip_that_cannot_be_answered_for_is_tried_again_as_long_as_it_is_offered(during):
@@ -155,7 +158,7 @@ def test_this_hosts_macs_are_no_strangers_and_no_request_is_too_old(during):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(EdgeError("down"), ["lost_link"]), (KeyError("a bug"), ["internal_error", "lost_link"])],
+    [(EdgeError("down"), []), (KeyError("a bug"), ["internal_error"])],
     ids=["refused", "a bug"],
 )
 def test_a_link_that_is_lost_is_told(during, parts, error, told):
@@ -163,8 +166,8 @@ def test_a_link_that_is_lost_is_told(during, parts, error, told):
         layer2.lost(ETH0, error)
 
     during(tell)
-    assert [name for name, *_ in parts.events.all] == told
-    assert parts.events.all[-1] == ("lost_link", ETH0, str(error))
+    assert [name for name, *_ in parts.events.all[:-1]] == told
+    assert parts.events.all[-1] == LinkLost(ETH0, str(error))
 
 
 def test_left_it_answers_for_nothing(during):

@@ -2,13 +2,41 @@
 
 import pickle
 from ipaddress import ip_address
+from typing import get_args
 
 import pytest
 
-from speaker.errors import EdgeError, WireError
+from speaker.errors import WireError
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Gratuitous, Link, Mac, Placement, Speaker
-from speaker.ownership.events import ApiDown, RecordsRestored, WriteRecord
+from speaker.model.events import (
+    Announcements,
+    Answers,
+    BugMet,
+    BugsMetAgain,
+    Conflict,
+    Countable,
+    Counts,
+    EdgeFailed,
+    EdgeRecovered,
+    EipClaimed,
+    EipYielded,
+    Event,
+    HellosFiltered,
+    HellosReceived,
+    HellosSent,
+    Ignorings,
+    JoinFailed,
+    LifeBegan,
+    LinkLost,
+    PeerChanged,
+    PeersClaims,
+    PeersCounted,
+    SendFailures,
+    SpeakerSeen,
+    WasFrozen,
+)
+from speaker.ownership.events import ApiDown, NameClash, NameFree, PeersAddress, RecordsRestored, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Replayed
 from speaker.wire.commands import (
@@ -35,10 +63,8 @@ from speaker.wire.commands import (
     UseLinks,
     Withdraw,
 )
-from speaker.wire.events import Resumed, Taken
-from speaker.wire.messages import Before
+from speaker.wire.messages import WireEvent
 from speaker.wire.process import Life
-from speaker.wire.receiver import EventReceiver
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 
@@ -56,7 +82,7 @@ def sent(message):
 
 
 class Told:
-    """Notes who was told what, all in one list: a listener, a sink and moves."""
+    """Notes who was asked what, all in one list."""
 
     def __init__(self):
         self.all = []
@@ -79,110 +105,83 @@ def told():
 
 
 @pytest.fixture
-def sender(told):
-    """What it sends is pickled, and heard at the other end."""
-    receiver = EventReceiver(told.by("listener"), told.by("sink"), told.by("moves"))
-    return EventSender(lambda event: receiver.hear(sent(event)))
+def heard():
+    """What comes out at the other end."""
+    return []
+
+
+@pytest.fixture
+def sender(heard):
+    """What it sends is pickled."""
+    return EventSender(lambda event: heard.append(sent(event)))
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "heard_by"),
+    "event",
     [
-        ("claimed", (A, HERE, 3, "before", 0.231), ["moves", "listener"]),
-        ("yielded", (A, "drained", "them"), ["moves", "listener"]),
-        ("frozen", (), ["listener"]),
-        ("peer", ("them", ETH0, True), ["listener"]),
-        ("peers", ("eth0", 2, 1), ["listener"]),
-        ("speaker", (2, "them", SPEAKER), ["moves"]),
-        ("lost_link", (ETH0, "down"), ["listener"]),
-        ("conflict", (ETH0, A, MAC, True), ["listener"]),
-        ("peers_address", (A, None), ["listener"]),
-        ("name_clash", (ETH0, MAC, True), ["listener"]),
-        ("name_clash", (None, None, False), ["listener"]),
-        ("name_free", (), ["listener"]),
-        ("hellos_filtered", (ETH0, "them", MAC, frozenset({A})), ["listener"]),
-        ("recovered", ("carrier",), ["listener"]),
-        ("incarnation", (Incarnation(8),), ["sink"]),
-        ("silence", (), ["sink"]),
-        ("write_record", (ORDER,), ["sink"]),
+        EipClaimed(A, HERE, 3, "before", 0.231),
+        EipYielded(A, "drained", "them"),
+        WasFrozen(),
+        PeerChanged("them", ETH0, True),
+        PeersCounted("eth0", 2, 1),
+        SpeakerSeen(2, "them", SPEAKER),
+        LinkLost(ETH0, "down"),
+        JoinFailed("no"),
+        Conflict(ETH0, A, MAC, True),
+        PeersAddress(A, None),
+        NameClash(2, MAC, True, ETH0),
+        NameClash(None, None, False),
+        NameFree(),
+        HellosFiltered(ETH0, "them", MAC, frozenset({A})),
+        EdgeFailed("carrier", "no"),
+        EdgeRecovered("carrier"),
+        LifeBegan(Incarnation(8)),
+        ORDER,
     ],
+    ids=lambda event: type(event).__name__,
 )
-def test_a_transition_is_heard_as_it_was_told(sender, told, name, arguments, heard_by):
-    getattr(sender, name)(*arguments)
-    moved = {"claimed": (A, HERE, "before"), "yielded": (A,)}
-    expected = [(who, name, *(moved.get(name, arguments) if who == "moves" else arguments)) for who in heard_by]
-    assert told.all == expected
+def test_an_event_is_heard_as_it_was_told(sender, heard, event):
+    sender.tell(event)
+    assert (heard, [type(one) for one in heard]) == ([event], [type(event)])
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("failed", ("carrier", "no")), ("join_failed", (OSError("no"),))])
-def test_a_refusal_is_heard_as_one(sender, told, name, arguments):
-    getattr(sender, name)(*arguments)
-    ((_, heard, *_, error),) = told.all
-    assert (heard, type(error), str(error)) == (name, EdgeError, "no")
+def test_every_event_is_among_them():
+    (parameters,) = (mark.args[1] for mark in test_an_event_is_heard_as_it_was_told.pytestmark)
+    told = {type(event) for event in parameters} | {BugMet, Counts}
+    assert told == {*Event.__subclasses__(), *get_args(WireEvent)} - {Event, *get_args(Countable)}
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    "what",
     [
-        ("answered", (Family.IPV4,)),
-        ("ignored", (Family.IPV6, Ignored.NOT_A_REQUEST)),
-        ("announced", (Family.IPV4,)),
-        ("send_failed", (Family.IPV6,)),
-        ("hellos_sent", ("eth0", False)),
-        ("hellos_received", ("eth0", Replayed.REPLAYED)),
-        ("hellos_received", ("eth0", None)),
+        Answers(Family.IPV4),
+        Ignorings(Family.IPV6, Ignored.NOT_A_REQUEST),
+        Announcements(Family.IPV4),
+        SendFailures(Family.IPV6),
+        HellosSent("eth0", False),
+        HellosReceived("eth0", Replayed.REPLAYED),
+        HellosReceived("eth0", None),
+        PeersClaims(),
     ],
+    ids=lambda what: type(what).__name__,
 )
-def test_counts_are_heard_as_sums(sender, told, name, what):
-    for count in (3, 4):
-        getattr(sender, name)(*what, count)
-    assert told.all == []
+def test_counts_are_heard_as_sums(sender, heard, what):
+    for number in (3, 4):
+        sender.count(what, number)
+    assert heard == []
     sender.flush()
     sender.flush()
-    assert told.all == [("listener", name, *what, 7)]
+    assert heard == [Counts({what: 7}, [])]
 
 
-def test_changes_of_what_others_claim_are_heard_with_the_counts(sender, told):
-    for _ in range(3):
-        sender.peers_claims()
-    sender.flush()
-    assert told.all == [("listener", "peers_claims")]
-
-
-def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, told):
+def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, heard):
     for _ in range(3):
         sender.internal_error("hear", KeyError("a"))
     sender.loop_delay(0.1, 0.2)
     sender.flush()
-    (_, name, task, words, *_), *counted = told.all
-    assert (name, task, words) == ("wire_error", "hear", "KeyError: 'a'")
-    assert counted == [("listener", "wire_error_again", "hear", 2), ("listener", "loop_delay", 0.1, 0.2)]
-
-
-@pytest.mark.parametrize(
-    ("before", "heard"),
-    [(Before(), []), (Before("killed", 0.5), [("listener", "taken_over", "killed", 0.5, 1)])],
-    ids=["the first", "another"],
-)
-def test_a_main_process_finds_speakers_before_claims_and_whom_it_follows(told, before, heard):
-    found = Resumed({A: HERE}, {A: Taken(HERE, "them")}, Incarnation(7), ((2, "them", SPEAKER),))
-    EventReceiver(told.by("listener"), told.by("sink"), told.by("moves")).resume(before, found)
-    assert told.all == [
-        ("moves", "speaker", 2, "them", SPEAKER),
-        ("moves", "claimed", A, HERE, "them"),
-        ("sink", "incarnation", Incarnation(7)),
-        *heard,
-    ]
-
-
-def test_where_nobody_keeps_records_or_follows_moves_the_others_are_told_all_the_same(told):
-    receiver = EventReceiver(told.by("listener"), None, None)
-    sender = EventSender(receiver.hear)
-    sender.silence()
-    sender.speaker(2, "them", SPEAKER)
-    sender.claimed(A, HERE, 3, None)
-    receiver.resume(Before(), Resumed({A: HERE}, {A: Taken(HERE, None)}, Incarnation(7)))
-    assert told.all == [("listener", "claimed", A, HERE, 3, None, None)]
+    bug, counts = heard
+    assert (type(bug), bug.task, bug.words) == (BugMet, "hear", "KeyError: 'a'")
+    assert counts == Counts({BugsMetAgain("hear"): 2}, [(0.1, 0.2)])
 
 
 # ── commands ──

@@ -7,9 +7,9 @@ import pytest
 
 from speaker.errors import WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded
 from speaker.ownership.balance import Rebalancing
 from speaker.wire.commands import Offer, Withdraw
-from speaker.wire.messages import EipClaimed, EipYielded
 from speaker.wire.remote import Wire
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -108,3 +108,24 @@ def test_a_rebalancing_is_followed_until_it_is_finished(in_virtual_time, states)
         assert told == [state for state in states if state is not None]
 
     in_virtual_time(story())
+
+
+async def test_each_hears_of_every_event_whatever_bug_another_met():
+    met, heard = [], []
+
+    class Supervisor:
+        def internal_error(self, task, error):
+            met.append((task, type(error)))
+
+    class Buggy:
+        def hear(self, event):
+            raise KeyError(event)
+
+    class Noting:
+        def hear(self, event):
+            heard.append(event)
+
+    wire = Wire(None, None, Supervisor(), [Buggy(), Noting()])
+    wire._hear(claimed := EipClaimed(A, HERE, 1, None))
+    assert (heard, met) == ([claimed], [("wire message", KeyError)])
+    assert wire.held == {A}

@@ -10,6 +10,7 @@ from mqtt_schemas import DIRECTORY, mistakes
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model.events import EipClaimed, EipYielded, PeerChanged
 from speaker.node import transitions
 from speaker.node.transitions import Transitions
 from speaker.telemetry.lines import Line, as_line
@@ -32,13 +33,13 @@ def story():
     """Everything that happens, in the words that the log has for it."""
     told = Transitions()
     full = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")
-    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231)
-    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 8, "n2")
-    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None)
-    yield transitions.withdrawn(EIP, "yielded", "n2")
-    yield transitions.withdrawn(EIP, "not_offered", None)
-    yield transitions.peer("n2", ETH0, alive=True)
-    yield transitions.peer("n2", ETH0, alive=False)
+    yield transitions.told(EipClaimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231), "")
+    yield transitions.told(EipClaimed(EIP, Placement(ETH0, Gratuitous()), 8, "n2"), "")
+    yield transitions.told(EipClaimed(EIP, Placement(ETH0, Gratuitous()), 1, None), "")
+    yield transitions.told(EipYielded(EIP, "yielded", "n2"), "")
+    yield transitions.told(EipYielded(EIP, "not_offered", None), "")
+    yield transitions.told(PeerChanged("n2", ETH0, alive=True), "")
+    yield transitions.told(PeerChanged("n2", ETH0, alive=False), "")
     yield from told.settled(settled())
     yield from told.settled(settled(given=False, refused=[full]))
     yield from told.conflicts({"192.0.2.10": "a stranger uses it"})
