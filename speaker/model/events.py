@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from speaker.model import Family, Incarnation, IPAddress, Link, Mac, Placement, Speaker
+from speaker.model import Family, Incarnation, IPAddress, Link, Mac, Placement, ServiceKey, Speaker
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -31,6 +31,13 @@ class EipClaimed(Event, frozen=True):
     term: int
     before: str | None
     unanswered: float | None = None
+
+    @property
+    def why(self) -> dict[str, str | float]:
+        """As the log and MQTT say it: the one before fell silent, or there was none."""
+        if self.unanswered is not None:
+            return {"why": "silent", "unanswered": self.unanswered}
+        return {"why": "first"} if self.before is None else {}
 
 
 class EipYielded(Event, frozen=True):
@@ -62,6 +69,55 @@ class HellosFiltered(Event, frozen=True):
     eips: frozenset[IPAddress]
 
 
+class NotClaimed(Event, frozen=True):
+    """This node must not answer for ``eip`` from now on."""
+
+    eip: IPAddress
+    reason: str
+    message: str
+
+
+class ConflictBegun(Event, frozen=True):
+    """A stranger uses ``eip``, as ``message`` says; ``Conflict`` tells of each time that it was heard."""
+
+    eip: str
+    message: str
+
+
+class ConflictEnded(Event, frozen=True):
+    """None was heard for a while."""
+
+    eip: str
+
+
+# ── Who gets which EIP ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Assigned(Event, frozen=True):
+    service: ServiceKey
+    addresses: tuple[IPAddress, ...]
+
+
+class Released(Event, frozen=True):
+    service: ServiceKey
+    addresses: tuple[IPAddress, ...]
+
+
+class Flagged(Event, frozen=True):
+    """It keeps ``eip`` although its pool no longer offers that."""
+
+    service: ServiceKey
+    eip: IPAddress
+
+
+class Refused(Event, frozen=True):
+    """It lacks something that it asks for."""
+
+    service: ServiceKey
+    reason: str
+    message: str
+
+
 # ── Peers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -91,6 +147,21 @@ class SpeakerSeen(Event, frozen=True):
     speaker: Speaker
 
 
+# ── The API ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+API_SILENT = "holders go on answering; claims are decided on the LAN alone"
+"""What that means."""
+
+
+class ApiSilent(Event, frozen=True):
+    """It has not answered for a while."""
+
+
+class ApiAnswers(Event, frozen=True):
+    """It does, at first and again."""
+
+
 # ── The wire process ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -118,7 +189,7 @@ class JoinFailed(Event, frozen=True):
 
 
 class EdgeFailed(Event, frozen=True):
-    """An edge of the wire process refused; it tries again."""
+    """An edge refused; it is tried again."""
 
     edge: str
     error: str

@@ -87,6 +87,8 @@ class Report(gauges.Counted):
         """Of some EIP nothing else says who holds it."""
         self.in_force: InForce | None = None
         self.shown: list[Shown] = []
+        self.hearers: list[Callable[[Began | WireEvent], None]] = []
+        """Of everything that happens; each is called in any thread."""
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._unwritten, self._faded = Timer(self.stale.set), Timer(self._fade)
@@ -242,12 +244,12 @@ class Report(gauges.Counted):
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
         """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
-        self.telling.say(self._transitions.settled(settlement, changed))
+        self._happened(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
         self.noted.decided = decision.eips
-        self.telling.say(self._transitions.decided(decision, touched))
+        self._happened(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
@@ -304,7 +306,7 @@ class Report(gauges.Counted):
 
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
-        self.telling.say(self._transitions.conflicts(conflicts))
+        self._happened(self._transitions.conflicts(conflicts))
         for each in self.shown:
             each(told, in_force.usage, conflicts)
         write_status(self._runtime_dir, told)
@@ -327,15 +329,6 @@ class Report(gauges.Counted):
 
     def hear(self, event: Began | WireEvent) -> None:
         """To each who tells of it; a bug in one keeps nothing from the others."""
-        if self._take_over and isinstance(event, events.Conflict) and not event.held:
-            self._wait_for(event)
-            return
-        for each in (self._pass_on, self._note, self._say):
-            with contained("report", self):
-                each(event)
-
-    def _pass_on(self, event: Began | WireEvent) -> None:
-        """What this process tells of by itself as well; and what is counted."""
         match event:
             case events.EdgeFailed(edge=edge, error=error):
                 self.failed(edge, EdgeError(error))
@@ -343,14 +336,31 @@ class Report(gauges.Counted):
                 self.recovered(edge)
             case events.BugMet():
                 self._internal.told(event.task, event.words, event.place, event.trace)
-            case events.Counts(counts=counts):
-                for what, number in counts.items():
-                    self._heard_of(what, number)
+            case events.Conflict(held=False) if self._take_over:
+                self._wait_for(event)
             case _:
-                pass
+                for each in (self._count, self._note, self._say, self._hand_on):
+                    with contained("report", self):
+                        each(event)
+
+    def _count(self, event: Began | WireEvent) -> None:
         gauges.count_event(self._metrics, event, draining=self.draining())
 
-    def _heard_of(self, what: events.Countable, number: int) -> None:
+    def _note(self, event: Began | WireEvent) -> None:
+        match event:
+            case events.EipClaimed():
+                self.noted.claimed(event.eip, event.before, event.unanswered)
+            case events.EipYielded():
+                self.noted.yielded(event.eip, event.reason, event.holder)
+            case events.PeerChanged():
+                self.alive.note(event.node, event.link, event.alive)
+            case events.Counts(counts=counts):
+                for what, number in counts.items():
+                    self._note_counted(what, number)
+            case _:
+                pass
+
+    def _note_counted(self, what: events.Countable, number: int) -> None:
         match what:
             case events.BugsMetAgain(task=task):
                 self._internal.again(task, number)
@@ -362,17 +372,6 @@ class Report(gauges.Counted):
             case _:
                 pass
 
-    def _note(self, event: Began | WireEvent) -> None:
-        match event:
-            case events.EipClaimed():
-                self.noted.claimed(event.eip, event.before, event.unanswered)
-            case events.EipYielded():
-                self.noted.yielded(event.eip, event.reason, event.holder)
-            case events.PeerChanged():
-                self.alive.note(event.node, event.link, event.alive)
-            case _:
-                pass
-
     def _say(self, event: Began | WireEvent) -> None:
         if (sentence := self._judge(event)) is None:
             return
@@ -380,9 +379,20 @@ class Report(gauges.Counted):
             self.stale.set()
         match transitions.told(event, sentence):
             case Transition() as one:
-                self._tell(one)
+                self.telling.tell(one)
             case line:
                 self.telling.say([line])
+
+    def _hand_on(self, *happened: Began | WireEvent) -> None:
+        for each in self.hearers:
+            for event in happened:
+                each(event)
+
+    def _happened(self, happened: Iterable[events.Event | None]) -> None:
+        """Of which this process tells by itself; in any thread."""
+        found = [event for event in happened if event is not None]
+        self.telling.say(map(transitions.told, found))
+        self._hand_on(*found)
 
     def _judge(self, event: Began | WireEvent) -> str | None:
         """What is wrong; None: that is known. Who falls silent is told of in time, also while others go on."""
@@ -413,7 +423,7 @@ class Report(gauges.Counted):
         """Another load balancer still answers for an EIP of ours, which is none of a rival's."""
         sentence = self._problems.holder(event.link, event.eip, event.mac, self._clock())
         if sentence is not None:
-            self._tell(transitions.waits(event, sentence))
+            self.telling.tell(transitions.waits(event, sentence))
             self.stale.set()
         self._await_fading()
 
@@ -433,10 +443,13 @@ class Report(gauges.Counted):
     def api(self, up: bool) -> None:
         """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
-        self.telling.say([self._transitions.api(up, self._clock())])
+        self._happened([self._transitions.api(up, self._clock())])
 
-    def _tell(self, told: Transition | None) -> None:
+    def _tell(self, event: events.Event | None) -> None:
         """Together with others of the same cause."""
-        if told is not None:
-            with contained("report", self):
-                self.telling.tell(told)
+        match transitions.told(event) if event is not None else None:
+            case Transition() as one:
+                with contained("report", self):
+                    self.telling.tell(one)
+            case _:
+                pass

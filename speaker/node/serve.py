@@ -105,7 +105,7 @@ async def _serve(
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more, names))
         if settings.page is not None:
             page = HostPage(settings.node.name, report)
-            report.telling.heard.append(page.heard)
+            report.hearers.append(page.hear)
             report.shown.append(page.shown)
             await stack.enter_async_context(page_serving(settings.page, page.live, report, names))
             await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
@@ -156,7 +156,7 @@ async def _publishing(
     from speaker.telemetry.mqtt.host import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
-        report.telling.heard.append(news.heard)
+        report.hearers.append(news.hear)
         report.shown.append(news.shown)
         report.stale.set()
         yield

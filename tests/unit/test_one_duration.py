@@ -45,7 +45,7 @@ async def happened(seconds, home):
     metrics = Metrics()
     report = Report(metrics, home)
     page, messages = HostPage("n2", report), []
-    report.telling.heard += [page.heard, lambda line: messages.append(event(Topics("p"), line, "n2", 0.0))]
+    report.hearers += [page.hear, lambda one: messages.append(event(Topics("p"), one, "n2", 0.0))]
     unanswered = Claim(EIP, 2, 4, silent_since=1000.0).unanswered(1000.0 + seconds)
     report.hear(EipClaimed(EIP, Placement(ETH0, Gratuitous()), 4, "n1", unanswered))
     report.telling.finish()

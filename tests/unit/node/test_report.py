@@ -119,16 +119,16 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
 async def test_who_hears_what_is_told_and_meets_a_bug_keeps_nothing_from_being_published(tmp_path):
     report = Report(metrics := Metrics(), tmp_path)
 
-    def stumble(line):
-        raise KeyError(line.event)
+    def stumble(event):
+        raise KeyError(type(event).__name__)
 
-    report.telling.heard.append(stumble)
+    report.hearers.append(stumble)
     eip = ip_address("192.0.2.10")
     with capture_logs() as logs:
         report.hear(EipClaimed(eip, Placement(ETH0, Gratuitous()), 3, None))
         report.kube_proxy(None)  # what is no report at all
     assert report.stale.is_set()
-    assert "KeyError: 'claimed'" in [entry["error"] for entry in logs if entry["event"] == "internal error"]
+    assert "KeyError: 'EipClaimed'" in [entry["error"] for entry in logs if entry["event"] == "internal error"]
     assert metrics.registry.get_sample_value("eip_speaker_internal_errors_total", {"task": "report"}) == 2
     assert metrics.registry.get_sample_value("eip_speaker_claim_changes_total", {"change": "claimed"}) == 1
 

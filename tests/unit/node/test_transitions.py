@@ -10,7 +10,7 @@ from speaker.forwarding.plan import EMPTY
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
-from speaker.model.events import Conflict, EipClaimed, EipYielded, HellosFiltered, LinkLost, PeerChanged
+from speaker.model.events import Conflict, EipClaimed, EipYielded, Event, HellosFiltered, LinkLost, PeerChanged
 from speaker.node import transitions
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
@@ -36,9 +36,10 @@ def settled(*assignments, refused=()):
     return Settlement({each.service: each for each in assignments}, {each.service: each for each in refused})
 
 
-def briefly(lines):
-    """Event and name of each line."""
-    return [(line.event, next(iter(line.fields.values()))) for line in map(as_line, lines)]
+def briefly(happened):
+    """Event and name of the line that each comes to."""
+    lines = [as_line(transitions.told(one) if isinstance(one, Event) else one) for one in happened]
+    return [(line.event, next(iter(line.fields.values()))) for line in lines]
 
 
 # ── One thing that happened ───────────────────────────────────────────────────────────────────────────────────
@@ -176,8 +177,8 @@ def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
     once = [("refused", "default/web")]
     assert said == [once, [], once, [], [], once, once]
     other_words = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan, dmz")
-    (line,) = told.settled(settled(refused=[other_words]))
-    assert as_line(line) == Line(
+    (refused,) = told.settled(settled(refused=[other_words]))
+    assert as_line(transitions.told(refused)) == Line(
         "warning", "refused", {"service": "default/web", "reason": "pool_full", "message": "no free address: lan, dmz"}
     )
 
@@ -208,9 +209,9 @@ def may_not(reason, eip=EIP, message="a sentence"):
 def test_an_eip_that_this_node_must_not_answer_for_is_said_with_its_reason_when_that_is_another(before, now, said):
     told = Transitions()
     for each in (before, now):
-        lines = told.decided(Decision({eip.address: eip for eip in each}, EMPTY))
-    assert [line.fields["reason"] for line in lines] == said
-    assert all(line.event == "not claimed" for line in lines)
+        found = told.decided(Decision({eip.address: eip for eip in each}, EMPTY))
+    assert [one.reason for one in found] == said
+    assert [event for event, _ in briefly(found)] == ["not claimed"] * len(said)
 
 
 def test_where_it_is_known_which_eips_changed_no_other_is_looked_at():
@@ -243,13 +244,14 @@ def test_what_the_forwarder_does_otherwise_and_notices_about_manifests_are_said_
 
 def test_an_edge_that_fails_is_said_once_for_each_of_its_words_and_so_is_its_end():
     told = Transitions()
-    assert told.edge_failed("netlink", "no buffer space", 0.0) == Transition(
+    assert transitions.told(told.edge_failed("netlink", "no buffer space", 0.0)) == Transition(
         "warning", "edge failed", "error", "no buffer space", "netlink", {"edge": "netlink"}
     )
     assert told.edge_failed("netlink", "no buffer space", 1.0) is None
     assert told.edge_failed("netlink", "no permission", 2.0) is not None
     assert told.edge_failed("records", "no permission", 2.0) is not None, "another edge"
-    assert told.edge_recovered("netlink") == Transition("info", "edge recovered", "edge", "netlink", None, {})
+    recovered = Transition("info", "edge recovered", "edge", "netlink", None, {})
+    assert transitions.told(told.edge_recovered("netlink")) == recovered
     assert told.edge_recovered("netlink") is None
     assert told.edge_failed("netlink", "no buffer space", 3.0) is not None, "it is back"
 
@@ -277,8 +279,8 @@ API_UP, API_DOWN = "api answers", "api does not answer"
 )
 def test_an_api_that_is_away_for_a_moment_is_never_said_and_one_that_stays_away_is(story, said):
     told = Transitions()
-    lines = [told.api(up, float(now)) for up, now in story]
-    assert [line and line.event for line in lines] == said
+    happened = [told.api(up, float(now)) for up, now in story]
+    assert [one and transitions.told(one).event for one in happened] == said
 
 
 # ── Packets and hellos of others ──────────────────────────────────────────────────────────────────────────────
