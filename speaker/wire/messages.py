@@ -12,7 +12,7 @@ from msgspec import Struct
 from speaker.model.events import Countable, Event
 from speaker.ownership.events import NameClash, NameFree, PeersAddress, WriteRecord
 from speaker.system.supervise import Supervisor
-from speaker.wire.commands import AnyCommand, Spec
+from speaker.wire.commands import Request, Spec
 from speaker.wire.events import Resumed
 
 
@@ -24,19 +24,7 @@ class Before(NamedTuple):
     away: float = 0.0
 
 
-# ── From the main process ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class Request(Struct, frozen=True, gc=False):
-    """``number``: the reply has the same one."""
-
-    number: int
-    command: AnyCommand
-
-
 FromMain: TypeAlias = Spec | Request
-
-# ── From the wire process ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Began(Struct, frozen=True, gc=False):

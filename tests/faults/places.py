@@ -81,7 +81,7 @@ MORE_MAIN = (
     "speaker.forwarding.nftables.forwarder:NftablesForwarder.approximations",
     "speaker.forwarding.nftables.nft:run",
     "speaker.wire.remote:Wire.addresses",
-    "speaker.wire.remote:Wire.ready",
+    "speaker.wire.remote:Wire._ask",
     "speaker.node.report:Report._say",
     "speaker.node.gauges:_count",
     "speaker.node.report:Report._note",

@@ -23,8 +23,8 @@ from speaker.model.events import (
     WasFrozen,
 )
 from speaker.wire.channel import Channel
-from speaker.wire.commands import IsReady, OfferedAll, SetDraining, Spec
-from speaker.wire.messages import Before, Began, Reply, Request
+from speaker.wire.commands import Request, Spec
+from speaker.wire.messages import Before, Began, Reply
 from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, EventSender
 from speaker.wire.shared import SharedOwner
@@ -39,7 +39,7 @@ async def said(spec, *commands):
         main = await Channel.over(far)
         main.send(spec)
         for number, command in enumerate(commands, 1):
-            main.send(Request(number, command))
+            main.send(Request(number, *command))
         async for message in main.messages():
             heard.append(message)
             if isinstance(message, Reply) and message.number == len(commands):
@@ -49,13 +49,13 @@ async def said(spec, *commands):
         return heard, talk.offered_all
 
 
-ALONE = Spec("us", None)
+ALONE, READY = Spec("us", None), ("ready",)
 A, B, C = (ip_address(f"192.0.2.{10 + number}") for number in range(3))
 HERE = Placement(Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
 
 
 async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
-    heard, offered_all = await said(ALONE, IsReady(), OfferedAll())
+    heard, offered_all = await said(ALONE, READY, ("offered_all",))
     began, *others = heard
     assert isinstance(began, Began)
     assert others == [Reply(1, True), Reply(2, None)]
@@ -64,11 +64,17 @@ async def test_a_main_process_finds_what_there_is_and_every_request_is_answered(
 
 async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     """A node alone hands nothing over."""
-    heard, offered_all = await said(ALONE, SetDraining(True), IsReady())
+    heard, offered_all = await said(ALONE, ("drain", (True,)), READY)
     _, bug, *replies = heard
     assert isinstance(bug, BugMet)
-    assert replies == [Reply(1, None, "SetDraining: WireError: this node is alone"), Reply(2, True)]
+    assert replies == [Reply(1, None, "drain: WireError: this node is alone"), Reply(2, True)]
     assert not offered_all
+
+
+@pytest.mark.parametrize("command", ["api_away", "_hold_lock", "no such thing"])
+async def test_what_is_no_command_is_not_obeyed(command):
+    heard, _ = await said(ALONE, (command,))
+    assert heard[-1] == Reply(1, None, f"{command}: WireError: no such command")
 
 
 async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_has_come():
@@ -86,7 +92,7 @@ async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_ha
         await holding
 
 
-@pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
+@pytest.mark.parametrize("messages", [["who are you"], [Request(1, *READY)], [ALONE, "what"], [ALONE, ALONE]])
 async def test_whoever_speaks_another_language_is_hung_up_on(messages):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     main = await Channel.over(far)
@@ -250,7 +256,7 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
             holding = asyncio.create_task(talk.hold(near, stack, Before))
             main = await Channel.over(far)
             main.send(ALONE)
-            main.send(Request(1, IsReady()))
+            main.send(Request(1, *READY))
             async for message in main.messages():
                 heard.append(message)
                 if isinstance(message, Reply):

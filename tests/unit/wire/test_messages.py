@@ -1,5 +1,6 @@
 """What is told in one process is heard in the other, and what is asked in the other is done in the one."""
 
+import inspect
 import pickle
 from ipaddress import ip_address
 from typing import get_args
@@ -48,30 +49,7 @@ from speaker.model.events import (
 from speaker.ownership.events import ApiDown, NameClash, NameFree, PeersAddress, RecordsRestored, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Replayed
-from speaker.wire.commands import (
-    ApiSays,
-    ClaimsOf,
-    FollowRebalancing,
-    GatewayAnswers,
-    HasPeers,
-    HoldLock,
-    IsInformed,
-    IsReady,
-    ListPeers,
-    ListRecorded,
-    Offer,
-    OfferedAll,
-    PeerSpec,
-    SetDemoted,
-    SetDraining,
-    SetRecalled,
-    Spec,
-    StartRebalancing,
-    UseAddresses,
-    UseKeys,
-    UseLinks,
-    Withdraw,
-)
+from speaker.wire.commands import NAMES, Commands, PeerSpec, Spec, UseAddresses
 from speaker.wire.messages import WireEvent
 from speaker.wire.process import Life
 from speaker.wire.sender import EventSender
@@ -232,60 +210,63 @@ OWN = UseAddresses({2: (A,)}, {2: frozenset({A})}, {2: (B,)})
 
 
 @pytest.mark.parametrize(
-    ("command", "asked"),
+    ("command", "arguments", "asked"),
     [
-        (UseLinks((ETH0,), frozenset({MAC})), ("owner", "links", (ETH0,), frozenset({MAC}))),
-        (Withdraw([A]), ("owner", "withdraw", [A])),
-        (HoldLock(), ("locked",)),
-        (OWN, ("owner", "addresses", OWN)),
-        (GatewayAnswers(2, False), ("offers", "gateway", 2, False)),
-        (SetDraining(True), ("owner", "drain", True)),
-        (SetDemoted(True), ("offers", "demote", True)),
-        (SetRecalled(False), ("offers", "recall", False)),
-        (ApiSays([RecordsRestored(), ApiDown()]), ("owner", "api_says", [RecordsRestored(), ApiDown()])),
+        ("use_links", ((ETH0,), frozenset({MAC})), ("owner", "links", (ETH0,), frozenset({MAC}))),
+        ("withdraw", ([A],), ("owner", "withdraw", [A])),
+        ("hold_lock", (), ("locked",)),
+        ("use_addresses", (OWN,), ("owner", "addresses", OWN)),
+        ("gateway", (2, False), ("offers", "gateway", 2, False)),
+        ("drain", (True,), ("owner", "drain", True)),
+        ("demote", (True,), ("offers", "demote", True)),
+        ("recalled", (False,), ("offers", "recall", False)),
+        ("api_says", ([RecordsRestored(), ApiDown()],), ("owner", "api_says", [RecordsRestored(), ApiDown()])),
     ],
-    ids=lambda value: type(value).__name__,
 )
-def test_a_command_is_done_as_it_was_asked(asking, told, command, asked):
-    assert asking(PEERS).obey(sent(command)) is None
+def test_a_command_is_done_as_it_was_asked(asking, told, command, arguments, asked):
+    assert getattr(asking(PEERS), command)(*sent(arguments)) is None
     assert told.all == [asked]
 
 
 @pytest.mark.parametrize(
-    ("command", "replied"),
+    ("command", "arguments", "replied"),
     [
-        (Offer({}), []),
-        (OfferedAll(), None),
-        (ClaimsOf([A, B]), [(False, None, 0, None, None)] * 2),
-        (IsReady(), True),
-        (HasPeers(), False),
-        (ListPeers(), []),
+        ("offer", ({},), []),
+        ("offered_all", (), None),
+        ("claims_of", ([A, B],), [(False, None, 0, None, None)] * 2),
+        ("ready", (), True),
+        ("has_peers", (), False),
+        ("peers", (), []),
+        ("progress", ({}, ""), None),
     ],
-    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("peers", [None, PEERS], ids=["alone", "with peers"])
-def test_a_question_is_answered(peers, command, replied):
-    assert life(peers).obey(command) == replied
+def test_a_question_is_answered(peers, command, arguments, replied):
+    assert getattr(life(peers), command)(*arguments) == replied
 
 
-@pytest.mark.parametrize(
-    ("command", "replied"), [(FollowRebalancing(), None), (ListRecorded(), ()), (IsInformed(), False)]
-)
+@pytest.mark.parametrize(("command", "replied"), [("rebalancing", None), ("recorded", ()), ("informed", False)])
 def test_a_question_about_peers_is_answered_where_there_may_be_some(command, replied):
-    assert life(PEERS).obey(command) == replied
+    assert getattr(life(PEERS), command)() == replied
     with pytest.raises(WireError, match="alone"):
-        life(None).obey(command)
+        getattr(life(None), command)()
+
+
+def test_every_command_has_one_who_does_it_as_it_is_asked():
+    for name in NAMES:
+        asked, done = (inspect.signature(getattr(kind, name)) for kind in (Commands, Life))
+        assert asked == done, name
 
 
 async def test_a_rebalancing_begins_when_it_is_asked_for():
     one = life(PEERS)
-    assert one.obey(StartRebalancing()) == one.obey(FollowRebalancing())
+    assert one.rebalance() == one.rebalancing()
 
 
 async def test_keys_are_used_from_the_moment_that_they_are_told():
     one = life(PEERS)
     before = one._keyring.current.signing
-    one.obey(UseKeys((b"n" * 32, b"k" * 32)))
+    one.keys((b"n" * 32, b"k" * 32))
     after = one._keyring.current
     assert after.signing != before
     assert before in after.accepted.values()
