@@ -339,28 +339,17 @@ class Report(gauges.Counted):
             case events.Conflict(held=False) if self._take_over:
                 self._wait_for(event)
             case _:
-                for each in (self._count, self._note, self._say, self._hand_on):
+                for each in (self._count, self.noted.hear, self.alive.hear, self._say, self._hand_on):
                     with contained("report", self):
                         each(event)
 
     def _count(self, event: Began | WireEvent) -> None:
         gauges.count_event(self._metrics, event, draining=self.draining())
+        if isinstance(event, events.Counts):
+            for what, number in event.counts.items():
+                self._heard_of(what, number)
 
-    def _note(self, event: Began | WireEvent) -> None:
-        match event:
-            case events.EipClaimed():
-                self.noted.claimed(event.eip, event.before, event.unanswered)
-            case events.EipYielded():
-                self.noted.yielded(event.eip, event.reason, event.holder)
-            case events.PeerChanged():
-                self.alive.note(event.node, event.link, event.alive)
-            case events.Counts(counts=counts):
-                for what, number in counts.items():
-                    self._note_counted(what, number)
-            case _:
-                pass
-
-    def _note_counted(self, what: events.Countable, number: int) -> None:
+    def _heard_of(self, what: events.Countable, number: int) -> None:
         match what:
             case events.BugsMetAgain(task=task):
                 self._internal.again(task, number)
@@ -368,7 +357,6 @@ class Report(gauges.Counted):
                 self.stale.set()
             case events.HellosReceived(link=link, rejected=rejected):
                 self.telling.say([self._transitions.foreign_hellos(link, rejected)])
-                self.noted.hello(link, rejected)
             case _:
                 pass
 

@@ -125,14 +125,14 @@ def test_others_eips_are_asked_for_where_their_holder_is_heard_and_nobodys_where
 def test_a_node_is_dead_once_it_is_heard_on_no_link_and_the_dead_have_a_bound():
     alive = Alive()
     for link in (ETH0, ETH1):
-        alive.note("n2", link, True)
-    alive.note("n2", ETH0, False)
+        alive.hear(PeerChanged("n2", link, True))
+    alive.hear(PeerChanged("n2", ETH0, False))
     assert alive.on == {ETH0.index: set(), ETH1.index: {"n2"}}
     assert alive.unless_dead("n2") == "n2"
-    alive.note("n2", ETH1, False)
+    alive.hear(PeerChanged("n2", ETH1, False))
     assert alive.unless_dead("n2") is None
     for number in range(MAX_DEAD + 1):
-        alive.note(f"made-up-{number}", ETH0, False)
+        alive.hear(PeerChanged(f"made-up-{number}", ETH0, False))
     assert alive.unless_dead("n2") == "n2", "forgotten"
 
 
