@@ -36,6 +36,8 @@ from speaker.ownership.events import NameClash, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.events import Resumed
+from speaker.wire.messages import Before, Began
 
 SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -749,6 +751,25 @@ def test_in_silence_our_lease_is_not_renewed(play):
         version = agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"]
         await asyncio.sleep(10 * TIMES.renew)
         assert agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"] == version
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NameClash(None, None, silent=False),
+        Began(Before("killed by SIGKILL", 1.0), Resumed(incarnation=Incarnation(7))),
+    ],
+    ids=["the name stays ours", "we come to a wire process that is at work"],
+)
+def test_otherwise_it_is_renewed(play, event):
+    async def story(agent):
+        agent.source.hear(event)
+        await asyncio.sleep(1)
+        version = agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"]
+        await asyncio.sleep(10 * TIMES.renew)
+        assert agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"] != version
 
     play(story)
 

@@ -15,6 +15,8 @@ from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.events import Resumed, Taken
+from speaker.wire.messages import Before, Began
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 SPOT = Placement(ETH0, Gratuitous())
@@ -123,6 +125,18 @@ def test_who_had_it_before_gets_its_packets_where_there_is_a_way(
         here.hand_over.hear(EipClaimed(eip, SPOT, 1, before))
         await here.hand_over.follow(frozenset({eip}), snapshot)
         assert here.kernel.next_hops == next_hops
+
+    in_virtual_time(story())
+
+
+def test_a_main_process_that_comes_later_finds_speakers_and_whom_each_eip_was_taken_from(in_virtual_time, site):
+    async def story():
+        here = site()
+        told_address = Speaker(Mac(b"\x02\0\0\0\0\x04"), (N3,))
+        found = Resumed({A: SPOT}, {A: Taken(SPOT, "n4"), B: Taken(SPOT, None)}, speakers=((2, "n4", told_address),))
+        here.hand_over.hear(Began(Before("killed by SIGKILL", 0.5), found))
+        await here.hand_over.follow(frozenset({A, B}), LAN)
+        assert here.kernel.next_hops == {A: NextHop("eth0", N3)}, "of B nobody had it before"
 
     in_virtual_time(story())
 
