@@ -37,7 +37,6 @@ from speaker.system.supervise import contained, never_failing
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
-from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
@@ -365,11 +364,7 @@ class Report(gauges.Counted):
             return
         if isinstance(event, IN_STATUS):
             self.stale.set()
-        match transitions.told(event, sentence):
-            case Transition() as one:
-                self.telling.tell(one)
-            case line:
-                self.telling.say([line])
+        self.telling.tell(transitions.told(event, sentence))
 
     def _hand_on(self, *happened: Began | WireEvent) -> None:
         for each in self.hearers:
@@ -384,28 +379,29 @@ class Report(gauges.Counted):
 
     def _judge(self, event: Began | WireEvent) -> str | None:
         """What is wrong; None: that is known. Who falls silent is told of in time, also while others go on."""
-        now, sentence, problems = self._clock(), "", self._problems
+        now, problems = self._clock(), self._problems
         match event:
             case events.Conflict():
                 sentence = problems.rival(event.link, event.eip, event.mac, event.held, now)
                 self._await_fading()
+                return sentence
             case events.HellosFiltered():
                 found = problems.filtered(event.link, event.node, event.mac, event.eips, now)
                 self._await_fading()
                 return found
-            case events.EipYielded():
-                problems.let_go(event.eip)
-            case PeersAddress(node=None):
-                problems.no_peers_address(event.eip)
-            case PeersAddress(node=str(node)):
-                sentence = problems.peers_address(event.eip, node)
+            case PeersAddress(eip=eip, node=str(node)):
+                return problems.peers_address(eip, node)
             case NameClash():
-                sentence = problems.name_clash(event.on, event.mac, event.silent)
+                return problems.name_clash(event.on, event.mac, event.silent)
+            case PeersAddress(eip=eip):
+                problems.no_peers_address(eip)
+            case events.EipYielded(eip=eip):
+                problems.let_go(eip)
             case NameFree():
                 problems.name_free()
             case _:
                 pass
-        return sentence
+        return ""
 
     def _wait_for(self, event: events.Conflict) -> None:
         """Another load balancer still answers for an EIP of ours, which is none of a rival's."""
@@ -435,9 +431,6 @@ class Report(gauges.Counted):
 
     def _tell(self, event: events.Event | None) -> None:
         """Together with others of the same cause."""
-        match transitions.told(event) if event is not None else None:
-            case Transition() as one:
-                with contained("report", self):
-                    self.telling.tell(one)
-            case _:
-                pass
+        if event is not None:
+            with contained("report", self):
+                self.telling.tell(transitions.told(event))

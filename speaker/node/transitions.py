@@ -33,6 +33,7 @@ _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 def told(event: Began | WireEvent, message: str = "") -> Transition | Line | None:
     """``message``: what is wrong, where something is, as ``problems.py`` has it."""
+    fields: dict[str, Any]
     match event:
         case events.Assigned(service=service, addresses=addresses):
             return _of_service("info", "assigned", service, None, {"addresses": [*map(str, addresses)]})

@@ -25,7 +25,11 @@ class Telling:
         write(in_lines(one for one in said if isinstance(one, Transition)))
         write(one for one in said if isinstance(one, Line))
 
-    def tell(self, told: Transition) -> None:
+    def tell(self, told: Transition | Line | None) -> None:
+        """A transition waits for others."""
+        if not isinstance(told, Transition):
+            self.say([told])
+            return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

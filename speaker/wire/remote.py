@@ -31,14 +31,15 @@ from speaker.wire.messages import Began, FromMain, FromWire, Hears, Reply, Stop,
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
 _K = TypeVar("_K")
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 Among: TypeAlias = Collection[IPAddress] | None
 """Only of these anything has changed since the call before; None: of any."""
 
 
 def _asks(command: Callable[Concatenate[Commands, _P], _R]) -> Callable[Concatenate["Wire", _P], Awaitable[_R]]:
-    async def ask(wire: "Wire", *arguments: _P.args, **named: _P.kwargs) -> _R:
+    async def ask(wire: "Wire", /, *arguments: _P.args, **named: _P.kwargs) -> _R:
         return await wire._ask(command, *arguments, **named)
 
     return ask

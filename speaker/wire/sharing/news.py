@@ -38,7 +38,9 @@ class News:
         self._heard.clear()
         self._alive = {}
         self._peers_changed = None
-        for event in (*filter(None, [self._clash]), *self._peers_own.values()):
+        if self._clash is not None:
+            self._events.tell(self._clash)
+        for event in self._peers_own.values():
             self._events.tell(event)
 
     def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
