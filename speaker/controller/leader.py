@@ -41,11 +41,10 @@ from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.failovers import Failovers, left_out, told
-from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
-from speaker.controller.lives import Lives
 from speaker.controller.marking.marker import Marker
 from speaker.controller.published import Follower
+from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.sweeper import Grace, Sweeper
 from speaker.controller.wanted import IpMode
 from speaker.controller.write_queue import WriteQueue
