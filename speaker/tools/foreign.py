@@ -13,10 +13,10 @@ import msgspec
 
 from speaker.api.kinds import SERVICES, AssignedStatus
 from speaker.api.objects import Object
+from speaker.checks import Finding
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
-from speaker.diagnosis.finding import Finding
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
 
