@@ -5,24 +5,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import IPv6Address
 from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.system.supervise import BUGS, Supervisor, contained, report
 
 OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
-
-
-class Placement(NamedTuple):
-    """Where and how an EIP is answered for."""
-
-    link: Link
-    gratuitous: Gratuitous
 
 
 _Identity: TypeAlias = tuple[int, Mac]

@@ -7,8 +7,8 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import OLDEST, Placement
-from speaker.model import Family, Gratuitous
+from speaker.layer2.links import OLDEST
+from speaker.model import Family, Gratuitous, Placement
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
