@@ -6,12 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from speaker.allocator.refusals import RefusalReason
-from speaker.cluster.kinds import (
-    Condition,
-    FullMetadata,
-    Ingress,
-)
-from speaker.cluster.pools import Verdict
+from speaker.api.kinds import Condition, FullMetadata, Ingress
+from speaker.api.reading import Verdict
 from speaker.telemetry.lines import Transition
 
 

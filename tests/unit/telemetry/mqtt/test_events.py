@@ -43,7 +43,7 @@ def story():
     yield EipClaimed(EIP, Placement(ETH0, Gratuitous()), 8, "n2")
     yield EipClaimed(EIP, Placement(ETH0, Gratuitous()), 1, None)
     yield EipYielded(EIP, "yielded", "n2")
-    yield EipYielded(EIP, "not_offered", None)
+    yield EipYielded(EIP, "ineligible", None)
     yield PeerChanged("n2", ETH0, alive=True)
     yield PeerChanged("n2", ETH0, alive=False)
     yield from told.settled(settled())
