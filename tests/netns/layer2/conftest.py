@@ -62,7 +62,10 @@ class Counts:
             case Announcements(family=family):
                 self._count(self.announcements, family, number)
             case SendFailures(family=family):
-                raise AssertionError(f"{number} {family} packets found no room")
+                self.send_failed(family, number)
+
+    def send_failed(self, family: Family, number: int) -> None:
+        raise AssertionError(f"{number} {family} packets found no room")
 
     def tell(self, event: Conflict | JoinFailed) -> None:
         with self._news:
