@@ -22,7 +22,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 from speaker.model.events import Announcements, Answers, Conflict, Ignorings, JoinFailed, SendFailures
 
 T = TypeVar("T")
