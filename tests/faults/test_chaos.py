@@ -47,6 +47,7 @@ def faults(lab: ChaosLab) -> Iterator[Fault]:
 
 
 @pytest.mark.netns
+@pytest.mark.long(part="chaos")
 @pytest.mark.parametrize("words", KNOWN)
 async def test_what_once_silenced_an_eip_or_went_untold_does_not(lab, words):
     struck = await lab.strikes(read(words))
@@ -55,6 +56,7 @@ async def test_what_once_silenced_an_eip_or_went_untold_does_not(lab, words):
 
 
 @pytest.mark.netns
+@pytest.mark.long(part="chaos")
 @pytest.mark.parametrize("number", range(COUNT - len(KNOWN)))
 async def test_an_error_in_any_function_silences_no_eip_for_longer_than_a_failover_and_is_told(lab, faults, number):
     for fault in faults:

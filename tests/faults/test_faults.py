@@ -16,6 +16,9 @@ EVERYWHERE = bool(os.environ.get("SPEAKER_FAULTS_EVERYWHERE"))
 TRIED = (*PLACES, *(MORE if EVERYWHERE else ()))
 NAMES = [place.at for place in TRIED]
 LAST = (*LASTING, *(MORE_LASTING if EVERYWHERE else ()))
+EVERY = 6
+LONG = pytest.mark.long(part="faults")
+"""All but each sixth, as every place takes seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +67,16 @@ def concerns(about: str, eip: object) -> bool:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("place", TRIED, ids=NAMES)
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, id=place.at, marks=[LONG] * bool(n % EVERY)) for n, place in enumerate(TRIED)]
+)
 async def test_what_is_raised_there_is_told_costs_at_most_a_failover_and_heals(lab, place):
     seen = await lab.suffers(place.at)
     assert list(broken(place, seen, lab.victim)) == []
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("at", LAST)
+@pytest.mark.parametrize("at", [pytest.param(at, marks=[LONG] * bool(n % EVERY)) for n, at in enumerate(LAST)])
 async def test_what_lasts_costs_a_failover_as_well(lab, at):
     seen = await lab.suffers(at, LASTS)
     seen.logged |= at in NAMES  # in full when it was met first

@@ -15,6 +15,7 @@ SEED = int(os.environ.get("SOAK_SEED", 1 if "CI" in os.environ else random.randr
 
 
 @pytest.mark.netns
+@pytest.mark.long(part="soak")
 def test_nothing_grows_and_nothing_is_broken(capsys):
     try:
         Namespace("may we?").close()

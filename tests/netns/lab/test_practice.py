@@ -11,7 +11,7 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.lab.practice.practise import ALL
 from speaker.lab.practice.table import FAULTS
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="practice")]
 
 GUARD = 900.0
 """Seconds; against a hang, not an expectation."""
