@@ -15,10 +15,11 @@ BROWSER := chromium:chromium chromedriver:chromium-driver
 PATIENT := tests/unit tests/scenarios
 GUEST   := tests/ipvs
 CLUSTER := tests/cluster
-TIMED   := tests $(addprefix --ignore=,$(PATIENT) $(GUEST) $(CLUSTER))
+OUTSIDE := tests $(addprefix --ignore=,$(GUEST) $(CLUSTER))
+TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
 TWO     := -n 2 --dist loadfile
 # What takes minutes is marked with one of these: long(part="soak"). CI runs one of each row at a time (.ci/run).
-PARTS         := agents alerts chaos faults lab practice soak
+PARTS         := agents alerts chaos exploration faults lab practice soak
 CLUSTER_PARTS := moves disasters forwarder change alone rest
 of_part = $(if $(1),-m $(if $(filter core,$(1)),'not long',\"long(part='$(1)')\"))
 LANES   := $(BIN)/python .ci/lanes.py
@@ -78,7 +79,7 @@ test: $(VENV)/.dev
 test-long: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
 	@failed=0; for part in $(or $(PART),$(PARTS)); do \
-	  $(INSIDE) $(LANES) "$(BIN)/pytest $(TWO) -m \"long(part='$$part')\" $(TIMED)" || failed=1; done; exit $$failed
+	  $(INSIDE) $(LANES) "$(BIN)/pytest $(TWO) -m \"long(part='$$part')\" $(OUTSIDE)" || failed=1; done; exit $$failed
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
@@ -112,7 +113,7 @@ fuzz: $(VENV)/.fuzz
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
 	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 
-# Every schedule of a small world of the ownership machine, as far as an hour goes, of which `make test` has two minutes.
+# Every schedule of a small world of the ownership machine, as far as an hour goes, of which `make test-long` has two minutes.
 EXPLORE_SECONDS ?= 3600
 explore: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m simulation.exploring --seconds $(EXPLORE_SECONDS)

@@ -10,8 +10,6 @@ from chaos_lab import ChaosLab
 from chaos_plan import Fault, Phase, drawn, read
 from fault_lab import HELLO_MS
 
-from speaker.lab.network.namespaces import Namespace
-
 SEED, COUNT = 28, 20
 SECONDS = 2.0
 """For which a fault lasts that does: twice as long as an EIP may be out."""
@@ -29,11 +27,7 @@ KNOWN = (
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[ChaosLab]:
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[ChaosLab]:
     with ChaosLab(tmp_path_factory.mktemp("chaos"), SECONDS, HELLO_MS) as lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():

@@ -9,8 +9,6 @@ import pytest
 from fault_lab import HEAD, LASTS, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
 from places import CONSTANTS, LASTING, MORE, MORE_LASTING, PLACES, Notice, Place
 
-from speaker.lab.network.namespaces import Namespace
-
 AT_LEAST = 40
 EVERYWHERE = bool(os.environ.get("SPEAKER_FAULTS_EVERYWHERE"))
 TRIED = (*PLACES, *(MORE if EVERYWHERE else ()))
@@ -22,12 +20,8 @@ LONG = pytest.mark.long(part="faults")
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
+def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
     """One for all places: a speaker that is not well again is seen by the next of them."""
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
     with fault_lab(tmp_path_factory.mktemp("faults"), list(dict.fromkeys((*NAMES, *LAST))), CONSTANTS) as lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
