@@ -18,11 +18,13 @@ CLUSTER := tests/cluster
 OUTSIDE := tests $(addprefix --ignore=,$(GUEST) $(CLUSTER))
 TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
 TWO     := -n 2 --dist loadfile
-# What takes minutes is marked with one of these: long(part="soak"). CI runs one of each row at a time (.ci/run).
-PARTS         := agents alerts chaos exploration faults lab practice soak
+# What takes minutes is marked with one of these: long(part="soak"). CI runs some of each row at a time (.ci/run).
+PARTS         := agents alerts chaos exploration faults lab practice searches soak
 CLUSTER_PARTS := moves disasters forwarder change alone rest
-of_part = $(if $(1),-m $(if $(filter core,$(1)),'not long',\"long(part='$(1)')\"))
+mark_of  = $(if $(filter core,$(1)),not long,long(part='$(1)'))
+marks_of = -m \"$(foreach part,$(1),$(if $(filter-out $(firstword $(1)),$(part)),or )$(call mark_of,$(part)))\"
 LANES   := $(BIN)/python .ci/lanes.py
+ASIDE   := $(BIN)/python .ci/aside.py
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -52,12 +54,12 @@ cluster: $(VENV)/.run
 cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
-# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is one of kube-proxy's.
+# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all.
 MODE ?=
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
-	EIP_SPEAKER_MODES="$(MODE)" $(LANES) "$(BIN)/pytest --durations=12 $(call of_part,$(PART)) $(CLUSTER)"
+	EIP_SPEAKER_MODES="$(MODE)" $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
 
 # What that leaves out where the kernel has no ip_vs, with a kernel that has: User-Mode Linux, built once.
 test-cluster-ipvs: $(VENV)/.dev
@@ -72,14 +74,17 @@ SHORT     := -m 'not long and not apiserver'
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
-	@$(INSIDE) $(LANES) "$(BIN)/python .ci/aside.py $(BIN)/pytest -n 2 $(SHORT) $(PATIENT)" \
+	@$(INSIDE) $(LANES) "$(ASIDE) $(BIN)/pytest -n 2 $(SHORT) $(PATIENT)" \
 	  "nice -n 10 $(BIN)/pytest $(SHORT) $(GUEST)" "$(BIN)/pytest $(TWO) $(SHORT) $(TIMED)"
 
-# What `make test` leaves out as it takes minutes, or one part of it: PART=soak. The part `agents` asks a kube-apiserver.
+# What `make test` leaves out as it takes minutes, or one part of it: PART=soak. The part `agents` asks a kube-apiserver;
+# `searches` are those of Hypothesis that `make test` has too, with more examples.
+test-long: PART ?= $(PARTS)
 test-long: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
-	@failed=0; for part in $(or $(PART),$(PARTS)); do \
-	  $(INSIDE) $(LANES) "$(BIN)/pytest $(TWO) -m \"long(part='$$part')\" $(OUTSIDE)" || failed=1; done; exit $$failed
+	@$(INSIDE) $(LANES) \
+	  $(if $(filter searches,$(PART)),"$(ASIDE) env HYPOTHESIS_PROFILE=long $(BIN)/pytest $(TWO) -m hypothesis $(PATIENT)") \
+	  $(if $(filter-out searches,$(PART)),"$(BIN)/pytest $(TWO) $(call marks_of,$(filter-out searches,$(PART))) $(OUTSIDE)")
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev

@@ -13,6 +13,9 @@ FILES = [str(path.relative_to(ROOT)) for path in sorted(TESTS.rglob("test_*.py")
 MAKEFILE, RUN = (ROOT / "Makefile").read_text(), (ROOT / ".ci" / "run").read_text()
 LONG = re.compile(r"""mark\.long\(part="([\w-]+)"\)""")
 
+SEARCHES = "searches"
+"""Tests that ``make test`` has too."""
+
 
 def said(variable: str) -> list[str]:
     found = re.search(rf"^{variable}\s*:= (.*)$", MAKEFILE, re.MULTILINE)
@@ -45,7 +48,7 @@ def runs(command: list[str], file: str) -> bool:
     [
         (["test"], CLUSTER),
         (["test-api"], [*PATIENT, *GUEST, *CLUSTER]),
-        *((["test-long", f"PART={part}"], [*GUEST, *CLUSTER]) for part in PARTS),
+        *((["test-long", f"PART={part}"], [*GUEST, *CLUSTER]) for part in PARTS if part != SEARCHES),
     ],
     ids=lambda words: " ".join(words),
 )
@@ -78,23 +81,32 @@ def test_every_long_test_is_in_a_part_that_make_knows_and_no_part_is_empty():
     of_clusters = parts(ROOT / CLUSTER[0])
     assert of_clusters.keys() == set(CLUSTER_PARTS)
     others = {part for part, files in parts(TESTS).items() if files - of_clusters.get(part, set())}
-    assert others == set(PARTS)
+    assert {*others, SEARCHES} == set(PARTS)
     assert not set(PARTS) & set(CLUSTER_PARTS)
 
 
-def test_ci_runs_every_target_of_tests_each_time_or_when_its_turn_comes():
-    always = ["make check", "make test", 'make test-cluster PART=core "$mode"']
-    assert [line for line in RUN.splitlines() if line.startswith("make ")] == always
-    turns = re.search(r"by_turns=\(\n(.*?)\n\)", RUN, re.DOTALL)
-    assert turns is not None
-    by_turns = [f"test-long PART={part}" for part in PARTS] + [f"test-cluster PART={part}" for part in CLUSTER_PARTS]
-    assert sorted(shlex.split(turns[1])) == sorted(["test-api", *by_turns])
+TURN = re.compile(r'^  "(.*):(.*)"$', re.MULTILINE)
+
+
+def test_what_ci_does_not_run_each_time_has_its_turn():
+    on_clusters, others = zip(*TURN.findall(RUN), strict=True)
+    assert sorted(on_clusters) == sorted(CLUSTER_PARTS)
+    assert sorted(" ".join(others).split()) == sorted([*PARTS, "test-api"])
 
 
 @pytest.mark.parametrize("part", ["core", *CLUSTER_PARTS])
 def test_a_part_of_the_cluster_is_chosen_by_its_mark(part):
     (command,) = commands("test-cluster", f"PART={part}")
     assert command[command.index("-m") + 1] == ("not long" if part == "core" else f"long(part='{part}')")
+
+
+def test_parts_are_chosen_together():
+    (command,) = commands("test-cluster", "PART=core moves")
+    assert command[command.index("-m") + 1] == "not long or long(part='moves')"
+    (command,) = commands("test-long", "PART=soak alerts")
+    assert command[command.index("-m") + 1] == "long(part='soak') or long(part='alerts')"
+    everything = {part for command in commands("test-long") for part in re.findall(r"part='(\w+)'", " ".join(command))}
+    assert everything == set(PARTS) - {SEARCHES}
 
 
 def test_whose_turn_it_is_is_said_and_comes_from_the_commit_alone(tmp_path):
@@ -107,12 +119,12 @@ def test_whose_turn_it_is_is_said_and_comes_from_the_commit_alone(tmp_path):
         done = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, check=True, env=environment)
         return done.stdout.splitlines()
 
-    number = 1 + len(PARTS) + len(CLUSTER_PARTS)
+    number = len(TURN.findall(RUN))
     seen = [ran(turn) for turn in range(2 * number)]
-    assert {line for said in seen for line in said[1:4]} == {
-        *("made check", "made test", "made test-cluster PART=core MODE=iptables"),
-        "made test-cluster PART=core MODE=nftables",
+    assert {tuple(said[1:3]) for said in seen} == {("made check", "made test")}
+    assert {said[3] for said in seen} == {
+        f"made test-cluster PART=core {part} MODE={mode}" for part in CLUSTER_PARTS for mode in ("iptables", "nftables")
     }
-    assert len({said[-1] for said in seen}) == 2 * number
-    assert all(said[-1].removeprefix("made ").rpartition(" ")[0] in said[0] for said in seen)
+    assert len({said[4] for said in seen}) == number
+    assert all(said[0].endswith(said[4].replace("made", "and make", 1)) for said in seen)
     assert seen[3][0].startswith("TURN=3: ")
