@@ -49,8 +49,8 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
+from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
 from speaker.wire.commands import ApiEvent, UseAddresses
 from speaker.wire.events import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
