@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
+from speaker.allocator.settle import Settling
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
@@ -15,7 +16,6 @@ from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.announced import Users
 from speaker.controller.restore import Duplicate, in_annotation, restored
-from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
 from speaker.controller.writes import Event, Order, Orders
