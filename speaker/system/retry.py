@@ -4,48 +4,42 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
-
-from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from speaker.errors import EdgeError
 from speaker.system.garbage import let_go
+from speaker.system.supervise import wait
 from speaker.system.waiting import get_on
 
-Sleep = Callable[[float], Awaitable[None]]
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 E = TypeVar("E", bound=Exception)
 
 
-def retrying(
-    tell: Callable[[E], None],
-    *,
-    on: type[E] = EdgeError,  # type: ignore[assignment]  # what most callers want
-    multiplier: float = 0.1,
-    limit: float = 30.0,
-    steady: float = math.inf,
-    sleep: Sleep = asyncio.sleep,
-) -> "Tries[E]":
-    """Tries until no ``on`` comes; ``tell`` hears of each.
+class retrying(Generic[E]):  # noqa: N801 -- read as a verb
+    """``async for attempt in retrying(tell): with attempt: …`` tries until no ``on`` comes; ``tell`` hears of each.
 
     The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
     time, never more than ``limit``. Each ``async for`` begins anew, and so do the waits behind a try that lasted for
-    ``steady`` seconds.
+    ``steady`` seconds. Nothing that a try held is kept, as a link that flaps is one try after the other.
     """
-    return Tries(tell, on, wait_random_exponential(multiplier=multiplier, max=limit), steady, sleep)
 
-
-class Tries(Generic[E]):
-    """``async for attempt in tries: with attempt: …``, with tenacity's waits. Not its loop, which keeps every error, a
-    cancellation as well, in a cycle with all that the try held: a link that flaps is one try after the other."""
-
-    def __init__(self, tell: Callable[[E], None], on: type[E], wait: Any, steady: float, sleep: Sleep) -> None:
-        self._tell, self._on, self._wait, self._steady, self._sleep = tell, on, wait, steady, sleep
-        self._begun = 0.0
-        self._state = RetryCallState(AsyncRetrying(), None, (), {})
+    def __init__(
+        self,
+        tell: Callable[[E], None],
+        *,
+        on: type[E] = EdgeError,  # type: ignore[assignment]  # what most callers want
+        multiplier: float = 0.1,
+        limit: float = 30.0,
+        steady: float = math.inf,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._tell, self._on, self._sleep = tell, on, sleep
+        self._multiplier, self._limit, self._steady = multiplier, limit, steady
+        self._failures, self._begun = 0, 0.0
         self._attempt: Attempt[E] | None = None
 
     def __aiter__(self) -> Self:
-        self._state.attempt_number, self._attempt = 1, None
+        self._failures, self._attempt = 0, None
         return self
 
     async def __anext__(self) -> "Attempt[E]":
@@ -53,10 +47,8 @@ class Tries(Generic[E]):
         if self._attempt is not None:
             if not self._attempt.failed:
                 raise StopAsyncIteration
-            if loop.time() - self._begun >= self._steady:
-                self._state.attempt_number = 1
-            await self._sleep(self._wait(self._state))
-            self._state.attempt_number += 1
+            self._failures = 1 if loop.time() - self._begun >= self._steady else self._failures + 1
+            await self._sleep(wait(self._failures - 1, self._multiplier, self._limit))
         get_on()
         self._attempt, self._begun = Attempt(self._tell, self._on), loop.time()
         return self._attempt
