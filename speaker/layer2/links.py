@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from ipaddress import IPv6Address
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
@@ -13,9 +14,6 @@ from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 from speaker.system.supervise import BUGS, Supervisor, contained, report
-
-OLDEST = 0.05
-"""Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
 
 
 class Placement(NamedTuple):
@@ -35,11 +33,8 @@ class Links:
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link: an EdgeError of its sockets,
-    or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
-    so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
-    here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial``, ``ours``, ``found``, ``failed`` and ``pace``: as
-    in ``AnswerPolicy``.
+    or what nobody foresaw. ``policy.before`` must be quick, must not raise, and may call every method here.
+    ``pace``: of the probes. Entering starts nothing; leaving withdraws everything.
     """
 
     def __init__(
@@ -47,17 +42,11 @@ class Links:
         clock: Callable[[], float],
         observer: Observer,
         lost: Callable[[Link, BaseException], None],
-        before_answer: Callable[[], None] = lambda: None,
-        oldest: float = OLDEST,
-        excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
-        trial: float = 0.0,
-        ours: Callable[[Mac], bool] = lambda mac: False,
-        found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
-        failed: Callable[[int, bytes], None] = lambda link, address: None,
+        policy: AnswerPolicy,
         pace: Pace = AS_USUAL,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed, pace)
+        self._policy = replace(policy, pace=pace)
         self._responders: dict[_Identity, LinkResponder] = {}
         self._where: dict[bytes, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()

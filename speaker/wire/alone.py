@@ -1,7 +1,6 @@
 """The owner of a node that is the only speaker on its LAN: what it is offered, it holds."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address
@@ -10,6 +9,7 @@ from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.links import Links, Placement, take_each
+from speaker.layer2.responder import AnswerPolicy
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
@@ -36,7 +36,7 @@ class SoloOwner:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
         ours = lambda mac: mac in self._macs  # noqa: E731
-        self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=ours, failed=self._failed)
+        self._layer2 = layer2(clock, events, self._lost, AnswerPolicy(ours=ours, failed=self._failed))
         self._held: dict[IPAddress, _Held] = {}
         """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
