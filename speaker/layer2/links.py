@@ -13,7 +13,7 @@ from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
-from speaker.system.supervise import BUGS, Supervisor, contained, report
+from speaker.system.supervise import Supervisor, contained
 
 
 class Placement(NamedTuple):
@@ -199,36 +199,29 @@ def take_each(
 ) -> tuple[list[IPAddress], list[IPAddress]]:
     """An EIP that meets a bug of ours is given up, and no other. Returns those taken, and those that failed: nothing is
     answered for them."""
-    try:
+    with contained("take", supervisor):
         layer2.take(placements, probe)
-    except BUGS as error:
-        report("take", error, supervisor)
-    else:
         return list(placements), []
     taken: list[IPAddress] = []
     failed: list[IPAddress] = []
     for address, placement in placements.items():
-        try:
+        with contained("take", supervisor):
             layer2.take({address: placement}, {address}.intersection(probe))
             taken.append(address)
-        except BUGS as error:
-            report("take", error, supervisor)
-            failed.append(address)
+            continue
+        failed.append(address)
     drop_each(layer2, failed, supervisor)
     return taken, failed
 
 
 def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
     """Nothing is answered for these any more."""
-    try:
+    with contained("drop", supervisor):
         layer2.drop(addresses)
         return
-    except BUGS as error:
-        report("drop", error, supervisor)
     for address in addresses:
-        try:
+        with contained("drop", supervisor):
             layer2.drop([address])
-        except BUGS as error:
-            report("drop", error, supervisor)
-            with contained("drop", supervisor):
-                layer2.disown(address)
+            continue
+        with contained("drop", supervisor):
+            layer2.disown(address)
