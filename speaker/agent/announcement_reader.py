@@ -7,8 +7,8 @@ from typing import TypeAlias
 import structlog
 
 from speaker.agent.delivery import AGAIN_SECONDS
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import eip_of, is_made_up, read_record
+from speaker.api.records import AnnouncementObject
 from speaker.cluster.mirror.store import Change, Store
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, gone

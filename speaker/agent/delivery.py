@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from speaker.api.objects import Key
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import Key
 from speaker.system.supervise import Supervisor, contained
 
 AGAIN_SECONDS = 2.0

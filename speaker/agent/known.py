@@ -10,10 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import is_assigned
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import EipObject
+from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.errors import EdgeError
 from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically

@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 
 from speaker.agent.known import Known, known, recall, remember
-from speaker.agent.objects import SliceObject
 from speaker.agent.view import News
+from speaker.api.kinds import SliceObject
 from speaker.cluster.mirror.reflector import Reflector
 from speaker.model import ServiceKey
 from speaker.node.report import Report

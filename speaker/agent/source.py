@@ -17,7 +17,6 @@ from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.late_slices import LateSlices
-from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import Facts, eip_of, read_record
 from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
@@ -31,14 +30,25 @@ from speaker.agent.view import (
     node_intent,
     unread_wishes,
 )
-from speaker.cluster.hosts import HostObject, addresses_of
-from speaker.cluster.kinds import EipObject, announcement_name
+from speaker.api.kinds import (
+    EIPS,
+    NODES,
+    SERVICES,
+    SLICES,
+    AssignedObject,
+    EipObject,
+    HostObject,
+    NodeObject,
+    SliceObject,
+    by_service,
+)
+from speaker.api.objects import Key
+from speaker.api.reading import addresses_of
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import Key
-from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NODES, SERVICES, SLICES
 from speaker.cluster.transport.client import Client
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac

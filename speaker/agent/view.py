@@ -4,18 +4,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.slices import read_slice
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
-from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.api.fields import show_path
-from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, asks_us, pools_read
-from speaker.cluster.objects import Key
-from speaker.cluster.pools import judge
-from speaker.cluster.reading import Unreadable, read_service
+from speaker.api.kinds import (
+    ASSIGNED_FROM,
+    AssignedObject,
+    EipObject,
+    HostObject,
+    NodeObject,
+    SliceObject,
+    asks_us,
+    pools_read,
+)
+from speaker.api.objects import Key
+from speaker.api.reading import Hosts, Unreadable, judge, read_service, read_slice
 from speaker.errors import InvalidField
 from speaker.model import (
     Assignment,
@@ -336,15 +340,10 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    said = (each.status for each in found.status.conditions or () if each.type == ASSIGNED)
-    if next(said, NOT_ASSIGNED) == NOT_ASSIGNED:
+    if not found.status.is_ours:
         return ()
     addresses: dict[Family, IPAddress] = {}
-    for ingress in found.status.load_balancer.ingress:
-        try:
-            address = parse_eip(ingress.ip)
-        except ValueError:
-            continue
+    for address in found.status.load_balancer.addresses:
         addresses.setdefault(Family.of(address), address)
     return tuple(addresses.values())
 

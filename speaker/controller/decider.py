@@ -8,12 +8,11 @@ from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settling
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of
+from speaker.api.objects import Key, Object
+from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
+from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
-from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, announcement_name, condition_of
-from speaker.cluster.objects import Key, Object
-from speaker.cluster.pools import Judged, judge
-from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.announced import Users
 from speaker.controller.restore import Duplicate, in_annotation, restored
 from speaker.controller.sweeper import Uses

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
-from speaker.cluster.kinds import announced_eip
+from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
 from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
+from speaker.controller.failovers import Failover
 from speaker.model import IPAddress, ServiceKey
 from speaker.system.threads import in_thread
 from speaker.system.waiting import sparing

@@ -12,10 +12,10 @@ from typing import Any
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal
-from speaker.api.service import RECORD, NotOurs
-from speaker.cluster.kinds import (
+from speaker.api.kinds import (
     ASSIGNED,
     ASSIGNED_FROM,
+    EIPS,
     Condition,
     EipObject,
     Ingress,
@@ -25,9 +25,8 @@ from speaker.cluster.kinds import (
     in_one_line,
     pools_said,
 )
-from speaker.cluster.paths import EIPS
-from speaker.cluster.pools import Judged, Verdict
-from speaker.cluster.reading import Parsed, Unreadable
+from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
+from speaker.api.service import RECORD, NotOurs
 from speaker.controller.writes import Event, Write
 from speaker.model import Assignment, Family, ServiceKey
 

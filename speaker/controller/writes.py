@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from speaker.cluster.kinds import (
-    Condition,
-    FullMetadata,
-    Ingress,
-)
+from speaker.api.kinds import Condition, FullMetadata, Ingress
 from speaker.telemetry.lines import Transition
 
 TOLD = frozenset(

@@ -4,7 +4,7 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
@@ -12,16 +12,12 @@ from typing import Any
 
 import msgspec
 
-from speaker.diagnosis.connecting import connect_all
-from speaker.diagnosis.facts import Bound, Chain, Drops, Proxy, Use
+from speaker.diagnosis.facts import Bound, Chain, Drops
 from speaker.errors import EdgeError
-from speaker.forwarding import limits
 from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import martians
-from speaker.kubeproxy import kernel
-from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
 from speaker.model import Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
@@ -119,16 +115,6 @@ def _rules(listing: bytes) -> Iterable[Any]:
     return (item["rule"]["expr"] for item in items if isinstance(item.get("rule"), dict) and "expr" in item["rule"])
 
 
-def tables(*, ipvs: bool) -> tuple[Use | None, Use | None]:
-    """Conntrack's and IPVS's. Raises EdgeError."""
-    found = limits.look(ipvs=ipvs)
-    return _use(found.conntrack), _use(found.ipvs)
-
-
-def _use(found: limits.Use | None) -> Use | None:
-    return Use(found.connections, found.size) if found is not None else None
-
-
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
 
@@ -145,36 +131,6 @@ def dropped() -> Drops:
     """Since the kernel runs. Raises EdgeError."""
     total, reverse_path = martians.dropped()
     return Drops(total - reverse_path, reverse_path)
-
-
-async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:
-    """Who implements Services here, by what the running speaker looks at."""
-    mode, healthy, configuration = await _words()
-    tables = kernel.Tables()
-    chains = await tables.chains() if mode is None else None
-    found = recognise(Signs(mode, healthy, configuration, frozenset(link.name for link in links.values()), chains))
-    rules = await tables.rules(found.mode, links)
-    answering = await kernel.answering(frozenset(lan)) if found.mode is Mode.IPVS else ()
-    return Proxy(
-        found.mode.value,
-        found.evidence,
-        found.healthy,
-        tuple(map(str, configuration.exclude)) if configuration is not None else None,
-        configuration.node_port_addresses if configuration is not None else (),
-        tuple(eip for eip in eips if ip_address(eip) in rules.eips) if rules.eips is not None else None,
-        rules.why,
-        tuple(answering),
-    )
-
-
-async def _words() -> tuple[str | None, bool | None, Configuration | None]:
-    """What kube-proxy says of itself: its mode, whether it is well, its configuration."""
-    ports = await connect_all([(host, port) for host in ("127.0.0.1", "::1") for port in (METRICS, HEALTH)])
-    if not any(tried.accepted for tried in ports):
-        return None, None, None
-    from speaker.kubeproxy import signs  # an HTTP client takes half a second to load
-
-    return await signs.ask()
 
 
 # ── what netlink does not tell of links ──

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from speaker.checks import KINDS, Finding, summed
 from speaker.diagnosis.chain import Chain, State
 from speaker.diagnosis.facts import Unseen
-from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
 from speaker.errors import shown
@@ -42,12 +42,19 @@ def _steps(chain: Chain) -> Iterator[str]:
 
 
 def _of_findings(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
-    for number, finding in enumerate(findings, 1):
+    for number, (finding, more) in enumerate(summed(findings), 1):
         yield from _in_full(str(number), finding)
+        yield from _more(more)
         yield ""
     if not findings:
         yield "nothing is wrong here, as far as this node sees"
     yield from _blind(unseen)
+
+
+def _more(alike: Sequence[Finding]) -> Iterator[str]:
+    if alike:
+        eips = some([each.eip for each in alike if each.eip])
+        yield f"  and {len(alike)} more of this kind{f', of {eips}' if eips else ''}: --json has them all"
 
 
 def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterator[str]:
@@ -88,7 +95,7 @@ def findings_json(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> dict
 
 def finding_json(finding: Finding) -> dict[str, str]:
     kind = KINDS[finding.kind]
-    told = {"kind": finding.kind, "eip": finding.eip, "what": finding.what, "why": kind.why}
+    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": finding.what, "why": kind.why}
     return told | {"mend": finding.mend, "docs": f"docs/{kind.docs}"}
 
 
@@ -130,8 +137,10 @@ def _of_explanation(whole: Whole) -> Iterator[str]:
 
 
 def _of_examination(whole: Whole) -> Iterator[str]:
-    for number, shared in enumerate(whole.found, 1):
-        yield from _in_full(str(number), shared.finding, shared.nodes)
+    nodes = {shared.finding: shared.nodes for shared in whole.found}
+    for number, (finding, more) in enumerate(summed([*nodes]), 1):
+        yield from _in_full(str(number), finding, nodes[finding])
+        yield from _more(more)
         yield ""
     if not whole.found:
         yield f"nothing is wrong, as far as {len(whole.parts)} nodes see"

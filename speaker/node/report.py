@@ -18,6 +18,7 @@ import structlog
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
+from speaker.checks import Finding, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Watch
@@ -29,7 +30,7 @@ from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted
-from speaker.node.problems import Area, Problem, Problems, first, new
+from speaker.node.problems import Area, Problems, first, new
 from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
@@ -98,9 +99,9 @@ class Report(gauges.Counted):
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return [problem.sentence for problem in self.all_problems()]
+        return [finding.what for finding in self.findings()]
 
-    def all_problems(self) -> list[Problem]:
+    def findings(self) -> list[Finding]:
         return self._problems.all(self._clock(), self._internal.problems())
 
     def conflicts(self) -> dict[str, str]:
@@ -128,13 +129,16 @@ class Report(gauges.Counted):
         self._metrics.manifest_problems.set(len(mistakes))
         unknown = new(mistakes, self._problems.known(Area.MANIFESTS))
         write(transitions.bad_manifests(unknown, still_serving=still_serving))
-        self._problems.found(Area.MANIFESTS, first(mistakes, "{} more: `speaker validate` lists them all"))
+        told = first(mistakes, "{} more: `speaker validate` lists them all")
+        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, "speaker validate DIR"))
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
         """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
         of them: the first are named, the rest are counted."""
-        self._found(Area.API_OBJECTS, first(problems, "{} more values in the API cannot be read"))
+        told = first(problems, "{} more values in the API cannot be read")
+        mend = "kubectl -n NAMESPACE edit KIND NAME   # the object that the sentence names"
+        self._found(Area.API_OBJECTS, said("bad_manifests", told, mend))
 
     # ── edges ──
 
@@ -199,13 +203,13 @@ class Report(gauges.Counted):
         self._metrics.reverse_path_drops.set(reverse_path)
         write(self._transitions.dropped(total - reverse_path, reverse_path))
 
-    def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
+    def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
         self._status.tables = tables
         gauges.count_tables(self._metrics, tables)
         self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
 
-    def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
+    def environment(self, problems: tuple[Finding, ...], priority: Priority) -> None:
         """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
         self._metrics.real_time.set(priority is Priority.REAL_TIME)
         before, self._status.priority = self._status.priority, priority
@@ -225,13 +229,13 @@ class Report(gauges.Counted):
 
     def losses(self, peers: Iterable[PeerSeen]) -> None:
         super().losses(peers)
-        self._found(Area.LINKS, self._problems.sick_links(peers) + self._problems.late_links(peers))
+        self._found(Area.LINKS, self._problems.links(peers))
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
-        self._found(Area.SET_ASIDE, problems)
+        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "speaker run DIR --dry-run"))
 
-    def _found(self, area: Area, problems: tuple[str, ...]) -> None:
+    def _found(self, area: Area, problems: tuple[Finding, ...]) -> None:
         """All that there are there now: what is new is told, and what is over."""
         change = self._problems.found(area, problems)
         write(transitions.problems(change))
@@ -291,7 +295,7 @@ class Report(gauges.Counted):
         with contained("count", self):
             gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
             gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
-        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.problems())
+        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.findings())
         try:
             await in_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
@@ -311,7 +315,7 @@ class Report(gauges.Counted):
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         found = self._in_fact(claim_statuses)
-        return self._status.told(in_force.settlement, in_force.decision, found, self.problems())
+        return self._status.told(in_force.settlement, in_force.decision, found, self.findings())
 
     def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
         """Without what this node holds in name only, as another load balancer still answers for it."""

@@ -32,33 +32,24 @@ class Claim(NamedTuple):
     holder: str | None
 
 
-class Standings(NamedTuple):
-    states: Mapping[Standing, int]
-    by_nobody: Mapping[str, int]
-    """By reason."""
-
-
 def standings(
     eips: Mapping[IPAddress, MayHold | MayNotHold],
     claims: Mapping[IPAddress, Claim],
     rivalled: Collection[str],
-) -> Standings:
-    """``claims``: of each of the ``eips``; ``rivalled``: those that a stranger uses."""
+) -> tuple[Counter[Standing], Counter[str]]:
+    """How many are how, and of those held by nobody how many for which reason. ``claims``: of each of the ``eips``;
+    ``rivalled``: those that a stranger uses."""
     states, reasons = Counter(dict.fromkeys(Standing, 0)), Counter[str]()
     for address, eip in eips.items():
-        standing = _standing(claims[address], str(address) in rivalled if rivalled else False)
-        states[standing] += 1
-        if standing is Standing.BY_NOBODY:
+        claim = claims[address]
+        if rivalled and str(address) in rivalled:
+            states[Standing.CONFLICT] += 1
+        elif claim.mine or claim.holder is not None:
+            states[Standing.HELD if claim.mine else Standing.HELD_BY_PEER] += 1
+        else:
+            states[Standing.BY_NOBODY] += 1
             reasons[eip.reason if isinstance(eip, MayNotHold) else WAITS] += 1
-    return Standings(states, reasons)
-
-
-def _standing(claim: Claim, rivalled: bool) -> Standing:
-    if rivalled:
-        return Standing.CONFLICT
-    if claim.mine:
-        return Standing.HELD
-    return Standing.HELD_BY_PEER if claim.holder is not None else Standing.BY_NOBODY
+    return states, reasons
 
 
 MAX_DEAD = 4000

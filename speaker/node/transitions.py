@@ -82,8 +82,8 @@ def kube_proxy(before: Findings | None, now: Findings) -> Line | None:
 
 
 def problems(change: Change) -> Iterator[Line]:
-    yield from sentences("problem", change.appeared)
-    yield from sentences("problem over", change.over, "info")
+    yield from sentences("problem", [each.what for each in change.appeared])
+    yield from sentences("problem over", [each.what for each in change.over], "info")
 
 
 def sentences(event: str, found: Iterable[str], level: str = "warning") -> Iterator[Line]:

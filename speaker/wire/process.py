@@ -2,7 +2,7 @@
 
 ::
 
-    main process ── commands ──► Conversation ──► Life ──► owner: ``shared.py``; without peers ``alone.py``
+    main process ── commands ──► Conversation ──► Life ──► SharedOwner (``shared.py``)
 
 The owner claims EIPs and has ARP and NDP answered for them. All else here brings it commands, and takes its events out.
 ``parent.py`` starts the main processes.
@@ -13,15 +13,17 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from enum import Enum
 from functools import partial
 from secrets import randbits
 from types import TracebackType
-from typing import NoReturn, Self, TypeAlias, assert_never
+from typing import NoReturn, Self, assert_never
 
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, TAKE_OVER
+from speaker.model import Link
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -33,7 +35,6 @@ from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, contained, supervised, unfailing
 from speaker.telemetry.lateness import watch_loop
-from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
 from speaker.wire.commands import (
     AnyCommand,
@@ -65,7 +66,6 @@ from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Requ
 from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
-from speaker.wire.sharing.hello_links import OpenHellos
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
@@ -74,8 +74,6 @@ OUTLIVED = (
     "no main process worked for longer than --outlive, and no peer that has one could take over: EIPs are answered for "
     "as they were last asked for"
 )
-
-_Owner: TypeAlias = SoloOwner | SharedOwner
 
 
 class Keyring:
@@ -105,7 +103,7 @@ class Life:
         await self._stack.enter_async_context(self.owner)
         self._start("counts", self._events.run)
         self._start("wire loop", partial(watch_loop, self._events.loop_delay))
-        if isinstance(self.owner, SharedOwner):
+        if self._keyring is not None:
             self._start("carrier", partial(follow_carrier, self.owner, self._events))
         return self
 
@@ -127,7 +125,7 @@ class Life:
 
     def api_away(self) -> None:
         """The main process, which talks to the API server, has ended."""
-        if isinstance(self.owner, SharedOwner) and self.spec.peers is not None and self.spec.peers.api:
+        if self.spec.peers is not None and self.spec.peers.api:
             self.owner.api_says([ApiDown()])
 
     def obey(self, command: AnyCommand) -> object:
@@ -157,7 +155,7 @@ class Life:
             case TellProgress():
                 pass  # ``Conversation`` has heard it
             case _:
-                if not isinstance(owner, SharedOwner) or self._keyring is None:
+                if self._keyring is None:
                     raise WireError("this node is alone")
                 return _obey_with_peers(owner, self._keyring, command)
         return None
@@ -213,9 +211,8 @@ class Conversation:
         if self.life is None:
             return False
         owner = self.life.owner
-        if isinstance(owner, SharedOwner):
-            manned = owner.hello_links.manned(owner.machine.peers(boottime()))
-            owner.withdraw([eip for eip, place in owner.offers.placements.items() if place.link.index in manned])
+        manned = owner.hello_links.manned(owner.machine.peers(boottime()))
+        owner.withdraw([eip for eip, place in owner.offers.placements.items() if place.link.index in manned])
         before, self._outlived = self._outlived, bool(owner.offered)
         return self._outlived and not before
 
@@ -272,30 +269,31 @@ class Conversation:
 
     def _headless(self, on: bool) -> None:
         """Whether no main process works: said to peers, and at the end of a time without one to the next."""
-        if self.life is not None and isinstance(self.life.owner, SharedOwner):
+        if self.life is not None:
             self.life.owner.offers.headless = on
         if self._outlived and not on:
             self._outlived = False
             self.events.recovered("outlive")
 
 
-def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
-    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
-    if spec.peers is None or keyring is None:
-        return SoloOwner(spec.node, boottime, events, layer2)
-    times, peers = Parameters.for_hello(spec.peers.hello), spec.peers
+def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> SharedOwner:
+    peers = spec.peers
     machine = Ownership(
         spec.node,
         incarnate,
         boottime(),
-        times=times,
-        api=peers.api,
-        revision=peers.revision,
+        times=Parameters.for_one() if peers is None else Parameters.for_hello(peers.hello),
+        api=peers is not None and peers.api,
+        revision=0 if peers is None else peers.revision,
         take_over=spec.take_over,
     )
-    open_hellos: OpenHellos = lambda link, count: Hellos(  # noqa: E731
-        link, lambda: keyring.current, peers.ethertype, boottime, count
-    )
+
+    def open_hellos(link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
+        assert peers is not None
+        assert keyring is not None  # or there is nobody to hear them
+        return Hellos(link, lambda: keyring.current, peers.ethertype, boottime, count)
+
+    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
     return SharedOwner(machine, open_hellos, boottime, events, events, layer2)
 
 

@@ -202,9 +202,8 @@ class Wire:
         among: Among = None,
     ) -> bool:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
-        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
-        ``shared.py``, or ``alone.py`` on a node without peers. Whether all were taken: the others are offered again the
-        next time."""
+        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner,
+        ``shared.py``. Whether all were taken: the others are offered again the next time."""
         await self.withdraw_except(placements, among)
         self._unsure &= placements.keys()
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then

@@ -1,4 +1,4 @@
-"""The owner of a node that shares its EIPs with others: carries out what the ownership machine orders.
+"""The owner of a node's EIPs, which it may share with others: carries out what the ownership machine orders.
 
 ::
 
@@ -62,12 +62,14 @@ from speaker.wire.sharing.offers import Offers
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
+HOLD = 1.0
+"""Seconds for which a node without peers answers after it looked last: one that hangs falls silent by itself."""
 FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
 
 class SharedOwner:
-    """One of several speakers on its links.
+    """One of several speakers on its links, or the only one: then no hello leaves, and links are up.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, reported
     and tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
@@ -99,6 +101,11 @@ class SharedOwner:
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
+        self._alone = times.alone
+        self._up: set[int] = set()
+        """Alone: the links that the machine knows."""
+        self._unused: set[IPAddress] = set()
+        """Alone: what we held, and nobody else was found to use then. Nobody has it since."""
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
@@ -124,6 +131,13 @@ class SharedOwner:
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others."""
         self._macs, self._ever_macs = macs, self._ever_macs | macs
+        if self._alone:
+            for link in links:
+                self._layer2.peers(link.index, macs)
+                if link.index not in self._up:
+                    self._up.add(link.index)
+                    self._step(LinkChanged(link.index, up=True))
+            return
         self._layer2.keep(links)  # first: a hello promises answers
         self.hello_links.serve(links)
         for hello_link in self.hello_links:
@@ -314,7 +328,8 @@ class SharedOwner:
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             self._carry_out(self.machine.step(now, event), now)
-            self._news.life(self.machine.incarnation, self.machine.claims_heard)
+            if not self._alone:
+                self._news.life(self.machine.incarnation, self.machine.claims_heard)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
@@ -328,6 +343,8 @@ class SharedOwner:
         if not orders:
             return
         if given_up := [order for order in orders if isinstance(order, Withdraw)]:
+            if self._alone:
+                self._unused.update(order.eip for order in given_up if not self._layer2.is_unproven(order.eip))
             drop_each(self._layer2, [order.eip for order in given_up], self._events)
             for gone in given_up:
                 with contained("withdraw", self._events):
@@ -365,7 +382,7 @@ class SharedOwner:
     def _take(self, orders: Iterable[Claim]) -> None:
         offered = self.offers.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
-        probe = frozenset(order.eip for order in orders if order.first)
+        probe = frozenset(order.eip for order in orders if order.first and order.eip not in self._unused)
         probed = [eip for eip in placements.keys() - probe if eip in self._held]
         drop_each(self._layer2, probed, self._events)
         taken, failed = take_each(self._layer2, placements, probe, self._events)
@@ -387,6 +404,9 @@ class SharedOwner:
 
     def _send(self, order: SendHello, now: float) -> None:
         link = order.link
+        if self._alone:
+            self._layer2.extend(now + HOLD, link)
+            return
         if (hello_link := self.hello_links.get(link)) is None:
             return
         if self._clock() - now > self._times.request_age:

@@ -4,7 +4,7 @@ import pytest
 from agent_cluster import LEASES, holders_of, until
 from real_api import MANIFESTS
 
-from speaker.cluster.kinds import MISSES
+from speaker.api.records import MISSES
 from speaker.lab.hosts.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]

@@ -199,7 +199,7 @@ class Node:
         return self.run(self.forwarder.cleanup)
 
     def problems(self):
-        return self.run(self.forwarder.problems)
+        return tuple(each.what for each in self.run(self.forwarder.problems))
 
     def run(self, work):
         with self.namespace.entered():
@@ -1016,14 +1016,6 @@ def test_the_guard_is_also_what_brings_replies_back_and_nothing_else_does(lan, n
     else:
         for command in ("iptables-legacy-save", "ip6tables-legacy-save"):
             assert "MASQUERADE" in node.sh(command, "-t", "nat")
-
-
-def test_forwarding_that_is_off_is_a_problem(bare):
-    bare.apply(plan(server(V4), server(V6)))
-    assert [problem.split()[0] for problem in bare.problems()] == [
-        "net.ipv4.ip_forward",
-        "net.ipv6.conf.all.forwarding",
-    ]
 
 
 def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):

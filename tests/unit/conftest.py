@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.api.kinds import EipObject, ServiceObject
 from speaker.model import Mac
 from speaker.packets.bpf import LOAD_PKTTYPE, Program
 from speaker.packets.ethernet import PACKET_HOST

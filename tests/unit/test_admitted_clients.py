@@ -17,11 +17,10 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
+from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, NodeObject, ServiceObject, SliceObject
 from speaker.api.world import read_world
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
 from speaker.cluster.mirror.feed import Feed
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews

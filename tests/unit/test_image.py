@@ -144,10 +144,10 @@ def test_the_health_check_asks_the_speaker(code, well):
 @pytest.fixture(scope="module")
 def out_of_reach(tmp_path_factory):
     """Skips where there is no package index: one small package of the lock is asked for."""
-    wanted = str(locked("requirements.txt")["shtab"][0].specifier)
+    wanted = str(locked("requirements.txt")["tenacity"][0].specifier)
     ask = ["install", "--quiet", "--no-deps", "--dry-run", "--target", str(tmp_path_factory.mktemp("pip"))]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *ask, "--retries=0", "--ignore-installed", f"shtab{wanted}"],
+        [sys.executable, "-m", "pip", *ask, "--retries=0", "--ignore-installed", f"tenacity{wanted}"],
         capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     if done.returncode != 0:

@@ -9,11 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.agent.record import Facts, change
-from speaker.cluster.kinds import FullMetadata
-from speaker.cluster.objects import Key
+from speaker.api.kinds import FullMetadata
+from speaker.api.objects import Key
+from speaker.api.records import RecordedObject
 from speaker.controller.announced import Users
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failovers, RecordedObject
+from speaker.controller.failovers import Failovers
 from speaker.controller.failovers import told as events_of
 from speaker.controller.page import ControllerPage
 from speaker.layer2.links import Placement

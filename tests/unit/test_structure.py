@@ -21,7 +21,6 @@ FEW_LINES = 30
 
 SMALL_WITH_ONE_USER = {
     "speaker.layer2.multicast.mld": "a codec, pure and tested as one; its user is an edge",
-    "speaker.ownership.sole": "a peer of the state machine: the other answer to who may answer",
 }
 """Files of a few lines that stand for themselves, and why."""
 

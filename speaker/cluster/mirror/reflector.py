@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
+from speaker.api.objects import Key
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Index, Store, T
-from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
 from speaker.cluster.transport.pages import PAGE, one_page, pages
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError

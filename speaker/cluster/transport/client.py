@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from speaker import __version__
-from speaker.cluster.objects import read_refusal
+from speaker.api.objects import read_refusal
 from speaker.cluster.transport.server import Server
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 

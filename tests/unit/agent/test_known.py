@@ -6,9 +6,7 @@ import msgspec
 import pytest
 
 from speaker.agent.known import MAX_PACKED, NAME, VERSION, known, recall, remember
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM, AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.errors import EdgeError
 
 

@@ -14,7 +14,12 @@ from structlog.testing import capture_logs
 from speaker.agent.known import known, recall, remember
 from speaker.agent.last_known import RECALL_SECONDS
 from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
-from speaker.agent.objects import (
+from speaker.agent.session import WORD_SECONDS, WORDS
+from speaker.agent.source import Cluster
+from speaker.agent.view import DRAIN, ViewSettings
+from speaker.api.kinds import (
+    ASSIGNED,
+    ASSIGNED_FROM,
     AssignedMetadata,
     AssignedObject,
     NodeObject,
@@ -22,12 +27,9 @@ from speaker.agent.objects import (
     SliceMetadata,
     SliceObject,
 )
-from speaker.agent.session import WORD_SECONDS, WORDS
-from speaker.agent.source import Cluster
-from speaker.agent.view import DRAIN, ViewSettings
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
+from speaker.api.objects import INITIAL_EVENTS_END, Key
+from speaker.api.records import MISSES
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey

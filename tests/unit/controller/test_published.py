@@ -9,9 +9,9 @@ from mqtt_schemas import mistakes
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
-from speaker.cluster.objects import Metadata
+from speaker.api.objects import Metadata
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import RecordedClaim, RecordedObject
 from speaker.controller.published import changes, shown
 from speaker.model import Assignment, Family, ServiceKey
 from speaker.telemetry.mqtt.events import event

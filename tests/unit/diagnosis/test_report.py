@@ -7,10 +7,10 @@ import pytest
 from healthy import OWN
 from test_findings import EIP, HELD_BY_PEER, KNOWN, PEERS_MAC, STRANGER, WELL, answered
 
+from speaker.checks import KINDS
 from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Asked, Unseen
-from speaker.diagnosis.finding import KINDS
 from speaker.diagnosis.report import chain_json, chain_lines, finding_lines, findings_json
 
 HOSTILE = "n2\x1b[2J"

@@ -11,6 +11,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
+from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip
 from speaker.forwarding.limits import Tables, Use
@@ -36,7 +37,9 @@ STRANGER = Mac(b"\x02\0\0\0\0\x99")
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 WEB = ServiceKey("default", "web")
 HOP = NextHop("eth0", ip_address("192.0.2.2"))
-KUBE_PROXY = Findings(KubeProxy(Mode.IPTABLES), ("it is in our way",), ("a note",), without_rules=3)
+KUBE_PROXY = Findings(
+    KubeProxy(Mode.IPTABLES), said("kube_proxy", ["it is in our way"], ""), ("a note",), without_rules=3
+)
 LATE = EdgeError("took longer than 2 s")
 GIVEN = Settlement({WEB: Assignment(WEB, (A,), ("lan",))}, {})
 NOTHING = InForce(Settlement({}, {}), Decision({}, EMPTY), {})
@@ -178,7 +181,7 @@ def play(in_virtual_time, tmp_path):
             False,
         ),
         (
-            lambda report: report.limits(Tables(Use(5, 100), Use(6, 4096)), ("too low",)),
+            lambda report: report.limits(Tables(Use(5, 100), Use(6, 4096)), said("conntrack_max", ["too low"], "")),
             ["problem"],
             {("conntrack_entries",): 5, ("conntrack_max",): 100}
             | {("ipvs_connections",): 6, ("ipvs_connection_buckets",): 4096},
@@ -186,7 +189,7 @@ def play(in_virtual_time, tmp_path):
         ),
         (lambda report: report.limits(Tables(), ()), [], {("conntrack_entries",): 0, ("ipvs_connections",): 0}, False),
         (
-            lambda report: report.environment(("forwarding is off",), Priority.REAL_TIME),
+            lambda report: report.environment(said("forwarding_off", ["it is off"], ""), Priority.REAL_TIME),
             ["wire process", "problem"],
             {("wire_real_time",): 1},
             True,
@@ -281,7 +284,7 @@ def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_i
         lambda report: report.failed("netlink", LATE),
         lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
         lambda report: report.limits(Tables(Use(99, 100)), ()),
-        lambda report: report.environment(("forwarding is off",), Priority.NICE),
+        lambda report: report.environment(said("forwarding_off", ["it is off"], ""), Priority.NICE),
         lambda report: report.kube_proxy(LookReport(KUBE_PROXY, 0, 0)),
         lambda report: report.set_aside(("default/web is set aside",)),
         lambda report: report.unreadable(["one"]),

@@ -6,6 +6,7 @@ import pytest
 
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
+from speaker.checks import said
 from speaker.forwarding.plan import EMPTY
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
@@ -96,7 +97,7 @@ def test_mistakes_in_manifests_get_a_line_each_up_to_a_bound_and_say_what_is_in_
 
 
 def test_a_problem_and_its_end_are_a_line_each():
-    assert list(transitions.problems(Change(("a",), ("b",), any=True))) == [
+    assert list(transitions.problems(Change(said("edge_fails", "a", ""), said("edge_fails", "b", ""), any=True))) == [
         Line("warning", "problem", {"message": "a"}),
         Line("info", "problem over", {"message": "b"}),
     ]

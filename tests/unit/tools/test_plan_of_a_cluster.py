@@ -10,10 +10,9 @@ from api_after import written
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.agent.objects import SliceObject
 from speaker.api.fields import ApiObject
+from speaker.api.kinds import EipObject, ServiceObject, SliceObject
 from speaker.cli import main
-from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.tools.planning.cluster import Live, applied, foresee, plan
 

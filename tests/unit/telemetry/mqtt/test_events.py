@@ -37,7 +37,7 @@ def story():
     yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 8, "n2")
     yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None)
     yield transitions.withdrawn(EIP, "yielded", "n2")
-    yield transitions.withdrawn(EIP, "not_offered", None)
+    yield transitions.withdrawn(EIP, "ineligible", None)
     yield transitions.peer("n2", ETH0, alive=True)
     yield transitions.peer("n2", ETH0, alive=False)
     yield from told.settled(settled())

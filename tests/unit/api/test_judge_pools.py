@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.cluster.pools import Verdict, judge
+from speaker.api.reading import Verdict, judge
 
 
 def verdicts(*eips):

@@ -5,9 +5,9 @@ from ipaddress import ip_network
 import msgspec
 import pytest
 
+from speaker.api.kinds import ServiceObject
+from speaker.api.reading import Unreadable, read_pool, read_service
 from speaker.api.service import NotOurs
-from speaker.cluster.kinds import ServiceObject
-from speaker.cluster.reading import Unreadable, read_pool, read_service
 from speaker.model import NOBODY, Family, Protocol, Service, ServicePort, TrafficPolicy
 
 

@@ -6,12 +6,12 @@ import tracemalloc
 import msgspec
 import pytest
 
-from speaker.agent.objects import AnnouncementObject, AssignedObject, SliceObject
 from speaker.agent.view import concerns_us
 from speaker.api.endpoints import MAX_ENDPOINTS
+from speaker.api.kinds import AssignedObject, ServiceObject, SliceObject
+from speaker.api.reading import Unreadable, read_service
+from speaker.api.records import AnnouncementObject
 from speaker.api.service import MAX_PORTS, MAX_SOURCE_RANGES
-from speaker.cluster.kinds import ServiceObject
-from speaker.cluster.reading import Unreadable, read_service
 
 SPEC = {
     "type": "LoadBalancer",

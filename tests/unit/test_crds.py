@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from crds import DIRECTORY, definitions, files
 
 from speaker.api.eip import MAX_BURST, SPEC, pool
 from speaker.api.fields import ApiObject, read
-from speaker.cluster.crds import DIRECTORY, definitions, files
 
-HERE = Path(__file__).resolve().parents[3] / DIRECTORY
+HERE = Path(__file__).resolve().parents[2] / DIRECTORY
 
 
 def schema(kind):
@@ -19,7 +19,7 @@ def schema(kind):
 
 def test_the_files_are_what_the_code_writes():
     on_disk = {path.name: path.read_text() for path in HERE.glob("*.yaml") if path.name != "kustomization.yaml"}
-    assert on_disk == files(), "run `python -m speaker.cluster.crds`"
+    assert on_disk == files(), "run `python manifests/crds.py`"
 
 
 @pytest.mark.parametrize("name", files())

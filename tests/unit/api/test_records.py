@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.cluster.kinds import MAX_MISSED, misses_read, misses_said
+from speaker.api.records import MAX_MISSED, misses_read, misses_said
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
 

@@ -4,10 +4,10 @@ import re
 
 import msgspec
 import pytest
+from crds import definitions
 
-from speaker.cluster.crds import definitions
-from speaker.cluster.kinds import in_one_line, misses_said
-from speaker.cluster.said import REASONS, Said, sayable
+from speaker.api.kinds import in_one_line
+from speaker.api.records import REASONS, RecordedClaim, misses_said, sayable
 from speaker.interfaces.resolve import UnresolvedReason
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
@@ -15,16 +15,6 @@ from speaker.ownership.events import Yielded
 FREE = ["pay to mallory", "pay\u00a0me", "\x1b[2J", "\u202e", "https://example.com/pay", "pay\nme", "x" * 300]
 STATUS = definitions()["announcements.yaml"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 FIELDS = STATUS["properties"]
-
-
-class Everything(Said, frozen=True):
-    holder: str = ""
-    taken_from: str = ""
-    link: str = ""
-    mac: str = ""
-    since: str = ""
-    conflict: str = ""
-    reason: str = ""
 
 
 SAID = {
@@ -40,23 +30,23 @@ SAID = {
 
 def test_every_reason_of_ours_may_be_said_and_no_other():
     ours = {each.value for kind in (Yielded, Ineligible, UnresolvedReason) for each in kind}
-    assert {*REASONS} == ours | {"not_offered"}
+    assert {*REASONS} == ours
     assert FIELDS["reason"]["enum"] == [*REASONS]
 
 
 @pytest.mark.parametrize("field", SAID)
 def test_what_we_say_is_kept_and_what_others_say_is_not(field):
     for text in SAID[field]:
-        assert getattr(Everything(**{field: text}), field) == text
+        assert getattr(RecordedClaim(**{field: text}), field) == text
     for text in FREE:
-        assert getattr(Everything(**{field: text}), field) == ""
+        assert getattr(RecordedClaim(**{field: text}), field) == ""
         assert sayable(field, text) == ""
 
 
 @pytest.mark.parametrize("text", FREE)
 def test_what_is_decoded_is_looked_at_as_well(text):
     body = msgspec.json.encode(dict.fromkeys(SAID, text))
-    assert msgspec.json.decode(body, type=Everything) == Everything()
+    assert msgspec.json.decode(body, type=RecordedClaim) == RecordedClaim()
 
 
 @pytest.mark.parametrize("field", FIELDS)

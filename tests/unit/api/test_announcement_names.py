@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.cluster.kinds import announced_eip, announcement_name
+from speaker.api.records import announced_eip, announcement_name
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions, made from the definitions that the code reads with. Pure.
 
-``python -m speaker.cluster.crds`` in the project's directory writes the files; a test fails when they differ from this.
+``python manifests/crds.py`` in the project's directory writes the files; a test fails when they differ from this.
 
 What the API server lets through and ``speaker.api`` then refuses becomes a condition: IPv6 ranges that run backwards or
 around a forbidden block, entries that overlap, an exclusion that excludes nothing. What it refuses and a file may have:
@@ -12,15 +12,15 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import cel
 import yaml
 
 from speaker.api.eip import INT32, MAX_BURST, MAX_INTERVAL, MAX_REFRESH, MIN_INTERVAL, MIN_REFRESH, SPEC
 from speaker.api.fields import DURATION
+from speaker.api.kinds import MAX_LINE
 from speaker.api.metadata import LABEL, QUALIFIED
+from speaker.api.records import IN_ONE_LINE, LINK, MAC, NODE, REASONS, RIVAL, SERVICE, TIME
 from speaker.api.world import EIP
-from speaker.cluster import cel
-from speaker.cluster.kinds import MAX_LINE
-from speaker.cluster.said import IN_ONE_LINE, LINK, MAC, NODE, REASONS, RIVAL, SERVICE, TIME
 from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
@@ -384,7 +384,7 @@ class _Plain(yaml.SafeDumper):
 
 def files() -> dict[str, str]:
     """File name → its text."""
-    head = "# Made by `python -m speaker.cluster.crds`: change speaker/cluster/crds.py instead.\n"
+    head = "# Made by `python manifests/crds.py`: change manifests/crds.py instead.\n"
     return {
         name: head + yaml.dump(data, Dumper=_Plain, sort_keys=False, width=120) for name, data in definitions().items()
     }
