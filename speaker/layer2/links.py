@@ -6,22 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from ipaddress import IPv6Address
 from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.system.supervise import Supervisor, contained
-
-
-class Placement(NamedTuple):
-    """Where and how an EIP is answered for."""
-
-    link: Link
-    gratuitous: Gratuitous
-
 
 _Identity: TypeAlias = tuple[int, Mac]
 """What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""

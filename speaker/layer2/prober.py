@@ -9,6 +9,7 @@ from speaker.layer2.observer import Observer
 from speaker.layer2.sockets.frame_sender import Frame, FrameSender
 from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family, IPAddress
+from speaker.model.events import SendFailures
 from speaker.packets import ndp
 from speaker.packets.asking import question
 
@@ -74,6 +75,6 @@ class Prober:
         probes = self._holdings.probes
         _, left = await self._sender.send(family, frames, probes.__contains__, self.wakeup.turn)
         if left:  # silence proves nothing where nobody was asked
-            self._observer.send_failed(family, len(left))
+            self._observer.count(SendFailures(family), len(left))
             for address, _ in left:
                 probes.begin(address, self._clock())

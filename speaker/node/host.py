@@ -37,8 +37,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
 from speaker.kubeproxy.watch import Asked, KubeProxyWatch
-from speaker.layer2.links import Placement
-from speaker.model import Family, Forwarding, IPAddress, Link, ServiceKey
+from speaker.model import Family, Forwarding, IPAddress, Link, Placement, ServiceKey
 from speaker.node.control import NAME, serving_control
 from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from speaker.model import IPAddress, Link
+from speaker.model.events import PeerChanged
 from speaker.node.decide import MayHold, MayNotHold
 
 
@@ -63,8 +64,12 @@ class Alive:
         self.on: dict[int, set[str]] = {}
         self._dead: dict[str, None] = {}
 
-    def note(self, node: str, link: Link, alive: bool) -> None:
-        """It came, or fell silent."""
+    def hear(self, event: object) -> None:
+        """Of whatever happens who came, or fell silent."""
+        if isinstance(event, PeerChanged):
+            self._note(event.node, event.link, event.alive)
+
+    def _note(self, node: str, link: Link, alive: bool) -> None:
         nodes = self.on.setdefault(link.index, set())
         self._dead.pop(node, None)
         if alive:

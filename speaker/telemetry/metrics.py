@@ -1,7 +1,6 @@
 """Every metric, by name, in one place. Labels are closed sets: nothing a stranger sends can grow them."""
 
 import math
-from enum import Enum
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,7 +13,7 @@ from prometheus_client import (
 )
 
 from speaker import __version__
-from speaker.model import Family, IPAddress, Link, Mac
+from speaker.model import Family
 from speaker.telemetry.eips import EipMetrics
 from speaker.telemetry.given import GivenMetrics
 from speaker.telemetry.rising import Maximum, Total
@@ -277,23 +276,3 @@ class Metrics:
             "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
-
-    # What layer 2 reports (``layer2.observer.Observer``):
-
-    def answered(self, family: Family, count: int) -> None:
-        self.answers.labels(PROTOCOLS[family]).inc(count)
-
-    def ignored(self, family: Family, reason: Enum, count: int) -> None:
-        self.ignored_total.labels(PROTOCOLS[family], reason.value).inc(count)
-
-    def announced(self, family: Family, count: int) -> None:
-        self.announcements.labels(PROTOCOLS[family]).inc(count)
-
-    def send_failed(self, family: Family, count: int) -> None:
-        self.send_failures.labels(PROTOCOLS[family]).inc(count)
-
-    def join_failed(self, error: Exception) -> None:
-        self.join_failures.inc()
-
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        self.conflicts.labels("defended" if held else "not_answered").inc()

@@ -11,19 +11,21 @@ The owner claims EIPs and has ARP and NDP answered for them. All else here bring
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
 from functools import partial
 from secrets import randbits
 from types import TracebackType
-from typing import NoReturn, Self, assert_never
+from typing import NoReturn, Self
 
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, TAKE_OVER
-from speaker.model import Link
+from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EdgeFailed, EdgeRecovered
+from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -36,33 +38,9 @@ from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, contained, supervised, unfailing
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.channel import Channel
-from speaker.wire.commands import (
-    AnyCommand,
-    ApiSays,
-    ClaimsOf,
-    FollowRebalancing,
-    GatewayAnswers,
-    HasPeers,
-    HoldLock,
-    IsInformed,
-    IsReady,
-    ListPeers,
-    ListRecorded,
-    Offer,
-    OfferedAll,
-    PeerCommand,
-    SetDemoted,
-    SetDraining,
-    SetRecalled,
-    Spec,
-    StartRebalancing,
-    TellProgress,
-    UseAddresses,
-    UseKeys,
-    UseLinks,
-    Withdraw,
-)
-from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
+from speaker.wire.commands import NAMES, ApiEvent, Commands, Request, Spec, UseAddresses
+from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Stop
 from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
@@ -128,37 +106,80 @@ class Life:
         if self.spec.peers is not None and self.spec.peers.api:
             self.owner.api_says([ApiDown()])
 
-    def obey(self, command: AnyCommand) -> object:
-        """What is to be replied."""
-        owner = self.owner
-        match command:
-            case UseLinks():
-                owner.links(command.links, command.macs)
-            case Withdraw():
-                owner.withdraw(command.eips)
-            case Offer():
-                refused = owner.offer(command.placements)
-                freeze_new()
-                return command.returns(refused)
-            case OfferedAll():
-                freeze_new()
-            case ClaimsOf():
-                return command.returns([owner.claim_status(eip) for eip in command.eips])
-            case IsReady():
-                return command.returns(owner.ready)
-            case HasPeers():
-                return command.returns(owner.has_peers)
-            case ListPeers():
-                return command.returns(owner.peers())
-            case HoldLock():
-                self._hold_lock()
-            case TellProgress():
-                pass  # ``Conversation`` has heard it
-            case _:
-                if self._keyring is None:
-                    raise WireError("this node is alone")
-                return _obey_with_peers(owner, self._keyring, command)
-        return None
+    # ── ``Commands`` ──
+
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
+        self.owner.links(links, macs)
+
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        self.owner.withdraw(eips)
+
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        refused = self.owner.offer(placements)
+        freeze_new()
+        return refused
+
+    def offered_all(self) -> None:
+        freeze_new()  # and ``Conversation`` has heard it
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        return [self.owner.claim_status(eip) for eip in eips]
+
+    def ready(self) -> bool:
+        return self.owner.ready
+
+    def has_peers(self) -> bool:
+        return self.owner.has_peers
+
+    def peers(self) -> list[PeerSeen]:
+        return self.owner.peers()
+
+    def hold_lock(self) -> None:
+        self._hold_lock()
+
+    def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """``Conversation`` has heard it."""
+
+    @property
+    def _shared(self) -> SharedOwner:
+        if self._keyring is None:
+            raise WireError("this node is alone")
+        return self.owner
+
+    def keys(self, secrets: tuple[bytes, ...]) -> None:
+        self._shared.look()  # what waits was signed with the keys until now
+        if self._keyring is not None:
+            self._keyring.replace(secrets)
+
+    def use_addresses(self, ours: UseAddresses) -> None:
+        self._shared.addresses(ours)
+
+    def gateway(self, link: int, answers: bool) -> None:
+        self._shared.offers.gateway(link, answers)
+
+    def drain(self, on: bool) -> None:
+        self._shared.drain(on)
+
+    def rebalance(self) -> Rebalancing | None:
+        return self._shared.rebalance()
+
+    def rebalancing(self) -> Rebalancing | None:
+        return self._shared.machine.rebalancing
+
+    def demote(self, on: bool) -> None:
+        self._shared.offers.demote(on)
+
+    def recalled(self, on: bool) -> None:
+        self._shared.offers.recall(on)
+
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
+        self._shared.api_says(events)
+
+    def recorded(self) -> tuple[IPAddress, ...]:
+        return self._shared.machine.recorded()
+
+    def informed(self) -> bool:
+        return self._shared.informed()
 
 
 class Conversation:
@@ -236,7 +257,7 @@ class Conversation:
                     life.owner.retell()
                 self.events.retell()
                 if self._outlived:
-                    self.events.failed("outlive", OUTLIVED)
+                    self.events.tell(EdgeFailed("outlive", OUTLIVED))
                 await self._obey(life, channel, messages)
         finally:
             self._channel = None
@@ -255,15 +276,17 @@ class Conversation:
         async for request in messages:
             if not isinstance(request, Request):
                 raise WireError(f"expected a Request: {request!r}")
-            number, command = request.number, request.command
+            number, command, arguments, named = request
             try:
-                if isinstance(command, TellProgress):
-                    self.progress.heard(command.loops, command.where)
-                channel.send(Reply(number, life.obey(command)))
+                if command not in NAMES:
+                    raise WireError("no such command")
+                if command == Commands.progress.__name__:
+                    self.progress.heard(*arguments, **named)
+                channel.send(Reply(number, getattr(life, command)(*arguments, **named)))
             except BUGS as error:
                 self.events.internal_error("wire command", error)
-                channel.send(Reply(number, None, f"{type(command).__name__}: {type(error).__name__}: {error}"))
-            if isinstance(command, OfferedAll):
+                channel.send(Reply(number, None, f"{command}: {type(error).__name__}: {error}"))
+            if command == Commands.offered_all.__name__:
                 self.offered_all = True
                 self._headless(False)
 
@@ -273,7 +296,7 @@ class Conversation:
             self.life.owner.offers.headless = on
         if self._outlived and not on:
             self._outlived = False
-            self.events.recovered("outlive")
+            self.events.tell(EdgeRecovered("outlive"))
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> SharedOwner:
@@ -294,37 +317,7 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> SharedOw
         return Hellos(link, lambda: keyring.current, peers.ethertype, boottime, count)
 
     layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
-    return SharedOwner(machine, open_hellos, boottime, events, events, layer2)
-
-
-def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
-    match command:
-        case UseKeys():
-            owner.look()  # what waits was signed with the keys until now
-            keyring.replace(command.secrets)
-        case UseAddresses():
-            owner.addresses(command)
-        case GatewayAnswers():
-            owner.offers.gateway(command.link, command.answers)
-        case SetDraining():
-            owner.drain(command.on)
-        case StartRebalancing():
-            return command.returns(owner.rebalance())
-        case FollowRebalancing():
-            return command.returns(owner.machine.rebalancing)
-        case SetDemoted():
-            owner.offers.demote(command.on)
-        case SetRecalled():
-            owner.offers.recall(command.on)
-        case ApiSays():
-            owner.api_says(command.events)
-        case ListRecorded():
-            return command.returns(owner.machine.recorded())
-        case IsInformed():
-            return command.returns(owner.informed())
-        case _:
-            assert_never(command)
-    return None
+    return SharedOwner(machine, open_hellos, boottime, events, layer2)
 
 
 def incarnate(known: Incarnation) -> Incarnation:
@@ -342,13 +335,13 @@ async def follow_carrier(
     def failed(error: EdgeError) -> None:
         nonlocal failing
         failing = True
-        events.failed("carrier", str(error))
+        events.tell(EdgeFailed("carrier", str(error)))
 
     def looked() -> None:
         nonlocal failing
         if failing:
             failing = False
-            events.recovered("carrier")
+            events.tell(EdgeRecovered("carrier"))
 
     links = owner.hello_links
     async for attempt in retrying(failed, on=EdgeError, limit=5):

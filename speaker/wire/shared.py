@@ -13,15 +13,17 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement, drop_each, take_each
+from speaker.layer2.links import Links, drop_each, take_each
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
@@ -54,8 +56,9 @@ from speaker.ownership.machine.machine import Ownership
 from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
 from speaker.wire.commands import ApiEvent, UseAddresses
-from speaker.wire.events import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
 from speaker.wire.inquiries import Inquiries
+from speaker.wire.messages import Events
 from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
@@ -80,13 +83,12 @@ class SharedOwner:
         machine: Ownership,
         open_hellos: OpenHellos,
         clock: Callable[[], float],
-        events: OwnerEvents,
-        sink: RecordSink,
+        events: Events,
         layer2: Callable[..., Links] = Links,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
-        self._clock, self._events, self._sink = clock, events, sink
-        self._news = News(events, sink)
+        self._clock, self._events = clock, events
+        self._news = News(events)
         self._tasks = asyncio.TaskGroup()
         self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
@@ -257,7 +259,7 @@ class SharedOwner:
         if hello_link.speakers.inform(hello) and self.offers.recalled:
             self.offers.offer_again()
         if (speaker := hello_link.speakers.meet(hello, mac)) is not None:
-            self._events.speaker(hello_link.link.index, hello.node, speaker)
+            self._events.tell(SpeakerSeen(hello_link.link.index, hello.node, speaker))
             self._acquaint(hello_link)
         hello_link.speakers.heard(hello, at, self._times.hello)
 
@@ -364,17 +366,15 @@ class SharedOwner:
                         self._listen()
                     case DropRequests():
                         self._layer2.drop_queued()
-                        self._events.frozen()
+                        self._events.tell(WasFrozen())
                     case Ask() | Question():
                         self._ask(order)
                     case WriteRecord():
-                        self._sink.write_record(order)
-                    case PeersAddress(eip=eip, node=node):
-                        self._news.peers_address(eip, node)
-                    case NameClash(link=link, mac=mac, silent=silent):
-                        self._news.name_clash(self.hello_links.links.get(link or 0), mac, silent)
-                    case NameFree():
-                        self._news.name_free()
+                        self._events.tell(order)
+                    case NameClash(link=link):
+                        self._news.tell(replace(order, on=self.hello_links.links.get(link or 0)))
+                    case PeersAddress() | NameFree():
+                        self._news.tell(order)
                     case InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         report(f"ownership: {doing}", error, self._events)
@@ -390,7 +390,7 @@ class SharedOwner:
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = time.time()
             came = self.machine.held_before(order.eip), order.unanswered(self._clock())
-            self._events.claimed(order.eip, placements[order.eip], order.term, *came)
+            self._events.tell(EipClaimed(order.eip, placements[order.eip], order.term, *came))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         """Soon: not in the middle of other orders."""
@@ -400,7 +400,7 @@ class SharedOwner:
     def _let_go(self, order: Withdraw) -> None:
         if self._held.pop(order.eip, None) is None:
             return
-        self._events.yielded(order.eip, order.reason.value, self.claim_status(order.eip).holder)
+        self._events.tell(EipYielded(order.eip, order.reason.value, self.claim_status(order.eip).holder))
 
     def _send(self, order: SendHello, now: float) -> None:
         link = order.link
@@ -424,7 +424,7 @@ class SharedOwner:
         self._layer2.extend(float("-inf"))
         self._layer2.drop_queued()
         self.hello_links.drop_queued()
-        self._events.frozen()
+        self._events.tell(WasFrozen())
 
     def _tell_of_peers(self) -> None:
         """Reports who came and who fell silent."""

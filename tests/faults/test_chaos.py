@@ -19,7 +19,7 @@ KNOWN = (
     "wire speaker.layer2.answer:answer_arp CancelledError once STEADY",
     "wire speaker.layer2.answer:answer_ndp Exception lasting STEADY",
     "wire speaker.layer2.claims:Claims.expired Exception lasting STEADY",
-    "wire speaker.wire.sender:EventSender.hellos_sent MemoryError lasting STEADY",
+    "wire speaker.wire.sender:EventSender.count MemoryError lasting STEADY",
     "main speaker.standalone.manifests:load StopIteration once EDIT",
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",
     "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",

@@ -32,7 +32,7 @@ ELSEWHERE = {
 
 def limits_in_the_code():
     for file in (ROOT / "speaker").rglob("*.py"):
-        name = ".".join(file.relative_to(ROOT / "speaker").with_suffix("").parts)
+        name = ".".join(file.relative_to(ROOT / "speaker").with_suffix("").parts).removesuffix(".__init__")
         if not name.startswith("lab."):
             yield from (f"{name}.{limit}" for limit in LIMIT.findall(file.read_text()))
 

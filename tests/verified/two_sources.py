@@ -1,7 +1,7 @@
 """One estate of pools, Services, endpoints and nodes, told twice: by files to ``speaker run``, and by an API to the
 controller and an agent. ``Estate.differences`` says where the two come to different ends.
 
-What may differ, and why, is in docs/kubernetes.md ("Differences from running without Kubernetes"). A comment says so here
+docs/kubernetes.md says what may differ, and why ("Differences from running without Kubernetes"). A comment says so here
 where it is passed over.
 """
 

@@ -7,8 +7,7 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, Gratuitous
+from speaker.model import Family, Gratuitous, Placement
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 

@@ -1,5 +1,6 @@
 """What is told of EIPs that come, move, are nobody's or have a rival: once each, to those whose EIPs they are."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -10,7 +11,7 @@ from speaker.api.metadata import dns_subdomain
 from speaker.api.objects import Key, Metadata
 from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.announced import MOST, NOBODY_SECONDS, Announced, Users
-from speaker.controller.writes import Event
+from speaker.controller.writes import JUDGED, LOGGED, Event
 
 EIP, AT = "192.0.2.10", "2026-11-23T03:00:00Z"
 WEB = FullMetadata(name="web", namespace="shop", uid="u", resource_version="7")
@@ -194,6 +195,12 @@ def test_nothing_that_an_agent_made_up_is_told(free):
     )
     words += [(event.reason, event.message) for event in told.step(after=NOBODY_SECONDS + 1)]
     assert words == [ANNOUNCED, ("Moved", f"{EIP} moved from n1 to n2"), ("HeldByNobody", f"nobody announces {EIP}")]
+
+
+def test_every_reason_that_is_judged_is_in_the_log_as_in_the_metrics():
+    old = lambda reason: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", reason).lower()  # noqa: E731
+    assert {reason: old(reason) for reason in LOGGED} == LOGGED
+    assert {reason: old(reason).replace(" ", "_") for reason in JUDGED} == JUDGED
 
 
 def test_the_log_gets_the_same_words():

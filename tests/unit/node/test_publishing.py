@@ -6,6 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Link, Mac
+from speaker.model.events import PeerChanged
 from speaker.node.decide import MayNotHold
 from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
@@ -47,7 +48,7 @@ class Lan(Askers):
 def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, in_virtual_time, answers, hosts):
     async def story():
         report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
-        report.peer("n2", ETH0, alive=True)
+        report.hear(PeerChanged("n2", ETH0, alive=True))
         witnessing = Witnessing("n1", report, lan)
         witnessing.use([ETH0], {})
         witnessing.know([HOLDER])

@@ -38,7 +38,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Notes:
-    """Whatever is called is noted: of ``events``, of a ``RecordSink``, of links."""
+    """Whatever is called is noted."""
 
     def __init__(self):
         self.all = []
@@ -56,6 +56,22 @@ class Notes:
         """Since the call before."""
         noted, self.all = self.all, []
         return noted
+
+
+class Events(Notes):
+    """Events as they are told, what is only counted with its number; other calls as ever."""
+
+    def tell(self, event):
+        self.all.append(event)
+
+    def count(self, what, number):
+        self.all.append((what, number))
+
+    def of(self, *kinds):
+        """Events and counts of these types, calls by these names; in order."""
+        types, names = tuple(kind for kind in kinds if isinstance(kind, type)), [*kinds]
+        heads = [(one, one[0] if isinstance(one, tuple) else one) for one in self.all]
+        return [one for one, head in heads if isinstance(head, types) or head in names]
 
 
 class Links(Notes):
@@ -227,6 +243,6 @@ def virtually():
 def parts():
     """What owners are made of here."""
     return SimpleNamespace(
-        events=Notes(), sink=Notes(), sockets=Sockets(), machine=Machine(), links=Links,
+        events=Events(), sockets=Sockets(), machine=Machine(), links=Links,
         clock=lambda: asyncio.get_running_loop().time(),
     )  # fmt: skip

@@ -7,8 +7,8 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, LinkLost
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
@@ -42,8 +42,8 @@ def during(virtually, parts):
     return run
 
 
-CLAIMED_A, CLAIMED_B = ("claimed", A, HERE, 0, None, None), ("claimed", B, HERE, 0, None, None)
-YIELDED_A = ("yielded", A, "ineligible", None)
+CLAIMED_A, CLAIMED_B = EipClaimed(A, HERE, 0, None), EipClaimed(B, HERE, 0, None)
+YIELDED_A = EipYielded(A, "ineligible", None)
 
 
 def asked_of(layer2, *names):
@@ -187,7 +187,7 @@ def test_this_hosts_macs_are_no_strangers_and_no_request_is_too_old(during):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(EdgeError("down"), ["lost_link"]), (KeyError("a bug"), ["internal_error", "lost_link"])],
+    [(EdgeError("down"), []), (KeyError("a bug"), ["internal_error"])],
     ids=["refused", "a bug"],
 )
 def test_a_link_that_is_lost_is_told_and_what_is_held_there_kept(during, parts, error, told):
@@ -198,8 +198,8 @@ def test_a_link_that_is_lost_is_told_and_what_is_held_there_kept(during, parts, 
         assert layer2.held == {A: HERE}
 
     during(tell)
-    assert [name for name, *_ in parts.events.all if name != "claimed"] == told
-    assert parts.events.all[-1] == ("lost_link", ETH0, str(error))
+    assert [one for one in parts.events.all[:-1] if not isinstance(one, EipClaimed)] == told
+    assert parts.events.all[-1] == LinkLost(ETH0, str(error))
 
 
 def test_left_it_answers_for_nothing(during):

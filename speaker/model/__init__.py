@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Literal, NewType, TypeAlias
+from typing import Literal, NamedTuple, NewType, TypeAlias
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 IPNetwork: TypeAlias = IPv4Network | IPv6Network
@@ -324,6 +324,29 @@ class Link:
     master_kind: str = ""
     """'bridge', 'bond', 'vrf', ...; '' without a master."""
     mtu: int = 1500
+
+
+class Placement(NamedTuple):
+    """Where and how an EIP is answered for."""
+
+    link: Link
+    gratuitous: Gratuitous
+
+
+# ── Speakers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+Incarnation = NewType("Incarnation", int)
+"""One life of a node: 63 bits (an API object's int64), compared as a number. The upper 32 are ordered (seconds since
+1970, or one more than a refused life's), the lower 31 random: frames recorded before a restart do not name it."""
+Addresses: TypeAlias = tuple[IPAddress, ...]
+"""A node's own on a link: a unicast IPv4 one, a link-local IPv6 one, either alone, both in that order, or none."""
+
+
+class Speaker(NamedTuple):
+    """Another node on one of our links: which MAC its hellos come from, and its own addresses there."""
+
+    mac: Mac
+    addresses: Addresses = ()
 
 
 class Forwarding(Enum):
