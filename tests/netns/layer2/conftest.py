@@ -246,8 +246,8 @@ class Fleets(Inside):
             self._lost.set()
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
-        how = self._before_answer, self._oldest
-        async with Links(boottime, self.counts, lost, *how, failed=failed) as self.layer2:
+        policy = AnswerPolicy(self._before_answer, self._oldest, failed=failed)
+        async with Links(boottime, self.counts, lost, policy) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 
