@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from real_api import RealApi
+from speaker.cluster.kinds import ASSIGNED
 
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED
 
 pytestmark = pytest.mark.apiserver
 
