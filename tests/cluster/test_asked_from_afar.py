@@ -45,7 +45,8 @@ def test_an_eip_is_explained_by_every_node(cluster, eips):
     def explained():
         told = json.loads(asked(cluster, "explain", first, "--cluster", "--json"))
         # On a slow machine an EIP moves meanwhile, and where it is bound its announcements are dropped as martians.
-        assert told["code"] == 0 or {each["kind"] for each in told["findings"]} == {"martian_source"}
+        # Where a node may not see its firewalls, nothing is called well.
+        assert told["code"] in (0, 2) or {each["kind"] for each in told["findings"]} == {"martian_source"}
         assert told["silent"] == {}
         assert told["nodes"].keys() == cluster.nodes.keys()
         return told["findings"] == []
