@@ -142,6 +142,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
     ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
     ("firewall_drops", _E, _HANGS, _SWITCHES, "the firewall drops packets to the EIP, or their answers"),
+    ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, also those of EIPs"),
     ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
      "packets that arrive on another link than the way back are dropped silently"),
     ("martian_source", _W, _HANGS, _FROM_WHERE,
