@@ -34,6 +34,7 @@ from speaker.model import (
 )
 from speaker.ownership.eligibility import EXCLUDE
 from speaker.settings import Node
+from speaker.system.supervise import Failures, contained
 
 DRAIN = "eip-speaker.io/drain"
 """An annotation on a Node: ``"true"`` hands its EIPs over."""
@@ -170,11 +171,11 @@ class Reader:
         """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
         are gone, what was last known, for as long as they are in use."""
         self._catalogue = Catalogue({})
-        self._failed: dict[ServiceKey, Exception] = {}
+        self._failed: Failures[ServiceKey] = Failures()
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
         self._unread: dict[Key, AssignedObject | None] = {}
         """The same, as they are now: they are read again with the next news."""
-        self._unmerged: dict[ServiceKey, Exception] = {}
+        self._unmerged: Failures[ServiceKey] = Failures()
         """The same of their endpoints."""
         self._failed_pools: tuple[str, ...] = ()
         """Those that met it, each a sentence: they are as they were before."""
@@ -193,10 +194,8 @@ class Reader:
         changed |= {key for key in (*news.slices, *self._unmerged) if self.follows(key)}
         for key in changed:
             self._unmerged.pop(key, None)
-            try:
+            with contained(key, self._unmerged):
                 self._merge(key, slices_of)
-            except Exception as error:
-                self._unmerged[key] = error
         self._eips = self._eips if news.eips is None else news.eips
         pools_changed = (news.eips is not None or bool(self._failed_pools)) and self._read_pools(self._eips)
         for key in changed | self._known.keys() if pools_changed else changed:
@@ -241,11 +240,10 @@ class Reader:
         """As ``_read``; one that meets a bug of ours stays as it was."""
         name = ServiceKey(key.namespace, key.name)
         self._failed.pop(name, None)
-        try:
+        with contained(name, self._failed):
             return self._read(key, found)
-        except Exception as error:
-            self._failed[name], self._unread[key] = error, found
-            return None
+        self._unread[key] = found
+        return None
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
         """Takes over what became of a Service; its key where that is of any interest."""

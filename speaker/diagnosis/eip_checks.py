@@ -278,8 +278,9 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
 
 def _look_at(chain: Chain) -> str:
     if any(text.startswith("-A ") for text in chain.texts):
-        program = f"{'iptables' if chain.family == 'ip' else 'ip6tables'}{'-legacy' if chain.table.startswith(OLD) else ''}-save"
-        return f"{program} -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
+        program = "iptables" if chain.family == "ip" else "ip6tables"
+        legacy = "-legacy" if chain.table.startswith(OLD) else ""
+        return f"{program}{legacy}-save -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
     return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
 
 

@@ -13,12 +13,12 @@ from speaker.forwarding.unknown_flows.handing_over import HandingOver
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.forwarding.unknown_flows.table import UnknownFlows
 from speaker.interfaces.addresses import question
-from speaker.interfaces.asking import answers
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import IPAddress, Link, Placement, Speaker
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.report import Report
+from speaker.packets.asker import answers
+from speaker.packets.asking import Question
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within
 from speaker.wire.messages import Began, WireEvent

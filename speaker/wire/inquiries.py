@@ -13,7 +13,7 @@ from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
-from speaker.ownership.inquiry import Answer, question
+from speaker.packets.asking import Answer, question_from
 from speaker.wire.messages import Events
 
 NEIGHBORS = 8
@@ -89,7 +89,7 @@ class Inquiries:
             targets += [(gateway, None) for gateway in self.gateways.get(link.index, ())[:OTHERS]]
             targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
         for address, mac in targets:
-            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
                 yield frame
 
     def retell(self) -> None:
@@ -138,7 +138,7 @@ class Inquiries:
         for address, mac in others:
             targets.setdefault(address, mac)
         for address, mac in targets.items():
-            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
                 yield frame
 
     def _refused(self, link: int, words: str) -> None:

@@ -21,6 +21,7 @@ from typing import Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.links import Links, drop_each, take_each
+from speaker.layer2.responder import AnswerPolicy
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
 from speaker.ownership.balance import Rebalancing
@@ -51,8 +52,8 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
+from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
 from speaker.wire.commands import ApiEvent, UseAddresses
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
@@ -92,10 +93,10 @@ class SharedOwner:
         self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
-        lost, hear, age = self.hello_links.lost, self.hello_links.hear_before_answering, times.request_age
-        known = self._excuses, times.listen, ours, self._found
+        hear, age, known = self.hello_links.hear_before_answering, times.request_age, (self._excuses, times.listen)
         failed = lambda link, address: self._set_aside([ip_address(address)])  # noqa: E731
-        self._layer2 = layer2(clock, events, lost, hear, age, *known, failed)
+        policy = AnswerPolicy(hear, age, *known, ours, self._found, failed)
+        self._layer2 = layer2(clock, events, self.hello_links.lost, policy)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""

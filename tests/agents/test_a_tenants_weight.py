@@ -23,7 +23,7 @@ from playing import OF_A_TENANT, OF_A_TENANT_STEPS, Recorder, firing, save
 from prometheus import missing
 from speaker_processes import told_apart
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "base" / "agent.yaml"
 (CONTAINER,) = yaml.safe_load(MANIFEST.read_text())["spec"]["template"]["spec"]["containers"]

@@ -13,7 +13,7 @@ from speaker.lab.hosts.speakers import holds_most
 from speaker.lab.watching.capture import relapses
 from speaker.ownership.parameters import Parameters
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 ANSWERED_AGAIN = 10.0
 """Seconds, of which an agent waits for the API for RECALL_SECONDS."""

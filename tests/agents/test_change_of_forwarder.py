@@ -8,7 +8,7 @@ from agent_cluster import LEASES, SERVICES, Cluster, until
 
 from speaker.api.records import FORWARDER
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 FORWARDS = "--forwarder=nftables"
 

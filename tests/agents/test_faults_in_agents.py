@@ -16,7 +16,7 @@ from speaker.api.records import announcement_name
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.process import HEALTH
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 PLACES = (
     # what the API says

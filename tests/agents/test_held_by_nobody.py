@@ -8,7 +8,7 @@ from fault_plan import Switches
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 SOONER = {
     "speaker.agent.source:REMEMBER_SECONDS": REMEMBERS,

@@ -38,6 +38,8 @@ class Cluster:
     """The peer's own ``loadBalancerClass``; '' is none."""
     stay: tuple[str, ...] = ()
     """Documented Services that the peer gave no address."""
+    lease: dict[str, Any] = field(default_factory=dict)
+    """By which its programs agree who answers; {} is none."""
 
     def documents(self) -> list[dict[str, Any]]:
         """Of two with one name the first counts."""
@@ -129,6 +131,12 @@ CLUSTERS = {
         },
         cls="kube-vip.io/kube-vip-class",
         stay=("default/ignored",),
+        lease={
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "plndr-svcs-lock", "namespace": "kube-system"},
+            "spec": {"holderIdentity": "node-a", "leaseDurationSeconds": 5},
+        },
     ),
     "purelb": Cluster(
         ("purelb-sample", "purelb-tenants"),

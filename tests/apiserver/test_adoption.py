@@ -113,6 +113,7 @@ class Story:
         self.rights = api.kubeconfig_with("adopter", token)
         programs = {path_of(found): found for line in page(peer) if (found := program(line))}
         asked = [*self.cluster.pools(), *programs.values(), *self.cluster.asked(cls)]
+        asked += [self.cluster.lease] if self.cluster.lease else []
         api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(asked))
         for path in programs:
             self.change(f"{path}/status", {"status": {"observedGeneration": 1}})

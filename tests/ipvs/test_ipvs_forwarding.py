@@ -21,14 +21,13 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
+from guest_guard import guest_guard, iptables_guard
 
 from speaker.api.service import SCHEDULERS
-from speaker.errors import Unsupported
 from speaker.forwarding.changes import AddEip, ChangeRealServer
-from speaker.forwarding.iptables import IptablesGuard
 from speaker.forwarding.ipvs.drain import DRAIN_SECONDS
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder, open_ipvs
-from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
+from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
@@ -248,19 +247,9 @@ class Node:
         return self.ipvsadm(), kept, self.sh("ip", "-o", "addr").splitlines(), settings
 
 
-def iptables_guard():
-    return IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
-
-
 @pytest.fixture(scope="module")
 def guard():
-    """Makes the guard that ``open_ipvs`` would choose on this kernel."""
-    try:
-        asyncio.run(open_guard())
-    except Unsupported:
-        assert os.environ["EIP_SPEAKER_GUEST"] != "qemu", "there we came for nftables"
-        return iptables_guard
-    return NftablesGuard
+    return guest_guard
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from speaker.model import Pool
 
 ASKED = os.environ.get("SPEAKER_TWO_SOURCES")
 """Of a search (``make fuzz``), which is another each time; a test is the same every time where Hypothesis is (CI)."""
-HISTORIES = int(ASKED or "500")
+HISTORIES = int(ASKED or 150)
 STEPS = 6
 SEARCH = 5000
 """Histories of one search: Hypothesis remembers them all, and becomes slow."""

@@ -286,10 +286,7 @@ class HelloLinks:
             raise EdgeError(f"{link.name}: {UNANSWERED}")
         loop = asyncio.get_running_loop()
 
-        def count(rejected: Enum | None, number: int) -> None:
-            self._events.count(HellosReceived(link.name, rejected), number)
-
-        with self._open_hellos(link, count) as hellos:
+        with self._open_hellos(link, partial(self._count, link.name)) as hellos:
             hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
             loop.add_reader(hellos, self._user.look)
@@ -301,6 +298,9 @@ class HelloLinks:
                 if self._open.get(link.index) is hello_link:
                     del self._open[link.index]
                     self._user.closed(link.index)
+
+    def _count(self, link: str, rejected: Enum | None, number: int) -> None:
+        self._events.count(HellosReceived(link, rejected), number)
 
     def _hear_or_drop(self, hello_link: HelloLink) -> bool:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""

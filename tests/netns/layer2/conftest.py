@@ -22,7 +22,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 from speaker.model.events import Announcements, Answers, Conflict, Ignorings, JoinFailed, SendFailures
 
 T = TypeVar("T")
@@ -62,7 +62,10 @@ class Counts:
             case Announcements(family=family):
                 self._count(self.announcements, family, number)
             case SendFailures(family=family):
-                raise AssertionError(f"{number} {family} packets found no room")
+                self.send_failed(family, number)
+
+    def send_failed(self, family: Family, number: int) -> None:
+        raise AssertionError(f"{number} {family} packets found no room")
 
     def tell(self, event: Conflict | JoinFailed) -> None:
         with self._news:
@@ -243,8 +246,8 @@ class Fleets(Inside):
             self._lost.set()
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
-        how = self._before_answer, self._oldest
-        async with Links(boottime, self.counts, lost, *how, failed=failed) as self.layer2:
+        policy = AnswerPolicy(self._before_answer, self._oldest, failed=failed)
+        async with Links(boottime, self.counts, lost, policy) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 

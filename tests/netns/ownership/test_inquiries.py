@@ -324,8 +324,8 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
             stranger(BROADCASTS[0])
         await told.until(bool)
         asking = inquirer_of(inquiries, link)
-        assert not asyncio.get_running_loop().remove_reader(asking._talk._socket)
-        assert asyncio.get_running_loop().remove_reader(asking._answers._socket)
+        assert not asyncio.get_running_loop().remove_reader(asking._talk.asker._socket)
+        assert asyncio.get_running_loop().remove_reader(asking._answers.asker._socket)
 
     within(node, story)
 

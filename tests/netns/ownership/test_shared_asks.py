@@ -16,8 +16,8 @@ from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.parameters import Parameters
+from speaker.packets.asking import Answer
 from speaker.wire.shared import FILTERED, SharedOwner
 
 pytestmark = pytest.mark.netns

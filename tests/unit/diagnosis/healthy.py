@@ -224,7 +224,6 @@ def _chain(draw: st.DrawFn, ipvs: bool) -> Chain:
         )
     )
     rules = draw(st.lists(st.sampled_from(HARMLESS), max_size=4))
-    policy = (
-        draw(st.sampled_from(["accept", "drop"])) if hook == "input" and family == "inet" and not ipvs else "accept"
-    )
+    may_drop = hook == "input" and family == "inet" and not ipvs
+    policy = draw(st.sampled_from(["accept", "drop"])) if may_drop else "accept"
     return Chain(family, "fw", "every", hook, policy, "eth0" if family == "netdev" else "", tuple(rules))

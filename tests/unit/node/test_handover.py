@@ -60,8 +60,8 @@ class Lan:
     async def asks(self, question, requests, seconds):
         if self.refused:
             raise EdgeError(self.refused)
-        self.asked.append((asyncio.get_running_loop().time(), question.gateway))
-        if question.gateway in self.there:
+        self.asked.append((asyncio.get_running_loop().time(), question.target))
+        if question.target in self.there:
             return True
         await asyncio.sleep(requests * seconds)
         return False

@@ -10,7 +10,7 @@ from speaker.model.events import PeerChanged
 from speaker.node.decide import MayNotHold
 from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
-from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.packets.asker import Askers
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.events import ClaimStatus, PeerSeen
 
@@ -19,7 +19,7 @@ EIP, THEIR_OWN = ip_address("192.0.2.10"), ip_address("192.0.2.2")
 HOLDER = PeerSeen("n2", "eth0", True, False, addresses=(THEIR_OWN, ip_address("fe80::2")))
 
 
-class Lan(WitnessSockets):
+class Lan(Askers):
     """On which these addresses are answered for."""
 
     def __init__(self, *answers):

@@ -78,13 +78,10 @@ class Links(Notes):
     """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
     them."""
 
-    def __init__(
-        self, clock, observer, lost, before_answer=None, oldest=None, excuses=None, trial=0, ours=None, found=None,
-        failed=None,
-    ):  # fmt: skip
+    def __init__(self, clock, observer, lost, policy):
         super().__init__()
-        self.lost, self.before_answer, self.oldest = lost, before_answer, oldest
-        self.excuses, self.ours, self.failed = excuses, ours, failed
+        self.lost, self.before_answer, self.oldest = lost, policy.before, policy.oldest
+        self.excuses, self.ours, self.failed = policy.excuses, policy.ours, policy.failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
 
     async def __aenter__(self):

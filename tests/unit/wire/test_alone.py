@@ -8,7 +8,8 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.model import Gratuitous, Link, Mac, Placement
-from speaker.model.events import EipClaimed, EipYielded, LinkLost
+from speaker.model.events import EipClaimed, EipYielded, LifeBegan, LinkLost, WasFrozen
+from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
@@ -29,12 +30,12 @@ def during(virtually, parts):
     def run(story):
         async def tell():
             machine = Ownership("us", lambda known: Incarnation(5 << 31), parts.clock(), times=TIMES)
-            owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+            owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.links)
             async with owner:
                 owner.links([ETH0, ETH1], frozenset({ETH0.mac}))
                 await story(owner, owner._layer2)
             assert parts.sockets.opened == 0, "there is nobody to say hello to"
-            assert parts.sink.all == []
+            assert parts.events.of(LifeBegan, WriteRecord) == [], "nobody keeps records"
             return owner._layer2
 
         return virtually(tell)
@@ -64,7 +65,7 @@ def asked_of(layer2, *names):
             "on another link it is answered for without a probe",
             [{A: HERE}, {A: THERE}],
             [("take", {A: HERE}, {A}), ("drop", [A]), *2 * [("take", {A: THERE}, set())]],
-            [CLAIMED_A, ("yielded", A, "ineligible", "us"), ("claimed", A, THERE, 0, None, None)],
+            [CLAIMED_A, EipYielded(A, "ineligible", "us"), EipClaimed(A, THERE, 0, None)],
         ),
         (
             "what is withdrawn is dropped and told",
@@ -88,7 +89,7 @@ def test_offers_and_withdrawals(during, parts, story, asked, links, told):
         assert asked_of(layer2, "take", "drop") == links
 
     during(tell)
-    assert parts.events.of("claimed", "yielded") == told
+    assert parts.events.of(EipClaimed, EipYielded) == told
 
 
 def test_what_somebody_else_uses_is_probed_for_again_when_it_comes_back(during):
@@ -169,7 +170,7 @@ def test_whoever_stood_still_keeps_what_it_holds_as_nobody_took_it(during, parts
         owner.offer({A: HERE})
         clock, owner._clock = owner._clock, lambda: clock() + 60.0
         owner.look()
-        assert parts.events.of("yielded", "frozen") == []
+        assert parts.events.of(EipYielded, WasFrozen) == []
         assert layer2.of("drop_queued") == []
         assert layer2.of("extend")[-1] == ("extend", pytest.approx(60.0 + HOLD), ETH1.index)
 
@@ -198,7 +199,7 @@ def test_a_link_that_is_lost_is_told_and_what_is_held_there_kept(during, parts, 
         assert layer2.held == {A: HERE}
 
     during(tell)
-    assert [one for one in parts.events.all[:-1] if not isinstance(one, EipClaimed)] == told
+    assert [name for name, *_ in parts.events.of("internal_error")] == told
     assert parts.events.all[-1] == LinkLost(ETH0, str(error))
 
 

@@ -47,11 +47,11 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
+from speaker.packets.asking import Answer
 from speaker.wire.commands import UseAddresses
 from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner

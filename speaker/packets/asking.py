@@ -1,20 +1,20 @@
-"""Asking a link who answers for an address, and hearing that anybody is there at all: frames and filters. Pure.
+"""Asking a link who has an address, by ARP (RFC 826) or neighbour solicitation (RFC 4861), and hearing that anybody is
+there at all: frames and filters. Pure. ``asker.py`` has the socket.
 
-Questions are sent from this node's own address on the link. A request from nobody (an ARP probe from 0.0.0.0, a
+Most questions are sent from this node's own address on the link. A request from nobody (an ARP probe from 0.0.0.0, a
 solicitation from ``::``) would leave no trace in others' caches. But who probes for the same EIP takes it for a rival's
 probe (RFC 5227 §2.1.1), and a host that is just taking an IPv6 address would give it up for ever (RFC 4862 §5.4.3).
 The trace of an own address is true, and that of any other request. A node without an IPv4 address there asks from
 0.0.0.0, which kernels answer as well; without an IPv6 one it asks for none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
-from speaker.ownership.hello import Addresses
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import (
     ACCEPT,
@@ -45,17 +45,32 @@ _NEIGHBOURS = 134, 135, 136
 """ICMPv6: what routers advertise, and what neighbours solicit and advertise (RFC 4861)."""
 
 
-def question(mac: Mac, own: Addresses, target: IPAddress, known: Mac | None = None) -> bytes | None:
-    """The whole frame, to everybody or to ``known`` alone; None where we have no address to ask from. ``own``: ours on
-    that link."""
-    if isinstance(target, IPv4Address):
-        sender = next((one for one in own if isinstance(one, IPv4Address)), IPv4Address(0))
-        return arp.request(mac, sender, target, known or BROADCAST).pack()
-    source = next((one for one in own if isinstance(one, IPv6Address)), None)
-    if source is None:
-        return None
+class Question(NamedTuple):
+    """Who is asked, on which link (its index), and from which MAC and address of ours there."""
+
+    link: int
+    mac: Mac
+    source: IPAddress
+    target: IPAddress
+
+
+def question(mac: Mac, source: IPAddress, target: IPAddress, known: Mac | None = None) -> bytes:
+    """The whole frame, from ``source``, of the same family as ``target``. ARP goes to everybody, a solicitation to the
+    solicited-node group, where few but the target listen; either goes to ``known`` alone where that is given (RFC 1122
+    §2.3.2.1, "unicast poll")."""
+    if isinstance(source, IPv4Address) and isinstance(target, IPv4Address):
+        return arp.request(mac, source, target, known or BROADCAST).pack()
+    assert isinstance(source, IPv6Address)
+    assert isinstance(target, IPv6Address)
     asked = ndp.solicitation(mac, source, target)
     return (asked if known is None else replace(asked, destination_mac=known, destination=target)).pack()
+
+
+def question_from(mac: Mac, own: Collection[IPAddress], target: IPAddress, known: Mac | None = None) -> bytes | None:
+    """From the first address of that family among ``own``, ours on that link; None where there is no IPv6 one."""
+    nobody = IPv4Address(0) if target.version == 4 else None
+    source = next((one for one in own if one.version == target.version), nobody)
+    return question(mac, source, target, known) if source is not None else None
 
 
 class Answer(NamedTuple):
@@ -66,8 +81,8 @@ class Answer(NamedTuple):
 
 
 def read_answer(frame: bytes) -> Answer | None:
-    """Of a frame that has passed ``answers_to``, what the filter could not check; None: it is no answer. Takes any
-    bytes."""
+    """Of a frame that has passed ``answers_to`` or ``only_answers``, what the filter could not check; None: it is no
+    answer. Takes any bytes."""
     try:
         if frame[12:14] == arp.ETHERTYPE.to_bytes(2, "big"):
             packet = arp.parse(frame)
@@ -83,7 +98,7 @@ def read_answer(frame: bytes) -> Answer | None:
 
 
 # ── Filters ───────────────────────────────────────────────────────────────────────────────────────────────────
-# For sockets of all protocols. Those see a frame before its VLAN tag has made it another host's.
+# Sockets of all protocols see a frame before its VLAN tag has made it another host's: hence ``_from_another_here``.
 
 
 def others_talk(mac: Mac) -> Program:
@@ -123,6 +138,24 @@ def answers_to(mac: Mac) -> Program:
         *ndp.ONLY_ADVERTISEMENTS,
         ACCEPT,
     )
+
+
+def only_answers(question: Question) -> Program:
+    """Accepts what the one that is asked answers to us, on a socket of its protocol alone."""
+    kind, at = (arp.ONLY_REPLIES, 28) if question.target.version == 4 else (ndp.ONLY_ADVERTISEMENTS, 62)
+    return (
+        *only_if(LOAD_PKTTYPE, PACKET_HOST),
+        *kind,
+        *_only_address(at, question.target),
+        *_only_address(38, question.source),
+        ACCEPT,
+    )
+
+
+def _only_address(at: int, address: IPAddress) -> Iterable[Instruction]:
+    packed = address.packed
+    words = ((at + i, int.from_bytes(packed[i : i + 4], "big")) for i in range(0, len(packed), 4))
+    return [instruction for where, word in words for instruction in only_if(load_word(where), word)]
 
 
 def _from_another_here(mac: Mac) -> Iterable[Instruction]:

@@ -24,7 +24,7 @@ from speaker.model import Mac, format_mac
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
-from speaker.ownership.inquiry import Answer, answers_to, others_talk, question, read_answer
+from speaker.packets.asking import Answer, answers_to, others_talk, question_from, read_answer
 from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING
 
 OURS, THEIRS, ANOTHER = (Mac(b"\x02\0\0\0\0" + bytes((n,))) for n in (1, 2, 3))
@@ -39,7 +39,7 @@ EVERYBODY = "ff:ff:ff:ff:ff:ff"
 @pytest.mark.parametrize(("own", "sender"), [((OWN4, OWN6), str(OWN4)), ((OWN6,), "0.0.0.0")])
 @pytest.mark.parametrize(("known", "to"), [(None, EVERYBODY), (THEIRS, format_mac(THEIRS))])
 def test_arp_asks_from_our_own_address_where_there_is_one(own, sender, known, to):
-    packet = Ether(question(OURS, own, EIP4, known))
+    packet = Ether(question_from(OURS, own, EIP4, known))
     assert (packet.dst, packet.src, packet[ARP].op) == (to, format_mac(OURS), 1)
     assert (packet[ARP].hwsrc, packet[ARP].psrc, packet[ARP].pdst) == (format_mac(OURS), sender, str(EIP4))
 
@@ -49,7 +49,7 @@ def test_arp_asks_from_our_own_address_where_there_is_one(own, sender, known, to
     [(None, "33:33:ff:00:00:10", "ff02::1:ff00:10"), (THEIRS, format_mac(THEIRS), str(EIP6))],
 )
 def test_a_solicitation_asks_the_group_or_one_alone(known, to, group):
-    packet = Ether(question(OURS, (OWN4, OWN6), EIP6, known))
+    packet = Ether(question_from(OURS, (OWN4, OWN6), EIP6, known))
     assert (packet.dst, packet[IPv6].src, packet[IPv6].dst, packet[IPv6].hlim) == (to, str(OWN6), group, 255)
     assert packet[ICMPv6ND_NS].tgt == str(EIP6)
     assert packet.lladdr == format_mac(OURS)
@@ -57,7 +57,7 @@ def test_a_solicitation_asks_the_group_or_one_alone(known, to, group):
 
 def test_nobody_is_solicited_from_nowhere():
     """It would be duplicate address detection: a host that is just taking the address would give it up."""
-    assert question(OURS, (OWN4,), EIP6) is None
+    assert question_from(OURS, (OWN4,), EIP6) is None
 
 
 # ── Filters ───────────────────────────────────────────────────────────────────────────────────────────────────

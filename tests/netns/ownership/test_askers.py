@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Link, Mac
-from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.packets.asker import Askers
 
 pytestmark = pytest.mark.netns
 
@@ -55,7 +55,7 @@ def hosts_by_eip(node, sh, eips, own, answers, turns=100):
         return {eip: len(macs.get(eip, ())) for eip in eips}
 
     async def whole():
-        with WitnessSockets() as sockets:
+        with Askers() as sockets:
             for _ in range(turns):
                 if sum((found := await ask(sockets)).values()) >= answers:
                     break
@@ -72,7 +72,7 @@ def test_it_is_found_out_how_many_answer(lan, sh):
 
 def test_without_an_address_of_that_family_nothing_is_asked(lan, sh):
     link = link_of(lan, sh)
-    with lan.entered(), WitnessSockets() as sockets:
+    with lan.entered(), Askers() as sockets:
         sockets.use([link], {link.index: (ip_address("198.51.100.1"),)})
         assert not sockets.ask(SIX, link.index)
         assert not sockets.ask(ONE, link.index + 100), "no link that is in use"
@@ -80,7 +80,7 @@ def test_without_an_address_of_that_family_nothing_is_asked(lan, sh):
 
 def test_a_link_that_goes_down_is_asked_again_when_it_is_back(lan, sh):
     link = link_of(lan, sh)
-    with lan.entered(), WitnessSockets() as sockets:
+    with lan.entered(), Askers() as sockets:
         sockets.use([link], {link.index: (ip_address("198.51.100.1"),)})
         assert sockets.ask(ONE, link.index)
         sh(lan, "ip link set eth0 down")
