@@ -37,9 +37,7 @@ def _add_keygen(commands: Commands) -> None:
     keygen.add_argument("file", metavar="FILE", type=Path, nargs="?", default=DEFAULT_KEY, help="(default %(default)s)")
     steps = keygen.add_mutually_exclusive_group()
     steps.add_argument("--add", action="store_true", help="add a second key, which is accepted but does not sign yet")
-    steps.add_argument(
-        "--promote", action="store_true", help="swap the keys: the second one signs, the first one is still accepted"
-    )
+    steps.add_argument("--promote", action="store_true", help="swap the keys: the second one signs from now on")
     steps.add_argument("--retire", action="store_true", help="remove the second key")
     keygen.set_defaults(command=_keygen)
 

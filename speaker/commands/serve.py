@@ -53,9 +53,7 @@ def _add_run(commands: Commands) -> None:
         default=flags.own_name(),
         help="this host's name in EndpointSlices and selectors (default %(default)s)",
     )
-    run.add_argument(
-        "--node-labels", metavar="K=V,…", default="", help="labels of this host, for the pools' nodeSelector"
-    )
+    run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
@@ -121,10 +119,7 @@ def _add_controller(commands: Commands) -> None:
     )
     flags.api(controller)
     controller.add_argument(
-        "--namespace",
-        metavar="NAME",
-        default="",
-        help="namespace of its Lease (default: the pod's own, or eip-speaker)",
+        "--namespace", metavar="NAME", default="", help="of its Lease (default: the pod's own, or eip-speaker)"
     )
     controller.add_argument(
         "--forwarder",
