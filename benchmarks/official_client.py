@@ -237,7 +237,7 @@ def our_mirror(services: int) -> Json:
     from speaker.api.kinds import SERVICES, AssignedObject
     from speaker.cluster.mirror.reflector import Reflector, Resource
     from speaker.cluster.transport.client import Client
-    from speaker.cluster.transport.server import Server
+    from speaker.cluster.transport.trust import Server
 
     base, heard = resident(), Counter[str]()
 
@@ -284,7 +284,7 @@ def our_election(_: int) -> Json:
     from speaker.cluster.election.elector import Timing
     from speaker.cluster.election.lease import Election, LeaseName
     from speaker.cluster.transport.client import Client
-    from speaker.cluster.transport.server import Server
+    from speaker.cluster.transport.trust import Server
 
     leads, ended = threading.Event(), threading.Event()
 

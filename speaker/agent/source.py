@@ -13,13 +13,12 @@ from speaker.agent.announcement_writer import AnnouncementWriter
 from speaker.agent.api_state import ApiState
 from speaker.agent.asked import HostsAsked
 from speaker.agent.delivery import Delivery
-from speaker.agent.exclusion import Exclusion
-from speaker.agent.known import Known
-from speaker.agent.last_known import LastKnown, news_of
+from speaker.agent.last_known import Known, LastKnown, news_of
 from speaker.agent.late_slices import LateSlices
 from speaker.agent.record import Facts, eip_of, read_record
 from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
+    Exclusion,
     News,
     NodeIntent,
     Reader,

@@ -41,15 +41,14 @@ from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.failovers import Failovers, left_out, told
-from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
-from speaker.controller.lives import Lives
 from speaker.controller.marking.marker import Marker
 from speaker.controller.published import Follower
+from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.sweeper import Grace, Sweeper
 from speaker.controller.wanted import IpMode
 from speaker.controller.write_queue import WriteQueue
-from speaker.controller.writes import Orders
+from speaker.controller.writes import Event, Orders
 from speaker.errors import EdgeError
 from speaker.model import Family, Forwarding
 from speaker.removals import Doubt
@@ -134,25 +133,18 @@ class _Leading:
         asked.election.saw = self._mirrors.saw_lease
         self._changed, self._recorded, self._missed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         kind = NodeObject if asked.mark_pods else HostObject
-        self._nodes: _Mirror[Any] = self._mirror(NODES, kind, self._changed, asked.settle)
+        changed, settle, ours = self._changed, asked.settle, ServiceObject.concerns_us
+        self._nodes: _Mirror[Any] = self._mirror(NODES, kind, changed, settle)
         self._decided_of = (
-            self._mirror(
-                SERVICES, ServiceObject, self._changed, asked.settle, stakes=_eips, keeps=ServiceObject.concerns_us
-            ),
-            self._mirror(EIPS, EipObject, self._changed, asked.settle),
-            self._mirror(NAMESPACES, Object, self._changed, asked.settle),
+            self._mirror(SERVICES, ServiceObject, changed, settle, stakes=_eips, keeps=ours),
+            self._mirror(EIPS, EipObject, changed, settle),
+            self._mirror(NAMESPACES, Object, changed, settle),
             self._nodes,
         )
         # Of what is mirrored besides no loss takes an EIP away.
         self._announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, self._recorded)
-        telling = Telling()
-        self._writes = WriteQueue(
-            self._client,
-            asked.election.fence,
-            self._told,
-            asked.supervisor,
-            lambda event: telling.tell(event.logged()),
-        )
+        log_it = partial(_log, Telling())
+        self._writes = WriteQueue(self._client, asked.election.fence, self._told, asked.supervisor, log_it)
         # What the last leader found out stands until this one has.
         self._follows = asked.settings.ip_mode is IpMode.PROXY
         self._decider = Decider(replace(asked.settings, ip_mode=None) if self._follows else asked.settings)
@@ -423,6 +415,10 @@ class _Mirror(Reflector[T]):
         if len(new) > SHOWN:
             self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
         self._said = frozenset(aside)
+
+
+def _log(telling: Telling, event: Event) -> None:
+    telling.tell(event.logged())
 
 
 def _eips(found: ServiceObject) -> Collection[Hashable]:

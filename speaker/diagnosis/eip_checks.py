@@ -5,11 +5,11 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 from speaker.checks import KINDS, Finding
-from speaker.diagnosis.facts import Asked, Facts
-from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
+from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
+from speaker.diagnosis.saved import OLD
 from speaker.diagnosis.words import some
 from speaker.errors import shown
-from speaker.forwarding.nftables.forwarder import dropping
 from speaker.interfaces.snapshot import OF_SERVICES
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
 from speaker.node.problems import find_mac
@@ -240,26 +240,47 @@ def _on_link(facts: Facts, asked: Asked) -> bool:
 
 def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Chains that drop who asks, who connects, or who answers."""
-    for chain in facts.chains:
-        where = f"chain {chain.family} {chain.table} {chain.name}"
-        if chain.family in ("netdev", "arp", "bridge"):
-            if packet := next(
-                (each for each in _arriving(facts, eip) if _reaches(chain.device, eip) and drops(chain, each)), None
-            ):
-                what = f"{where} ({chain.hook} of {chain.device or 'every link'}) drops {packet.words}: {eip.address}"
-                yield Finding(
-                    "frames_dropped", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
-                )
+    for chain, packet, judged in _judged(facts, eip):
+        if not judged.drops:
             continue
-        packet = next((each for each in _passing(facts, eip, chain.hook) if drops(chain, each)), None)
-        if packet is not None:
-            what = f"{where} ({chain.hook}) drops {packet.words}"
-            yield Finding(
-                "firewall_drops", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
-            )
-        elif chain.hook == "forward" and chain.policy == "drop" and facts.knowledge.forwarder != "none":
-            ours = "state established" if facts.knowledge.forwarder == "ipvs" else "status dnat"
-            yield from dropping([f"{chain.family} {chain.table} {chain.name}"], ours)
+        where = f"chain {chain.family} {chain.table} {chain.name} ({chain.hook}"
+        what = f"drops {packet.words}, by {judged.drops}"
+        if chain.family in ("netdev", "arp", "bridge"):
+            words = f"{where} of {chain.device or 'every link'}) {what}: {eip.address}"
+            yield Finding("frames_dropped", words, _look_at(chain), eip.address)
+        else:
+            yield Finding("firewall_drops", f"{where}) {what}", _look_at(chain), eip.address)
+
+
+def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
+    """Rules on which it depends whether packets of the EIP pass, and which are not understood."""
+    for chain, packet, judged in _judged(facts, eip):
+        for rule in judged.unseen:
+            yield Unseen(f"{packet.words}, in chain {chain.family} {chain.table} {chain.name}", rule)
+
+
+def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged]]:
+    """Of each chain the first packet that it drops, or else those of which it cannot be told."""
+    ruleset = Ruleset.of(facts.chains, facts.sets)
+    for chain in (each for each in facts.chains if each.hook):
+        frames = chain.family in ("netdev", "arp", "bridge")
+        if frames and not _reaches(chain.device, eip):
+            continue
+        found = []
+        for packet in _arriving(facts, eip) if frames else _passing(facts, eip, chain.hook):
+            judged = ruleset.judge(chain, packet)
+            if judged.drops:
+                found = [(chain, packet, judged)]
+                break
+            found.append((chain, packet, judged))
+        yield from found
+
+
+def _look_at(chain: Chain) -> str:
+    if any(text.startswith("-A ") for text in chain.texts):
+        program = f"{'iptables' if chain.family == 'ip' else 'ip6tables'}{'-legacy' if chain.table.startswith(OLD) else ''}-save"
+        return f"{program} -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
+    return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
 
 
 def _reaches(device: str, eip: KnownEip) -> bool:
@@ -275,7 +296,7 @@ def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
 def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
         words = f"who connects to {protocol.upper()} port {port}"
-        yield ip_packet(words, None, eip.address, protocol, {"dport": port}, {"iifname": eip.link})
+        yield ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
 
 
 def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
@@ -301,6 +322,10 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
     ipvs = facts.knowledge.forwarder == "ipvs"
     passing = (_BY_IPVS if ipvs else _TRANSLATED).get(hook, ())
+    family = "ip" if ip_address(eip.address).version == 4 else "ip6"
+    original: dict[str, str | int] = {f"ct original {family} daddr": eip.address}
+    if not ipvs:
+        original["ct status"] = DNAT
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
     for service in services_of(facts, eip):
@@ -310,11 +335,12 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
                 if _TO_ENDPOINT in passing:
                     words = f"what goes to endpoint {each.address}"
                     links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
-                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port}, links)
+                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port, **links, **original})
                 if _ANSWERS in passing:
                     words = f"what endpoint {each.address} answers"
                     links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
-                    yield ip_packet(words, each.address, None, protocol, {"sport": each.port}, links)
+                    fields = {"sport": each.port, **links, **original}
+                    yield ip_packet(words, each.address, None, protocol, fields, ANSWER)
 
 
 def _way(facts: Facts, to: str) -> str:

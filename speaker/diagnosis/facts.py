@@ -85,7 +85,8 @@ class HelloSeen:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A base chain of nftables, with its rules as nft lists them. ``device``: of the netdev family."""
+    """A chain of nftables, with its rules as nft lists them. ``hook``: '' for one that others jump to; ``device``: of
+    the netdev family."""
 
     family: str
     table: str
@@ -95,6 +96,8 @@ class Chain:
     device: str = ""
     rules: tuple[Any, ...] = ()
     """Of each the expressions."""
+    texts: tuple[str, ...] = ()
+    """The same rules, as people write them."""
 
 
 ANYWHERE = str(IPv4Address(0))
@@ -147,6 +150,8 @@ class Facts:
     hellos: tuple[HelloSeen, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     chains: tuple[Chain, ...] = ()
+    sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Elements of sets and maps, by family, table and name."""
     has_ipvs: bool = False
     ways: tuple[Way, ...] = ()
     drops: Drops = Drops()

@@ -83,8 +83,6 @@ def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
         yield Unseen("more of what is asked about", f"{known.left_out} EIPs, Services and pools are left out")
     if known is not None and len(known.eips) > MOST_EIPS:
         yield Unseen("who answers", f"only the first {MOST_EIPS} EIPs were asked for")
-    if old := kernel.legacy_tables():
-        yield Unseen("rules of the old iptables", f"tables {', '.join(old)}: see `iptables-legacy-save`")
 
 
 class _Looks:
@@ -170,18 +168,20 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     ]
     seconds = max(LISTEN_AT_LEAST, HELLOS * known.hello_ms / 1000)
     own = own_addresses(snapshot, links.values())
-    asked, hellos, tried, chains = await asyncio.gather(
+    asked, hellos, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
         looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
         looks.at("endpoints", connecting.connect_all(tcp), ()),
-        looks.at("firewalls (nftables)", kernel.chains(), ()),
+        looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
+        looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
     return replace(
         facts,
         asked=asked,
         hellos=hellos,
         tried=tried,
-        chains=chains,
+        chains=chains + old,
+        sets=sets,
         has_ipvs=kernel.has_ipvs(),
         bound=looks.now("addresses", lambda: kernel.addresses(snapshot.links), ()),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),

@@ -55,9 +55,10 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
 
 
 def told(facts: Facts) -> Iterator[Finding]:
-    """What the running speaker finds, but strangers, who are asked for here."""
+    """What the running speaker finds, but strangers, who are asked for here, and firewalls whose rules are known."""
+    looked_at = {"stranger"} | ({"drop_policy"} if facts.chains else set())
     for each in facts.knowledge.problems:
-        if each.kind != "stranger":
+        if each.kind not in looked_at:
             yield replace(each, what=shown(each.what))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from speaker.checks import Finding, ranked
-from speaker.diagnosis.chain import Chain, State
+from speaker.diagnosis.chain import Chain, State, unseen
 from speaker.diagnosis.chain import explain as explained
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Facts, Unseen
@@ -73,7 +73,8 @@ def examining(node: str, facts: Facts) -> Part:
 def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
     eips = facts.knowledge.eips
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
-    return Part(node, found, facts.unseen, held, facts.version, chain, tuple(eip.address for eip in eips))
+    dark = chain.unseen if chain is not None else unseen(facts)
+    return Part(node, found, dark, held, facts.version, chain, tuple(eip.address for eip in eips))
 
 
 def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:

@@ -162,7 +162,7 @@ class Metrics:
         )
         self.peers_silent = self._gauge(
             "eip_speaker_peers_silent",
-            "Other speakers heard on a link within the last hour that live no more, and did not say that they stop",
+            "Other speakers heard on a link within the last hour that fell silent without saying goodbye",
             "link",
         )
         self.hello_loss = self._gauge(
@@ -173,7 +173,7 @@ class Metrics:
         )
         self.hello_patience = self._gauge(
             "eip_speaker_hello_patience_seconds",
-            "Silence after which a peer counts as dead, where its hellos came late lately",
+            "Silence after which a peer counts as dead, if its hellos recently came late",
             "link",
             "peer",
         )
@@ -227,13 +227,13 @@ class Metrics:
         )
         self.removals_waiting = Gauge(
             "eip_speaker_removals_waiting",
-            "Objects that a list of the API lacked and that stay until another list lacks them too, by resource",
+            "Objects missing from a list of the API, kept until a second list confirms it, by resource",
             ["resource"],
             registry=self._of_api,
         )
         self.mirror_bytes = Gauge(
             "eip_speaker_mirror_bytes",
-            "Memory that the API's objects take here, with what is made of them, as it is reckoned",
+            "Estimated memory of the API's objects and of what is derived from them",
             registry=self._of_api,
         )
         self.mirror_room = Gauge(
@@ -241,7 +241,7 @@ class Metrics:
         )
         self.without_room = Gauge(
             "eip_speaker_objects_without_room",
-            "Objects of the API that are set aside, as their namespace takes more than there is room for",
+            "Objects of the API that are set aside because their namespace takes too much memory",
             registry=self._of_api,
         )
         self.internal_errors = self._counter(

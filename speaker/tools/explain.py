@@ -89,12 +89,13 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     if as_facts:
         return _facts(out, facts)
     chain = judged(facts)
-    _write(out, [json.dumps(chain_json(chain, facts.unseen))] if as_json else chain_lines(chain, facts.unseen))
+    _write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
     return chain.code
 
 
 def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
     """0: nothing is wrong; 1: something is."""
+    from speaker.diagnosis.chain import unseen
     from speaker.diagnosis.doctor import findings
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
@@ -102,9 +103,8 @@ def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_fac
     facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
     if as_facts:
         return _facts(out, facts)
-    found = findings(facts)
-    told = findings_json(found, facts.unseen)
-    _write(out, [json.dumps(told)] if as_json else finding_lines(found, facts.unseen))
+    found, dark = findings(facts), unseen(facts)
+    _write(out, [json.dumps(findings_json(found, dark))] if as_json else finding_lines(found, dark))
     return 1 if found else 0
 
 

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 SOONER = {
     "speaker.agent.source:REMEMBER_SECONDS": REMEMBERS,
-    "speaker.controller.lives:DEAD": 20.0,
+    "speaker.controller.sessions:DEAD": 20.0,
     "speaker.controller.leader:LOOK": 1.0,
 }
 """Seconds: a Lease is renewed every 15."""

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from speaker.allocator.ledger import Ledger
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import SpeakerError
 from speaker.forwarding import iptables, limits, sysctl
 from speaker.forwarding.ipvs import strict_arp

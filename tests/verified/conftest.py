@@ -16,7 +16,7 @@ from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)

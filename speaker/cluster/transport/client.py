@@ -19,7 +19,7 @@ import msgspec
 
 from speaker import __version__
 from speaker.api.objects import read_refusal
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 
 REQUEST = 5.0

@@ -185,14 +185,14 @@ async def _dropping_chains() -> tuple[Finding, ...]:
     )
 
 
-def dropping(chains: Iterable[str], ours: str = "status dnat") -> tuple[Finding, ...]:
-    """Each chain of forwarded traffic whose policy is to drop; ``ours``: what conntrack says of our connections."""
+def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
+    """Each chain of forwarded traffic whose policy is to drop."""
     return tuple(
         Finding(
-            "firewall_drops",
+            "drop_policy",
             f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and"
             " comes from the endpoints",
-            f"nft insert rule {chain} ct {ours} accept",
+            f"nft insert rule {chain} ct status dnat accept",
         )
         for chain in chains
     )

@@ -6,8 +6,17 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from speaker.agent.known import NAME, known, recall, remember
-from speaker.agent.last_known import RECALL_AGAIN, RECALL_SECONDS, REMEMBER_SECONDS, LastKnown, news_of
+from speaker.agent.last_known import (
+    NAME,
+    RECALL_AGAIN,
+    RECALL_SECONDS,
+    REMEMBER_SECONDS,
+    LastKnown,
+    known,
+    news_of,
+    recall,
+    remember,
+)
 from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.api.objects import Key
 from speaker.model import ServiceKey

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.agent.known import known, recall, remember
-from speaker.agent.last_known import RECALL_SECONDS
+from speaker.agent.last_known import RECALL_SECONDS, known, recall, remember
 from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
 from speaker.agent.session import WORD_SECONDS, WORDS
 from speaker.agent.source import Cluster

@@ -200,7 +200,7 @@ def facts(draw: st.DrawFn) -> Facts:
             "net.ipv4.conf.eth0.forwarding": "1",
             "net.ipv4.conf.all.arp_ignore": "1" if strict else draw(st.sampled_from("012")),
         },
-        chains=tuple(draw(st.lists(_chain(), max_size=3))),
+        chains=tuple(draw(st.lists(_chain(strict), max_size=3))),
         has_ipvs=strict or draw(st.booleans()),
         ways=(Way(ANYWHERE, "eth0"), *(Way(each.address, "cni0") for each in endpoints)),
         drops=Drops(0 if strict else draw(st.integers(0, 99)), 0),
@@ -216,12 +216,15 @@ def _others(draw: st.DrawFn) -> list[Bound]:
 
 
 @st.composite
-def _chain(draw: st.DrawFn) -> Chain:
+def _chain(draw: st.DrawFn, ipvs: bool) -> Chain:
+    """IPVS takes what comes in behind such chains; what another forwarder passes on does not get there."""
     family, hook = draw(
         st.sampled_from(
             [("ip", "forward"), ("inet", "prerouting"), ("netdev", "ingress"), ("arp", "input"), ("inet", "input")]
         )
     )
     rules = draw(st.lists(st.sampled_from(HARMLESS), max_size=4))
-    policy = draw(st.sampled_from(["accept", "drop"])) if hook == "input" and family == "inet" else "accept"
+    policy = (
+        draw(st.sampled_from(["accept", "drop"])) if hook == "input" and family == "inet" and not ipvs else "accept"
+    )
     return Chain(family, "fw", "every", hook, policy, "eth0" if family == "netdev" else "", tuple(rules))

@@ -19,6 +19,7 @@ from speaker.diagnosis.facts import (
     LinkSeen,
     Process,
     Tried,
+    Unseen,
     Way,
 )
 from speaker.node.known.knowledge import (
@@ -183,6 +184,7 @@ FOUND = {
         "gateway_silent",
     ),
     "not forwarding": (told("forwarding_off"), "forwarding_off"),
+    "a policy drops, and its rules are not seen": (told("drop_policy"), "drop_policy"),
     "a policy drops": (chained("ip", "forward", policy="drop"), "firewall_drops"),
     "a rule drops the way in": (
         chained("inet", "forward", matching(of("ip", "daddr"), "==", POD.address, "drop")),
@@ -349,6 +351,33 @@ def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
     chain = explain(known(eips=(), services=(), pools=(), in_force=False))
     assert chain.verdict is None
     assert chain.code == 2
+
+
+def test_a_policy_whose_rules_let_the_eip_pass_is_no_finding_whatever_the_speaker_says_of_it():
+    accepts = matching({"ct": {"key": "status"}}, "in", "dnat", "accept")
+    facts = replace(chained("ip", "forward", accepts, policy="drop"), known=told("drop_policy").known)
+    assert findings(facts) == []
+    assert explain(facts).code == 0
+
+
+def test_with_ipvs_an_input_chain_that_drops_by_default_drops_what_comes_in():
+    assert [each.kind for each in findings(with_ipvs(chained("inet", "input", policy="drop")))] == ["firewall_drops"]
+
+
+def test_nothing_is_called_well_where_a_rule_is_not_understood():
+    doubtful = chained("ip", "forward", matching(of("ip", "saddr"), "==", "198.51.100.1", "drop"))
+    (chain,) = doubtful.chains
+    chain = explain(replace(doubtful, chains=(replace(chain, texts=("ip saddr 198.51.100.1 drop",)),)))
+    assert (chain.verdict, chain.code) == (None, 2)
+    assert {each.why for each in chain.unseen} == {"ip saddr 198.51.100.1 drop"}
+    assert [step.name for step in chain.steps if step.state is State.UNKNOWN] == [f"way in of {EIP}"]
+
+
+def test_who_may_not_see_firewalls_is_told_that_and_not_that_there_are_none():
+    chain = explain(replace(WELL, unseen=(Unseen("firewalls (nftables)", "needs NET_ADMIN"),)))
+    (way_in,) = (step for step in chain.steps if step.name.startswith("way in"))
+    assert (chain.code, way_in.state) == (2, State.UNKNOWN)
+    assert way_in.lines[0].endswith("chains of others are not seen: needs NET_ADMIN")
 
 
 def test_what_ipvs_sends_by_output_no_rule_of_what_is_forwarded_can_drop():
