@@ -11,21 +11,20 @@ INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && ech
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
 MQTT := mosquitto:mosquitto mosquitto_sub:mosquitto-clients
 BROWSER := chromium:chromium chromedriver:chromium-driver
-# Two at a time, of which one waits most of it; those that only compute have what these leave.
-AGENTS  := tests/agents tests/moving
-GUEST   := tests/ipvs
+# What computes and measures no time, what runs in a guest, what takes a whole cluster; all else is about real time.
 PATIENT := tests/unit tests/scenarios
-# What mostly waits, and whose time nobody measures: behind the patient, and behind what has to be in time.
-WAITING := tests/netns/run/test_alerts.py tests/netns/run/test_alerts_by_fault.py tests/netns/run/test_documented_commands.py tests/netns/run/test_capture.py
-SIGNALS := tests/mqtt tests/alerts tests/page
-PRACTICE := tests/netns/lab/test_practice.py
-TIMED   := tests/netns/lab tests/netns/run
-FAULTS  := tests/faults
-SOAK_OF := tests/soak
+GUEST   := tests/ipvs
 CLUSTER := tests/cluster
-REST    := -m 'not apiserver' $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(WAITING) $(SIGNALS) $(PRACTICE) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
-# Those that ask a real kube-apiserver.
-ASKING  := -m apiserver tests/apiserver tests/verified tests/mqtt
+OUTSIDE := tests $(addprefix --ignore=,$(GUEST) $(CLUSTER))
+TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
+TWO     := -n 2 --dist loadfile
+# What takes minutes is marked with one of these: long(part="soak"). CI runs some of each row at a time (.ci/run).
+PARTS         := agents alerts chaos exploration faults lab practice searches soak
+CLUSTER_PARTS := moves disasters forwarder change alone rest
+mark_of  = $(if $(filter core,$(1)),not long,long(part='$(1)'))
+marks_of = -m \"$(foreach part,$(1),$(if $(filter-out $(firstword $(1)),$(part)),or )$(call mark_of,$(part)))\"
+LANES   := $(BIN)/python .ci/lanes.py
+ASIDE   := $(BIN)/python .ci/aside.py
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -33,7 +32,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock rendered chart dist plugin tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test test-long test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock rendered chart dist plugin tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -55,10 +54,12 @@ cluster: $(VENV)/.run
 cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
+# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all.
+MODE ?=
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
-	$(BIN)/pytest --durations=12 $(AGAIN) $(CLUSTER)
+	EIP_SPEAKER_MODES="$(MODE)" $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
 
 # What that leaves out where the kernel has no ip_vs, with a kernel that has: User-Mode Linux, built once.
 test-cluster-ipvs: $(VENV)/.dev
@@ -66,19 +67,29 @@ test-cluster-ipvs: $(VENV)/.dev
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
 	$(BIN)/python $(CLUSTER)/cluster_kernel.py $(BIN)/pytest --durations=12 -k ipvs $(CLUSTER)
 
+NEED_TEST := nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
+  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps \
+  promtool:prometheus zsh:zsh fish:fish $(BROWSER)
+SHORT     := -m 'not long and not apiserver'
+
 test: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-	  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps \
-	  promtool:prometheus zsh:zsh fish:fish $(BROWSER)
-	@$(INSIDE) $(BIN)/python .ci/lanes.py \
-	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(WAITING)" "$(BIN)/pytest $(SOAK_OF)" \
-	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
-	  -- "$(BIN)/pytest $(TIMED) $(addprefix --ignore=,$(WAITING) $(PRACTICE))" "$(BIN)/pytest $(FAULTS)" "nice -n 10 $(BIN)/pytest $(PRACTICE)"
+	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
+	@$(INSIDE) $(LANES) "$(ASIDE) $(BIN)/pytest -n 2 $(SHORT) $(PATIENT)" \
+	  "nice -n 10 $(BIN)/pytest $(SHORT) $(GUEST)" "$(BIN)/pytest $(TWO) $(SHORT) $(TIMED)"
+
+# What `make test` leaves out as it takes minutes, or one part of it: PART=soak. The part `agents` asks a kube-apiserver;
+# `searches` are those of Hypothesis that `make test` has too, with more examples.
+test-long: PART ?= $(PARTS)
+test-long: $(VENV)/.dev
+	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
+	@$(INSIDE) $(LANES) \
+	  $(if $(filter searches,$(PART)),"$(ASIDE) env HYPOTHESIS_PROFILE=long $(BIN)/pytest $(TWO) -m hypothesis $(PATIENT)") \
+	  $(if $(filter-out searches,$(PART)),"$(BIN)/pytest $(TWO) $(call marks_of,$(filter-out searches,$(PART))) $(OUTSIDE)")
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping $(MQTT) $(BROWSER)
-	@$(INSIDE) $(BIN)/python .ci/lanes.py "nice -n 10 $(BIN)/pytest $(ASKING)" -- "$(BIN)/pytest $(AGENTS)"
+	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
+	@$(INSIDE) $(LANES) "$(BIN)/pytest $(TWO) -m 'apiserver and not long' $(TIMED)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
@@ -107,12 +118,12 @@ fuzz: $(VENV)/.fuzz
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
 	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 
-# Every schedule of a small world of the ownership machine, as far as an hour goes, of which `make test` has two minutes.
+# Every schedule of a small world of the ownership machine, as far as an hour goes, of which `make test-long` has two minutes.
 EXPLORE_SECONDS ?= 3600
 explore: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m simulation.exploring --seconds $(EXPLORE_SECONDS)
 
-# An hour of everything at once, of which `make test` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
+# An hour of everything at once, of which `make test-long` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
 # for what was seen before, --api to ask agents by a real kube-apiserver.
 SOAK_SECONDS ?= 3600
 SOAK ?=
@@ -120,7 +131,7 @@ soak: $(VENV)/.dev
 	@.ci/need nft:nftables
 	$(INSIDE) $(BIN)/python tests/soak/soak.py --seconds $(SOAK_SECONDS) $(SOAK)
 
-# Errors in any function of a running speaker, by chance, of which `make test` has twenty: three or four a minute. CHAOS_OF takes
+# Errors in any function of a running speaker, by chance, of which `make test-long` has twenty: three or four a minute. CHAOS_OF takes
 # what tests/faults/chaos.py does: --fault "…" plays one of those again.
 CHAOS ?= 300
 SEED ?=

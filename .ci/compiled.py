@@ -14,8 +14,9 @@ from pathlib import Path
 MACHINE = (
     *("balance", "hello", "parameters", "patience", "score", "hellos/keys"),
     *(f"hellos/{name}" for name in ("frames", "layout", "packing", "reading")),
-    *(f"machine/{name}" for name in ("claiming", "claims", "hearing", "holding", "known", "loss", "machine", "moving")),
-    *(f"machine/{name}" for name in ("naming", "order", "peers", "rules", "segment", "silence", "state", "unanswered")),
+    *(f"machine/{name}" for name in ("agenda", "claims", "hearing", "holding", "known", "loss", "machine", "moving")),
+    *(f"machine/{name}" for name in ("naming", "order", "peers", "records", "rules", "segment", "silence")),
+    "machine/unanswered",
 )
 SIMULATION = (
     *("apiserver", "clock", "cluster", "faults", "host", "link_faults", "network", "node_faults", "promises"),

@@ -1,12 +1,13 @@
-"""usage: lanes.py COMMAND... [-- COMMAND...]...
+"""usage: lanes.py COMMAND...
 
-Runs pytest in lanes, apart by ``--``: the lanes at once, the commands of a lane, each one word, one after the other.
-All of them run and tell, each whole when it has ended, whatever the others do. What fails then, if it is not much, is
-run once more when nothing else does, and has to pass: a machine that we share stands still for a moment now and then,
-and much here is about moments. What did so stays in what is told. What is skipped is counted by its reason
-and not named one by one: a reader, and a CI that keeps only a part of what is printed, would find nothing else. The end
-is a line for each command, the reasons, whatever failed and why in a line each, what of that passed by itself, and on
-the last line the sum.
+Runs commands of pytest at once, each one word here, and tells whole what each said when it has ended, whatever the
+others do. A machine that others share stands still for a moment now and then, and many tests are about moments: up to
+``BUDGET`` tests that failed, of all commands together, run once more when nothing else does, and have to pass then.
+Where more have failed nothing runs again. What is skipped is counted by its reason and not named one by one: a reader,
+and a CI that keeps only a part of what is printed, would find nothing else.
+
+At the end stand a line for each command, the reasons, what failed and why in a line each, what passed in its second
+run, how much of the budget that took, and on the last line the sum.
 
 Fails when any command does. One that does so without a failed test, or ends without a report of its tests, counts as
 one failure.
@@ -22,7 +23,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, groupby
 from pathlib import Path
 from threading import Lock
 from xml.etree import ElementTree
@@ -33,9 +33,9 @@ QUIET = "-q", "-rfE"
 """Pytest: a dot a test, and at the end only what failed."""
 CACHES = ".pytest_cache/lanes"
 """Of each command, by number."""
-AGAIN = "--last-failed", "--last-failed-no-failures=none"
-FEW = 5
-"""Failures of one command: more of them are no accident."""
+ALONE = "-p", "xdist", "-n0", "--last-failed", "--last-failed-no-failures=none"
+BUDGET = 2
+"""Failures of all commands together: more of them are no accident."""
 REASONS = 5
 FAILURES = 40
 COLUMNS = 300
@@ -118,9 +118,9 @@ def _run(command: str, number: int, *flags: str) -> Ran:
 
 def _again(first: Ran, number: int) -> Ran:
     """What it is with what has failed run once more."""
-    if first.trouble or not 0 < first.failed == len(first.failures) <= FEW:
+    if first.trouble or not first.failures or first.failed != len(first.failures):
         return first
-    second = _run(first.command, number, *AGAIN)
+    second = _run(first.command, number, *ALONE)
     if second.trouble or second.reasons or second.tests != first.failures.keys():
         return first
     return replace(
@@ -132,20 +132,11 @@ def _again(first: Ran, number: int) -> Ran:
     )
 
 
-def _one_by_one(lane: Sequence[tuple[str, int]]) -> list[Ran]:
-    return [_run(command, number) for command, number in lane]
-
-
-def main(arguments: Sequence[str]) -> int:
-    numbers = count()
-    lanes = [
-        [(command, next(numbers)) for command in some]
-        for apart, some in groupby(arguments, lambda word: word == "--")
-        if not apart
-    ]
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        ran = list(chain(*pool.map(_one_by_one, lanes)))
-    ran = [_again(one, number) for number, one in enumerate(ran)]
+def main(commands: Sequence[str]) -> int:
+    with ThreadPoolExecutor(len(commands)) as pool:
+        ran = list(pool.map(_run, commands, range(len(commands))))
+    if sum(one.failed for one in ran) <= BUDGET:
+        ran = [_again(one, number) for number, one in enumerate(ran)]
     print("=" * 80, *ran, sep="\n")
     reasons = sum((one.reasons for one in ran), Counter[str]())
     for reason, often in reasons.most_common(REASONS):
@@ -157,8 +148,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"FAILED {test}: {why}"[:COLUMNS])
     if len(failures) > FAILURES:
         print(f"{len(failures) - FAILURES} more failed")
-    for test, why in chain(*(one.once.items() for one in ran)):
+    once = [failure for one in ran for failure in one.once.items()]
+    for test, why in once:
         print(f"FAILED AT FIRST {test}: {why}"[:COLUMNS])
+    print(f"{len(once)} passed in a second run, {BUDGET} may; none is run again where more have failed")
     print(_sum(ran))
     return FAILED if any(one.failed for one in ran) else PASSED
 

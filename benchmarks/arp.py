@@ -28,13 +28,14 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from speaker.lab.network.namespaces import Namespace
-from speaker.layer2.answer import Ignored
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import OLDEST, Links, Placement
+from speaker.layer2.links import Links
 from speaker.layer2.responder import AnswerPolicy
 from speaker.layer2.sockets import filter_tracker as sieve
 from speaker.layer2.sockets import packet_socket as wire
-from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
+from speaker.model.events import Announcements, Event
+from speaker.ownership.parameters import Parameters
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
@@ -124,16 +125,13 @@ class Tally:
     async def enough(self) -> None:
         await self._enough.wait()
 
-    def announced(self, family: Family, count: int) -> None:
-        self._missing -= count
-        if self._missing <= 0:
-            self._enough.set()
+    def count(self, what: Event, number: int) -> None:
+        if isinstance(what, Announcements):
+            self._missing -= number
+            if self._missing <= 0:
+                self._enough.set()
 
-    def answered(self, family: Family, count: int) -> None: ...
-    def ignored(self, family: Family, reason: Ignored, count: int) -> None: ...
-    def send_failed(self, family: Family, count: int) -> None: ...
-    def join_failed(self, error: Exception) -> None: ...
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None: ...
+    def tell(self, event: Event) -> None: ...
 
 
 def boottime() -> float:
@@ -148,7 +146,8 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    speaker = LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST), failed)
+    policy = AnswerPolicy(oldest=Parameters().request_age)
+    speaker = LinkResponder(link_here("eth0"), boottime, observer, policy, failed)
     speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
     speaker.extend(boottime() + 3600)
     async with asyncio.TaskGroup() as tasks:
@@ -327,7 +326,7 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Links(boottime, observer, failed) as layer2:
+        async with Links(boottime, observer, failed, AnswerPolicy()) as layer2:
             layer2.extend(boottime() + 3600)
             layer2.keep([link])
             watching = asyncio.create_task(turns.watch())

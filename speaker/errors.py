@@ -11,6 +11,7 @@
     ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
     └── EdgeError             the kernel, a file or a program refused
         ├── WireError         the wire process met a bug of ours: tried again like all others
+        ├── LinkGone          a link is down or was removed
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
         ├── NotDone           a program hung or was killed: what it was asked for is not to blame
         ├── TooLong           an answer has more bytes than are read of one
@@ -124,6 +125,10 @@ class EdgeError(SpeakerError):
 
 class WireError(EdgeError):
     """Raised when the other process met what nobody foresaw. It has told of it; the work is tried again."""
+
+
+class LinkGone(EdgeError):
+    """Raised when a link is down or was removed."""
 
 
 class Unsupported(EdgeError):

@@ -24,16 +24,22 @@ pytest.register_assert_rewrite("local_clients", "service_fields")
 Shell = Callable[..., str]
 
 
+@pytest.fixture(scope="session")
+def namespaces() -> None:
+    """For tests that make their own: skips where the machine does not let us make any."""
+    try:
+        Namespace("may we?").close()
+    except PermissionError as error:
+        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+
+
 @pytest.fixture
-def new_namespace() -> Iterator[Callable[[str], Namespace]]:
-    """A factory of empty namespaces, gone when the test ends; skips where the machine does not let us make any."""
+def new_namespace(namespaces: None) -> Iterator[Callable[[str], Namespace]]:
+    """A factory of empty namespaces, gone when the test ends."""
     with ExitStack() as stack:
 
         def new(label: str) -> Namespace:
-            try:
-                namespace = stack.enter_context(Namespace(label))
-            except PermissionError as error:
-                pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+            namespace = stack.enter_context(Namespace(label))
             with namespace.entered():
                 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             return namespace

@@ -7,12 +7,12 @@ from typing import TypeAlias
 import structlog
 
 from speaker.agent.delivery import AGAIN_SECONDS
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import eip_of, is_made_up, read_record
+from speaker.api.records import AnnouncementObject
 from speaker.cluster.mirror.store import Change, Store
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, gone
-from speaker.system.supervise import Supervisor
+from speaker.system.supervise import Supervisor, contained
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()
@@ -78,14 +78,11 @@ class AnnouncementReader:
     ) -> Iterator[tuple[IPAddress, Record]]:
         """One that meets a bug of ours is ``unread``, and keeps no other from being heard."""
         for change in changes:
-            try:
-                told = _record(change)
-            except Exception as error:
-                self._supervisor.internal_error("hand on", error)
-                unread.append(change)
-            else:
-                if told is not None:
+            with contained("hand on", self._supervisor):
+                if (told := _record(change)) is not None:
                     yield told
+                continue
+            unread.append(change)
 
     def _see_again(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
         """As they are now."""

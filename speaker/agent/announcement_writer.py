@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import Facts, change, correction, creation, eip_of, path_of, read_record
-from speaker.cluster.paths import ANNOUNCEMENTS
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.cluster.transport.client import REQUEST, Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress

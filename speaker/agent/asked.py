@@ -5,10 +5,9 @@ bring the square of their number.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from speaker.cluster.hosts import HostObject
+from speaker.api.kinds import NODES, HostObject
+from speaker.api.objects import Key
 from speaker.cluster.mirror.polled import Polled
-from speaker.cluster.objects import Key
-from speaker.cluster.paths import NODES
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.errors import EdgeError

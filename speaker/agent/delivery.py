@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from speaker.api.objects import Key
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import Key
-from speaker.system.supervise import Supervisor
+from speaker.system.supervise import Supervisor, contained
 
 AGAIN_SECONDS = 2.0
 """After which what could not be handed on is tried again: a mirror hears of each change once."""
@@ -45,9 +45,7 @@ class Delivery(Generic[_T]):
             self(waiting)
 
     def _handed_on(self, changes: tuple[Change[_T], ...]) -> bool:
-        try:
+        with contained("mirror", self._supervisor):
             self._deliver(changes)
-        except Exception as error:
-            self._supervisor.internal_error("mirror", error)
-            return False
-        return True
+            return True
+        return False

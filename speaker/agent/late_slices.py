@@ -7,11 +7,10 @@ As a rule nothing is asked for: a Service is there before its slices are.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from speaker.agent.objects import AssignedObject, SliceObject
 from speaker.api.endpoints import SERVICE_NAME
+from speaker.api.kinds import AssignedObject, SliceObject, slices_in
 from speaker.cluster.mirror.reflector import Reflector
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.paths import slices_in
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 

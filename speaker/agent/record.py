@@ -2,10 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from speaker.agent.objects import AnnouncementObject, LeaseObject
-from speaker.cluster.kinds import announced_eip, announcement_name, in_one_line
-from speaker.cluster.paths import ANNOUNCEMENTS
-from speaker.cluster.said import sayable
+from speaker.api.kinds import in_one_line
+from speaker.api.records import (
+    ANNOUNCEMENTS,
+    AnnouncementObject,
+    LeaseObject,
+    announced_eip,
+    announcement_name,
+    sayable,
+)
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation

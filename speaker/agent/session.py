@@ -13,11 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
-from speaker.cluster.election.lease import leases_in
-from speaker.cluster.kinds import FORWARDER, MISSES, misses_said
-from speaker.cluster.objects import Metadata
+from speaker.api.records import FORWARDER, MISSES, LeaseObject, leases_in, misses_said
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.errors import ApiRefused, EdgeError
@@ -34,10 +31,6 @@ WORDS, WORD_SECONDS = 10, 5.0
 """Renewals out of turn at once, to say who fell silent, and seconds until there may be another."""
 LATE = 2.0
 """Seconds for which an answer is waited for that is too late already: to hang up costs a handshake each time."""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    metadata: Metadata
 
 
 class Pace(NamedTuple):
@@ -154,7 +147,7 @@ class Session:
             metadata["labels"][FORWARDER] = forwarder
         answer = await self._written({"metadata": metadata, "spec": spec})
         try:
-            return self._see(int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version))
+            return self._see(int(msgspec.json.decode(answer, type=LeaseObject).metadata.resource_version))
         except (*UNFIT, ValueError) as error:
             raise EdgeError(f"{self._collection}/{self._node}: cannot be read as a Lease: {error}") from error
 

@@ -1,4 +1,4 @@
-"""What the API says, mirrored and handed on: a ``node.source.Source`` and the wire process's ``RecordSink``."""
+"""What the API says, mirrored and handed on: a ``node.source.Source``, which writes the wire process's records."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -13,14 +13,12 @@ from speaker.agent.announcement_writer import AnnouncementWriter
 from speaker.agent.api_state import ApiState
 from speaker.agent.asked import HostsAsked
 from speaker.agent.delivery import Delivery
-from speaker.agent.exclusion import Exclusion
-from speaker.agent.known import Known
-from speaker.agent.last_known import LastKnown, news_of
+from speaker.agent.last_known import Known, LastKnown, news_of
 from speaker.agent.late_slices import LateSlices
-from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import Facts, eip_of, read_record
 from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
+    Exclusion,
     News,
     NodeIntent,
     Reader,
@@ -31,27 +29,39 @@ from speaker.agent.view import (
     node_intent,
     unread_wishes,
 )
-from speaker.cluster.hosts import HostObject, addresses_of
-from speaker.cluster.kinds import EipObject, announcement_name
+from speaker.api.kinds import (
+    EIPS,
+    NODES,
+    SERVICES,
+    SLICES,
+    AssignedObject,
+    EipObject,
+    HostObject,
+    NodeObject,
+    SliceObject,
+    by_service,
+)
+from speaker.api.objects import Key
+from speaker.api.reading import addresses_of
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import Key
-from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NODES, SERVICES, SLICES
 from speaker.cluster.transport.client import Client
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
-from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
+from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
+from speaker.model.events import LifeBegan
 from speaker.node.report import Report
 from speaker.node.source import View
-from speaker.ownership.events import WriteRecord
-from speaker.ownership.hello import Incarnation
+from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
+from speaker.wire.messages import Began, WireEvent
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -325,14 +335,19 @@ class Cluster:
 
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
-    def incarnation(self, number: Incarnation) -> None:
-        self._session.live(number)
-
-    def silence(self) -> None:
-        self._session.live(None)
-
-    def write_record(self, order: WriteRecord) -> None:
-        self._records.take(order)
+    def hear(self, event: Began | WireEvent) -> None:
+        """Which life this is: until the next one nothing is said in our name where another host keeps it."""
+        match event:
+            case Began(found=found) if found.incarnation is not None:
+                self._session.live(found.incarnation)
+            case LifeBegan(incarnation=life):
+                self._session.live(life)
+            case NameClash(silent=True):
+                self._session.live(None)
+            case WriteRecord():
+                self._records.take(event)
+            case _:
+                pass
 
     def _facts(self, eip: IPAddress) -> Facts | None:
         assert self._wire is not None

@@ -4,18 +4,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.slices import read_slice
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
-from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.api.fields import show_path
-from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, asks_us, pools_read
-from speaker.cluster.objects import Key
-from speaker.cluster.pools import judge
-from speaker.cluster.reading import Unreadable, read_service
+from speaker.api.kinds import (
+    ASSIGNED_FROM,
+    AssignedObject,
+    EipObject,
+    HostObject,
+    NodeObject,
+    SliceObject,
+    asks_us,
+    pools_read,
+)
+from speaker.api.objects import Key
+from speaker.api.reading import Hosts, Unreadable, judge, read_service, read_slice
 from speaker.errors import InvalidField
 from speaker.model import (
     Assignment,
@@ -30,6 +34,7 @@ from speaker.model import (
 )
 from speaker.ownership.eligibility import EXCLUDE
 from speaker.settings import Node
+from speaker.system.supervise import Failures, contained
 
 DRAIN = "eip-speaker.io/drain"
 """An annotation on a Node: ``"true"`` hands its EIPs over."""
@@ -93,6 +98,37 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
     return None
 
 
+class Exclusion:
+    """A node that may hold nothing any more hands over first what it has: make before break.
+
+    ``now`` is seconds of one clock; ``drain`` as in ``Parameters``, the longest that a drain takes."""
+
+    def __init__(self, drain: float) -> None:
+        self._step = drain + 1.0
+        self._since: float | None = None
+        self._begun = False
+
+    def follow(self, intent: NodeIntent, now: float) -> tuple[NodeIntent, float | None]:
+        """What is to be asked of the node for now, and in how many seconds that is something else.
+
+        One that is excluded from the start has nothing. Any other is drained, then forbidden to hold anything, and
+        then drained no longer: others count those who drain as gone, and this one goes on hearing and vouching.
+        """
+        first, self._begun = not self._begun, True
+        if not intent.node.excluded:
+            self._since = None
+            return intent, None
+        if self._since is None:
+            self._since = now - 2 * self._step if first else now
+        passed = now - self._since
+        if passed >= 2 * self._step:
+            return intent, None
+        drained = replace(intent, drained=intent.drained or f"label {EXCLUDE}")
+        if passed >= self._step:
+            return drained, 2 * self._step - passed
+        return replace(drained, node=replace(intent.node, excluded=False)), self._step - passed
+
+
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -135,11 +171,11 @@ class Reader:
         """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
         are gone, what was last known, for as long as they are in use."""
         self._catalogue = Catalogue({})
-        self._failed: dict[ServiceKey, Exception] = {}
+        self._failed: Failures[ServiceKey] = Failures()
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
         self._unread: dict[Key, AssignedObject | None] = {}
         """The same, as they are now: they are read again with the next news."""
-        self._unmerged: dict[ServiceKey, Exception] = {}
+        self._unmerged: Failures[ServiceKey] = Failures()
         """The same of their endpoints."""
         self._failed_pools: tuple[str, ...] = ()
         """Those that met it, each a sentence: they are as they were before."""
@@ -158,10 +194,8 @@ class Reader:
         changed |= {key for key in (*news.slices, *self._unmerged) if self.follows(key)}
         for key in changed:
             self._unmerged.pop(key, None)
-            try:
+            with contained(key, self._unmerged):
                 self._merge(key, slices_of)
-            except Exception as error:
-                self._unmerged[key] = error
         self._eips = self._eips if news.eips is None else news.eips
         pools_changed = (news.eips is not None or bool(self._failed_pools)) and self._read_pools(self._eips)
         for key in changed | self._known.keys() if pools_changed else changed:
@@ -206,11 +240,10 @@ class Reader:
         """As ``_read``; one that meets a bug of ours stays as it was."""
         name = ServiceKey(key.namespace, key.name)
         self._failed.pop(name, None)
-        try:
+        with contained(name, self._failed):
             return self._read(key, found)
-        except Exception as error:
-            self._failed[name], self._unread[key] = error, found
-            return None
+        self._unread[key] = found
+        return None
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
         """Takes over what became of a Service; its key where that is of any interest."""
@@ -338,15 +371,10 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    said = (each.status for each in found.status.conditions or () if each.type == ASSIGNED)
-    if next(said, NOT_ASSIGNED) == NOT_ASSIGNED:
+    if not found.status.is_ours:
         return ()
     addresses: dict[Family, IPAddress] = {}
-    for ingress in found.status.load_balancer.ingress:
-        try:
-            address = parse_eip(ingress.ip)
-        except ValueError:
-            continue
+    for address in found.status.load_balancer.addresses:
         addresses.setdefault(Family.of(address), address)
     return tuple(addresses.values())
 

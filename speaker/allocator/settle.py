@@ -1,11 +1,21 @@
-"""One reading of the world → who has which EIP, in an order that does not depend on who was read first."""
+"""Who has which EIP after a change, in an order that does not depend on who was read first.
 
-from collections.abc import Mapping
+The cost follows what changed: whoever lacks nothing is not asked again while it, its namespace and the pools stay as
+they are, as the answer would be the same. Whoever was refused something is, once something has moved that may let it
+have it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.refusals import Refusal
-from speaker.model import Assignment, IPAddress, Service, ServiceKey, World
+from speaker.model import Assignment, FamilyPolicy, IPAddress, Service, ServiceKey, World
+
+_Mark: TypeAlias = tuple[int, int]
+_Due: TypeAlias = dict[ServiceKey, Service]
+_NOTHING: Mapping[ServiceKey, Collection[IPAddress]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +30,13 @@ class Settlement:
 
 
 def settle(allocator: Allocator, world: World, now: float) -> Settlement:
-    """Release what is gone, then assign the rest. ``now`` in seconds, as in ``Allocator``.
-
-    Who holds something comes first, so that nobody is given what a later Service holds already; then who names an
-    address, so that no free choice takes it; then the older Service; then its key.
-    """
+    """One reading of the world: releases what is gone, and asks everybody. ``now`` in seconds, as in ``Allocator``."""
     allocator.set_pools(world.pools, world.namespaces, world.reserved)
     for key in sorted(allocator.holders - world.services.keys()):
         allocator.release(key, now)
-    ordered = sorted(world.services.values(), key=precedence)
-    outcomes = _ask(allocator, ordered, now)
-    # Whoever was refused something may have been asked before others changed: as they are now, it may have it, or it is
-    # to be told something else.
-    while lacking := [each for each in ordered if outcomes[each.key].refusal or each.key in allocator.outdated]:
-        before = allocator.revision
-        outcomes.update(_ask(allocator, lacking, now))
-        if allocator.revision == before:
-            break
+    settling = Settling(allocator, world.services)
+    settling.ask(dict(world.services), (), now)
+    outcomes = settling.outcomes
     return Settlement(
         assignments={key: each.assignment for key, each in outcomes.items() if each.assignment is not None},
         refusals={key: each.refusal for key, each in outcomes.items() if each.refusal is not None},
@@ -54,27 +54,124 @@ def with_former_pools(world: World, allocator: Allocator) -> World:
     return replace(world, pools={**allocator.former_pools, **world.pools})
 
 
-def _ask(allocator: Allocator, ordered: list[Service], now: float) -> dict[ServiceKey, Outcome]:
-    holders = [service for service in ordered if service.key in allocator.holders]
-    newcomers = [service for service in ordered if service.key not in allocator.holders]
-    outcomes = _assign_holders(allocator, holders, now)
-    outcomes.update((service.key, allocator.assign(service, now)) for service in newcomers)
-    return outcomes
-
-
-def _assign_holders(allocator: Allocator, holders: list[Service], now: float) -> dict[ServiceKey, Outcome]:
-    """A holder may want what another one gives up only after it was asked: ask again while anything moves."""
-    outcomes: dict[ServiceKey, Outcome] = {}
-    asking = holders
-    while asking:
-        before = allocator.revision
-        outcomes.update((service.key, allocator.assign(service, now)) for service in asking)
-        if allocator.revision == before:
-            break
-        asking = [service for service in asking if outcomes[service.key].refusal is not None]
-    return outcomes
-
-
 def precedence(service: Service) -> tuple[bool, str, str, str]:
-    """The order in which Services are asked."""
+    """The order in which Services are asked, of those that hold something, and then of the others: so nobody is given
+    what a later Service holds already. Who names an address comes first, so that no free choice takes it; then the
+    older Service; then its key."""
     return not service.addresses, service.created, service.key.namespace, service.key.name
+
+
+class Settling:
+    """``services`` is its owner's and always up to date: who is to be served. ``outcomes`` is what ``step`` made of
+    it."""
+
+    def __init__(self, allocator: Allocator, services: Mapping[ServiceKey, Service]) -> None:
+        self.outcomes: dict[ServiceKey, Outcome] = {}
+        self._allocator, self._services = allocator, services
+        self._refused: dict[ServiceKey, _Mark] = {}
+        """Who lacks something, and at which mark it was asked."""
+        self._came_with: dict[ServiceKey, Collection[IPAddress]] = {}
+        """What Services had that hold nothing yet: their pool, or their namespace, may be heard of later."""
+        self._replaced = 0
+        """Holders that are others than they were: the allocator's revision passes over those that hold on."""
+        self._before: dict[ServiceKey, Outcome | None] = {}
+        """Outcomes as they were at the beginning of this step, of those that were asked in it."""
+
+    def step(
+        self,
+        changed: Collection[ServiceKey],
+        nothing_new: Collection[ServiceKey],
+        now: float,
+        came_with: Mapping[ServiceKey, Collection[IPAddress]] = _NOTHING,
+    ) -> Mapping[ServiceKey, Outcome | None]:
+        """``changed``: Services that are new, others than they were, in a changed namespace, or gone; all of them after
+        a change of pools. ``nothing_new``: those that keep what they hold and are given nothing. ``now`` as in
+        ``Allocator``. ``came_with``: what those of them that were just made had before, as from a backup. Returns whose
+        outcomes are others now, and what they were."""
+        self._before = {}
+        for key in sorted(key for key in changed if key not in self._services):
+            self._came_with.pop(key, None)
+            self._allocator.release(key, now)
+            self._forget(key)
+        due = self._known((*changed, *self._allocator.outdated))
+        self._came_with |= {key: came_with[key] for key in came_with.keys() & due.keys()}
+        self.ask(due, nothing_new, now)
+        return {key: former for key, former in self._before.items() if self.outcomes.get(key) != former}
+
+    def ask(self, due: _Due, nothing_new: Collection[ServiceKey], now: float) -> None:
+        """These, and then everybody for whom that changed something, until nothing moves."""
+        while due or self._anyone_stale():
+            self._round(due, nothing_new, now)
+            due = self._known(self._allocator.outdated)
+
+    def _round(self, due: _Due, nothing_new: Collection[ServiceKey], now: float) -> None:
+        holders = self._allocator.holders
+        for key in nothing_new:
+            if key not in holders:
+                due.pop(key, None)
+                self._forget(key)
+        holding: list[Service] = []
+        newcomers: list[Service] = []
+        for each in sorted({**due, **self._known(self._refused)}.values(), key=precedence):
+            (holding if each.key in holders else newcomers).append(each)
+        # One holder may want what another gives up only now: before any newcomer.
+        to_ask = due
+        while (to_ask or self._anyone_stale()) and self._ask(holding, to_ask, nothing_new, now, replaced=1):
+            to_ask = self._known(self._allocator.outdated)
+        # Before any of them is asked; of two that had the same the first has it now.
+        for service in reversed(newcomers):
+            if service.key in due and (had := self._came_with.get(service.key)):
+                self._allocator.remind(service, had, now)
+        self._ask(newcomers, due, nothing_new, now, replaced=0)
+
+    def _ask(
+        self, services: Iterable[Service], due: _Due, nothing_new: Collection[ServiceKey], now: float, *, replaced: int
+    ) -> bool:
+        """Those that are due, and those that are stale when it is their turn; whether there was any. ``replaced``: to
+        be added for each that is due."""
+        any_asked = False
+        for service in services:
+            key = service.key
+            if key in due:
+                self._replaced += replaced
+            elif not self._is_stale(key):
+                continue
+            asking = self._as_held(service) if key in nothing_new else service
+            former, outcome = self.outcomes.get(key), self._allocator.assign(asking, now)
+            if outcome is not former:
+                self._before.setdefault(key, former)
+                self.outcomes[key] = outcome
+            if self._came_with and outcome.assignment is not None:
+                self._came_with.pop(key, None)
+            if outcome.refusal is not None:
+                self._refused[key] = self._mark()
+            elif self._refused:
+                self._refused.pop(key, None)
+            any_asked = True
+        return any_asked
+
+    def _known(self, keys: Iterable[ServiceKey]) -> _Due:
+        return {key: service for key in keys if (service := self._services.get(key)) is not None}
+
+    def _as_held(self, service: Service) -> Service:
+        """It asks for what it holds: what of its families cannot be read takes none away, and gives none."""
+        families, pools = tuple(self._allocator.held_by(service.key)), self._allocator.pools_of(service.key)
+        policy = FamilyPolicy.SINGLE if len(families) == 1 else FamilyPolicy.PREFER_DUAL
+        pool = next(iter(pools)) or None if len(pools) == 1 else None
+        return replace(service, families=families, family_policy=policy, pool=pool)
+
+    def _forget(self, key: ServiceKey) -> None:
+        self._refused.pop(key, None)
+        if (former := self.outcomes.pop(key, None)) is not None:
+            self._before.setdefault(key, former)
+
+    def _mark(self) -> _Mark:
+        return self._allocator.revision, self._replaced
+
+    def _is_stale(self, key: ServiceKey) -> bool:
+        """It was refused something before the last thing moved."""
+        return self._refused.get(key, mark := self._mark()) != mark
+
+    def _anyone_stale(self) -> bool:
+        mark = self._mark()
+        return any(asked_at != mark for asked_at in self._refused.values())

@@ -1,6 +1,12 @@
-"""API objects (``Eip``, ``Service``, ``EndpointSlice``, ``Namespace``) as plain data, turned into the nouns of
-``speaker.model``.
+"""API objects, from files and from an API server alike, turned into the nouns of ``speaker.model``.
 
-Plain data is what JSON or YAML gives: dict, list, str, int, float, bool, None. Where it came from does not matter
-here: ``speaker.standalone`` reads files and knows lines, ``speaker.cluster`` reads the API server.
+::
+
+    YAML, JSON ──► plain data (standalone/document.py, knows lines) ─┐
+                                                                     ├─► service, eip, endpoints ──► nouns
+    API server ──► kinds, records (the fields that are decoded)     ─┘
+                   └─ reading: one object at a time, as far as it can be read; files: world, all or nothing
+
+Plain data is what JSON or YAML gives: dict, list, str, int, float, bool, None. ``fields`` reads it, and notes every
+mistake with its path, value and rule.
 """

@@ -27,6 +27,11 @@ NEVER_ANOTHER_HOST = tuple(
         ("ff00::/8", "is multicast"),
     )
 )
+_NEVER_ANOTHER_HOST = [
+    (network.version, int(network.network_address), int(network.broadcast_address), what)
+    for network, what in NEVER_ANOTHER_HOST
+]
+"""The same, to be asked often: of each address of an EndpointSlice."""
 
 
 def parse_host(text: str) -> IPAddress:
@@ -37,8 +42,9 @@ def parse_host(text: str) -> IPAddress:
         raise ValueError("must be an IP address, such as 192.0.2.10 or 2001:db8::10") from None
     if "%" in text:
         raise ValueError("must be an address without a scope id: drop the '%' and what follows")
-    for network, what in NEVER_ANOTHER_HOST:
-        if address in network:
+    number = int(address)
+    for version, first, last, what in _NEVER_ANOTHER_HOST:
+        if version == address.version and first <= number <= last:
             raise ValueError(f"must be the unicast address of a host: {what}")
     return address
 

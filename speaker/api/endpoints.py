@@ -1,8 +1,9 @@
 """``EndpointSlice`` (discovery.k8s.io/v1) → the endpoints of one Service; ``Namespace`` → its labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from speaker.api.addresses import parse_host
 from speaker.api.fields import Field
@@ -19,6 +20,7 @@ _SLICE = frozenset({"addressType", "apiVersion", "endpoints", "kind", "metadata"
 _ENDPOINT = frozenset(
     {"addresses", "conditions", "deprecatedTopology", "hints", "hostname", "nodeName", "targetRef", "zone"}
 )
+_CONDITIONS = frozenset({"ready", "serving", "terminating"})
 _PORT = frozenset({"appProtocol", "name", "port", "protocol"})
 
 
@@ -36,29 +38,22 @@ class Slice:
     endpoints: tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Conditions:
-    ready: bool
-    serving: bool
-    terminating: bool
-
-
 def endpoint_slice(root: Field) -> Slice:
-    """Every address of an endpoint counts as a backend. Slices of type FQDN have none: names are not resolved."""
+    """Every address of an endpoint counts as a backend. Slices of type FQDN have none: names are not resolved. What
+    cannot be read is left out, and so is what exceeds MAX_ENDPOINTS."""
     root.object(_SLICE, "an EndpointSlice")
     meta = metadata(root, namespaced=True, short_name=False)
     owner = root["metadata"]["labels"][SERVICE_NAME].require().parsed(dns_label)
     key = ServiceKey(meta.namespace, owner or "")
-    address_type = root["addressType"].require().choice(_AddressType, _AddressType.IPV4)
-    ports = [_port(item) for item in root["ports"].items()]
+    address_type = root["addressType"].require().choice(_AddressType, _AddressType.FQDN)
+    ports = [port for item in root["ports"].items() if (port := item.sound(_port)) is not None]
     if address_type is _AddressType.FQDN:
         return Slice(key, ())
     items = root["endpoints"].items()
-    if sum(len(item["addresses"].items()) for item in items) * len(ports) > MAX_ENDPOINTS:
-        root["endpoints"].refuse(f"must be at most {MAX_ENDPOINTS} pairs of address and port: write several slices")
-        return Slice(key, ())
-    found = [_endpoints(item, Family(address_type), ports) for item in items]
-    return Slice(key, tuple(endpoint for group in found for endpoint in group))
+    if (pairs := sum(map(_count, items)) * len(ports)) > MAX_ENDPOINTS:
+        rule = f"must be at most {MAX_ENDPOINTS} pairs of address and port: write several slices"
+        Field(f"{pairs} pairs", root["endpoints"].path, root.report).refuse(rule)
+    return Slice(key, tuple(islice(_endpoints(items, Family(address_type), ports), MAX_ENDPOINTS)))
 
 
 def _port(value: Field) -> tuple[Protocol, int, str]:
@@ -73,27 +68,36 @@ def _port(value: Field) -> tuple[Protocol, int, str]:
     )
 
 
-def _endpoints(value: Field, family: Family, ports: list[tuple[Protocol, int, str]]) -> Iterable[Endpoint]:
-    value.object(_ENDPOINT, "an endpoint")
-    conditions = _conditions(value["conditions"])
-    node = value["nodeName"].text()
-    addresses = [address for item in _listed(value["addresses"]) if (address := _address(item, family)) is not None]
-    return [
-        Endpoint(address, port, protocol, name, conditions.ready, conditions.serving, conditions.terminating, node)
-        for address in addresses
-        for protocol, port, name in ports
-    ]
+def _count(endpoint: Field) -> int:
+    addresses = endpoint["addresses"].value
+    return len(addresses) if isinstance(addresses, list | tuple) else 0
 
 
-def _conditions(value: Field) -> _Conditions:
-    """Unknown means ready, and serving means ready where it is not said (discovery/v1 EndpointConditions)."""
-    value.object({"ready", "serving", "terminating"}, "conditions")
+def _endpoints(items: list[Field], family: Family, ports: list[tuple[Protocol, int, str]]) -> Iterator[Endpoint]:
+    """Of MAX_ENDPOINTS addresses: no more can be of use."""
+    left = MAX_ENDPOINTS
+    for value in items:
+        value.object(_ENDPOINT, "an endpoint")
+        ready, serving, terminating = _conditions(value["conditions"])
+        node = value["nodeName"].text()
+        addresses = _listed(value["addresses"])[:left]
+        left -= len(addresses)
+        for item in addresses:
+            if (address := _address(item, family)) is not None:
+                for protocol, port, name in ports:
+                    yield Endpoint(address, port, protocol, name, ready, serving, terminating, node)
+
+
+def _conditions(value: Field) -> tuple[bool, bool, bool]:
+    """Ready, serving, terminating. Unknown means ready, and serving means ready where it is not said (discovery/v1
+    EndpointConditions)."""
+    value.object(_CONDITIONS, "conditions")
     ready = value["ready"].boolean(True)
-    return _Conditions(ready, value["serving"].boolean(ready), value["terminating"].boolean(False))
+    return ready, value["serving"].boolean(ready), value["terminating"].boolean(False)
 
 
 def _listed(value: Field) -> list[Field]:
-    if value.value in (None, []):
+    if value.value in (None, [], ()):
         value.refuse("must list at least one address")
     return value.items()
 
@@ -102,6 +106,7 @@ def _address(item: Field, family: Family) -> IPAddress | None:
     address = item.require().parsed(parse_host)
     if address is not None and Family.of(address) is not family:
         item.refuse(f"must be {family}, as addressType says")
+        return None
     return address
 
 

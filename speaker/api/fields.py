@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias, TypeVar, cast
 
+import msgspec
+
 from speaker.errors import InvalidField, InvalidManifests, Place
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -82,13 +84,9 @@ class ApiObject:
 
 def _step(value: object, step: str | int) -> object:
     """One step down; None where there is nothing. A list is only asked for entries it has."""
-    match value, step:
-        case dict() as mapping, str():
-            return mapping.get(step)
-        case list() as entries, int():
-            return entries[step]
-        case _:
-            return None
+    if isinstance(value, dict):
+        return value.get(step)
+    return value[step] if isinstance(value, list | tuple) and isinstance(step, int) else None
 
 
 def _printable(value: object) -> str:
@@ -125,8 +123,7 @@ class _Report:
     """By path, text and rule: a field that is looked at twice complains once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A value in an API object, with the path that leads to it. None means absent: Kubernetes knows no difference.
 
     The methods that return values return a stand-in where the value breaks a rule, having noted the problem.
@@ -170,10 +167,10 @@ class Field:
 
     def object(self, known: Iterable[str], kind: str) -> "Field":
         """Itself, having refused everything but a mapping with ``known`` keys; ``kind`` says what it should be."""
-        for child in self.children():
-            key = cast(str, child.path[-1])
-            if key not in known:
-                child.refuse(f"is not a field of {kind}: {did_you_mean(key, known)}")
+        if self.given and self._is(dict):
+            for key in cast(Mapping[object, object], self.value):
+                if isinstance(key, str) and key not in known:
+                    self[key].refuse(f"is not a field of {kind}: {did_you_mean(key, known)}")
         return self
 
     def children(self) -> "list[Field]":
@@ -187,7 +184,8 @@ class Field:
         """The entries of a list."""
         if self.value is None or not self._is(list):
             return []
-        return [self[i] for i in range(len(cast(list[object], self.value)))]
+        entries = cast(list[object], self.value)
+        return [Field(entry, (*self.path, i), self.report) for i, entry in enumerate(entries)]
 
     def text(self) -> str | None:
         return cast(str, self.value) if self.given and self._is(str) else None
@@ -239,7 +237,7 @@ class Field:
 
     def _is(self, wanted: type) -> bool:
         # `type is`, because True is an int to isinstance() and must not become port 1.
-        if type(self.value) is wanted:
+        if type(self.value) is wanted or (wanted is list and type(self.value) is tuple):
             return True
         found = _TYPES.get(type(self.value), "something else")
         quoted = ": put it in quotes" if wanted is str and type(self.value) in (bool, int, float) else ""

@@ -247,7 +247,7 @@ def _asked_families(value: Field) -> tuple[Family, ...]:
 
 def _ports(value: Field) -> tuple[ServicePort, ...]:
     items = value.items()
-    if value.value in (None, []):
+    if value.value in (None, [], ()):
         value.refuse("must list at least one port")
     ports: dict[str, int] = {}
     names: dict[str, int] = {}
@@ -337,7 +337,7 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     """Empty means everyone, so nothing that was meant to be a restriction may come out empty: where none of its ranges
     can be read, it is ``NOBODY``. Of a field and an annotation that differ what both let in is let in."""
     for ranges in (value, annotation):
-        if ranges.blank or ranges.value in ([], ""):
+        if ranges.blank or ranges.value in ([], (), ""):
             ranges.refuse("must list at least one CIDR; leave it out to let everyone in")
     by_field = _networks(value, value.items())
     by_annotation = _networks(annotation, annotation.nonempty().comma_separated())

@@ -1,6 +1,5 @@
-"""The Kubernetes API: a transport, a reflector that mirrors one resource, elections on Leases, and what objects mean.
+"""The Kubernetes API: a transport, a reflector that mirrors one resource, and elections on Leases.
 
-Pure are ``objects``, ``store``, ``feed``, ``elector``; ``kinds``, ``reading`` and ``pools``, which make nouns of what
-the API holds; ``cel`` and ``crds``. ``client``, ``reflector`` and ``lease`` await the network and hand what they hear
-to those.
+Pure are ``store``, ``feed`` and ``elector``. ``client``, ``reflector`` and ``lease`` await the
+network and hand what they hear to those. What objects mean is ``speaker.api``'s.
 """

@@ -14,23 +14,23 @@ SHELLS = ("bash", "zsh", "fish")
 
 EXIT_CODES = """\
 exit codes:
-  0    all is done and right
-  1    it did not work out, or the output could not be written
+  0    everything is done, and right
+  1    it did not work, or the output could not be written
   2    the command line cannot work
   130  Ctrl-C
   141  the reader of a pipe has ended (`speaker … | head`)
 
-Colours show on a terminal alone, and not where NO_COLOR is set. `speaker help COMMAND` says more of a command."""
+Colours appear on a terminal only, and not if NO_COLOR is set. `speaker help COMMAND` explains a command."""
 
 
 def add(commands: Commands) -> None:
-    helped = commands.add_parser("help", help="what the speaker, or one of its commands, does and takes")
-    helped.add_argument("topic", metavar="COMMAND", nargs="?", help="(default: all commands, in short)")
+    helped = commands.add_parser("help", help="explain the speaker, or one of its commands")
+    helped.add_argument("topic", metavar="COMMAND", nargs="?", help="(default: list all commands)")
     helped.set_defaults(command=_help)
-    commands.add_parser("version", help="which version this is").set_defaults(command=_version)
+    commands.add_parser("version", help="print the version").set_defaults(command=_version)
     completion = commands.add_parser(
         "completion",
-        help="a script that lets a shell complete commands, flags and their values",
+        help="print a script for completion in a shell",
         description='bash: eval "$(speaker completion bash)" in ~/.bashrc. '
         "zsh: speaker completion zsh > DIR/_speaker, with a DIR of $fpath. "
         "fish: speaker completion fish > ~/.config/fish/completions/speaker.fish",

@@ -12,21 +12,21 @@ from speaker.tools.flags import Commands
 def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "capture",
-        help="hellos, ARP and NDP on a link in words, with who is who; needs the extra `tools`",
-        description="Says who asks, who answers, who announces and who claims which EIP, and marks with ! what should "
-        "not be: a stranger who answers for an EIP that a node claims. Needs scapy, whose licence is GPL-2.0 and which "
-        "is therefore an extra: pip install 'scapy>=2.6,<3'. Needs CAP_NET_RAW, unless it reads a file.",
+        help="describe hellos, ARP and NDP on a link in words; needs the extra `tools`",
+        description="Shows who asks, answers, announces and claims which EIP, and marks with ! what should not happen, "
+        "such as a stranger who answers for a claimed EIP. Needs CAP_NET_RAW, unless it reads a file, and scapy, an "
+        "extra because its licence is GPL-2.0: pip install 'scapy>=2.6,<3'.",
     )
     parser.add_argument("target", metavar="LINK|FILE", help="a link of this host, or a pcap or pcapng file")
     parser.add_argument("--seconds", metavar="S", type=float, help="how long to listen (default: until Ctrl-C)")
-    parser.add_argument("--write", metavar="FILE", type=Path, help="keep what was shown in a new pcap file")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="save what was shown in a new pcap file")
     parser.add_argument(
-        "--key", metavar="FILE", type=Path, help="verify hellos with it; without one they are shown as unverified"
+        "--key", metavar="FILE", type=Path, help="verify hellos with this key; without one they are shown as unverified"
     )
     parser.add_argument(
-        "--ethertype", metavar="NUMBER", help=f"of the hellos, as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})"
+        "--ethertype", metavar="NUMBER", help=f"EtherType of the hellos (default 0x{DEFAULT_ETHERTYPE:04X})"
     )
-    parser.add_argument("--all", action="store_true", help="tell of every hello, not of what changes alone")
+    parser.add_argument("--all", action="store_true", help="show every hello, not only changes")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(command=_capture)
 

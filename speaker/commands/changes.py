@@ -13,10 +13,10 @@ def add(commands: Commands) -> None:
 
 
 def _add_convert(commands: Commands) -> None:
-    parser = commands.add_parser("convert", help="make ours of another balancer's pools and Services")
+    parser = commands.add_parser("convert", help="translate another load balancer's pools and Services")
     parser.description = (
-        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no equal. "
-        "Ends with 1 where something of them needs a decision, and with 2 where the input cannot be read."
+        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no "
+        "equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
     )
     parser.add_argument(
         "sources", metavar="PATH", nargs="*", default=["-"], help="files, directories, or - for stdin (default: -)"
@@ -26,14 +26,14 @@ def _add_convert(commands: Commands) -> None:
     parser.add_argument(
         "--default-class",
         action="store_true",
-        help="Services without a class stay so, as for controllers and agents with this flag",
+        help="leave Services without a class as they are; use it if controllers and agents have this flag",
     )
     parser.add_argument(
         "--from",
         dest="peer",
         metavar="PEER",
         default="",
-        help="whose the Services are, if none says it: openelb, metallb, kube-vip, purelb or cilium",
+        help="whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium",
     )
     parser.add_argument(
         "--class",
@@ -41,42 +41,42 @@ def _add_convert(commands: Commands) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="convert this loadBalancerClass, too; several times",
+        help="also convert Services of this loadBalancerClass; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, including the report")
     parser.set_defaults(command=_convert, working="reading what is to be converted")
 
 
 def _add_plan(commands: Commands) -> None:
-    parser = commands.add_parser("plan", help="what would change if other manifests were in force")
+    parser = commands.add_parser("plan", help="show what other manifests would change")
     parser.description = (
-        "Settles both directories one after the other, as a speaker that remembers --state would; or with --cluster "
-        "what a cluster has, and the same with one directory applied to it. Ends with 0 where nothing changes, with 1 "
-        "where something does, and with 2 where manifests, state or cluster cannot be read."
+        "Compares two directories of manifests, or with --cluster a live cluster with the same cluster after one "
+        "directory is applied to it, and shows what each Service would gain or lose. Exits with 0 if nothing changes, "
+        "with 1 if something does, and with 2 if manifests, state or cluster cannot be read."
     )
-    parser.add_argument("now", metavar="NOW", nargs="?", type=Path, help="the manifests that are in force")
-    parser.add_argument("then", metavar="THEN", nargs="?", type=Path, help="those that would take their place")
+    parser.add_argument("now", metavar="NOW", nargs="?", type=Path, help="the current manifests")
+    parser.add_argument("then", metavar="THEN", nargs="?", type=Path, help="the manifests that would replace them")
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="a live cluster is in force, and the only directory (none: no change but --drain) would be applied to it",
+        help="compare with a live cluster, to which the one directory (or none) would be applied",
     )
     parser.add_argument(
         "--kubeconfig", metavar="FILE", type=Path, help="with --cluster (default: as kubectl finds it, or the pod's)"
     )
-    parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig (default: its current one)")
+    parser.add_argument("--context", metavar="NAME", default="", help="in the kubeconfig (default: the current one)")
     parser.add_argument(
-        "--default-class", action="store_true", help="with --cluster: its controllers and agents have this flag"
+        "--default-class", action="store_true", help="with --cluster: set it if controllers and agents have this flag"
     )
     parser.add_argument(
         "--state",
         metavar="FILE",
         type=Path,
         default=DEFAULT_STATE,
-        help="what the speaker remembers, as in `speaker run` (default %(default)s; no such file: nothing)",
+        help="the state file of `speaker run`; it may be missing (default %(default)s)",
     )
     parser.add_argument(
-        "--drain", metavar="NODE", action="append", default=[], help="and the pods of this node are gone; several times"
+        "--drain", metavar="NODE", action="append", default=[], help="assume this node's pods are gone; repeatable"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(command=_plan, working="working out what would change")

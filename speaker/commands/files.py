@@ -15,12 +15,12 @@ def add(commands: Commands) -> None:
 
 
 def _add_validate(commands: Commands) -> None:
-    validate = commands.add_parser("validate", help="check the YAML files in DIR; exit 1 when something is wrong")
+    validate = commands.add_parser("validate", help="check the YAML files in DIR; exits with 1 if something is wrong")
     validate.add_argument("directory", metavar="DIR", type=Path, help=flags.DIRECTORY)
     validate.add_argument(
         "--with-peers",
         action="store_true",
-        help="as `speaker run --with-peers` wants them: every Service names its addresses",
+        help="also check that every Service names its addresses, as `speaker run --with-peers` needs",
     )
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
     validate.set_defaults(command=_validate, working="reading the manifests")
@@ -29,15 +29,17 @@ def _add_validate(commands: Commands) -> None:
 def _add_keygen(commands: Commands) -> None:
     keygen = commands.add_parser(
         "keygen",
-        help="make the key that hosts which serve the same EIPs must share",
+        help="make the key that hosts share, or replace it",
         description="Writes a new key file, mode 0600; an existing one is never overwritten. To replace the key on "
         "running hosts: --add, copy the file to every host, --promote, copy, --retire, copy. A running "
-        "speaker reads its key file again when it changes, and at every moment each host accepts what any other signs.",
+        "speaker reads its key file again when it changes, and hosts one step apart accept each other.",
     )
     keygen.add_argument("file", metavar="FILE", type=Path, nargs="?", default=DEFAULT_KEY, help="(default %(default)s)")
     steps = keygen.add_mutually_exclusive_group()
-    steps.add_argument("--add", action="store_true", help="a second key: accepted, not yet signing")
-    steps.add_argument("--promote", action="store_true", help="swap them: the second key signs, the first is accepted")
+    steps.add_argument("--add", action="store_true", help="add a second key, which is accepted but does not sign yet")
+    steps.add_argument(
+        "--promote", action="store_true", help="swap the keys: the second one signs, the first one is still accepted"
+    )
     steps.add_argument("--retire", action="store_true", help="remove the second key")
     keygen.set_defaults(command=_keygen)
 

@@ -19,27 +19,25 @@ def add(commands: Commands) -> None:
 def _add_cleanup(commands: Commands) -> None:
     cleanup = commands.add_parser(
         "cleanup",
-        help="remove everything the speaker made in this kernel, and nothing else",
-        description="Needs CAP_NET_ADMIN, and that no speaker that forwards runs with this --runtime-dir. Ends with 1 "
-        "where something is left, or may be, and says what.",
+        help="remove everything that the speaker made in this kernel, and nothing else",
+        description="Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
+        "with 1 and an explanation if something is left, or may be left.",
     )
-    flags.kernel(cleanup, "whose traces to remove (default %(default)s: all of them)")
+    flags.kernel(cleanup, "which forwarder's entries to remove (default %(default)s: all)")
     cleanup.set_defaults(command=_cleanup, working="removing what the speaker made in this kernel")
 
 
 def _add_control(commands: Commands) -> None:
     status = commands.add_parser(
         "status",
-        help="who answers for which EIP, as this host's speaker, or with --cluster each, sees it",
+        help="show who answers for which EIP, as this host's speaker (or with --cluster every agent) sees it",
     )
     status.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    status.add_argument(
-        "--watch", action="store_true", help="go on, and say it anew whenever it is another, until Ctrl-C"
-    )
+    status.add_argument("--watch", action="store_true", help="print it again whenever it changes, until Ctrl-C")
     flags.cluster(status)
     drain = commands.add_parser("drain", help="hand every EIP of this host to its peers, and take none until `undrain`")
     drain.add_argument(
-        "--timeout", metavar="S", type=float, default=30.0, help="seconds to wait for it (default %(default)g)"
+        "--timeout", metavar="S", type=float, default=30.0, help="seconds to wait for the peers (default %(default)g)"
     )
     undrain = commands.add_parser("undrain", help="end a drain: this host takes EIPs again")
     rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
@@ -51,11 +49,11 @@ def _add_control(commands: Commands) -> None:
 def _add_connections(commands: Commands) -> None:
     connections = commands.add_parser(
         "connections",
-        help="who is connected through which EIP to which real server, as this host's kernel lists it",
+        help="show who is connected through which EIP to which real server, from this host's kernel",
     )
     connections.add_argument("eip", metavar="EIP", nargs="?", default="", help="(default: all)")
     connections.add_argument(
-        "--limit", metavar="N", default="100", help="connections to print; all are counted (default %(default)s)"
+        "--limit", metavar="N", default="100", help="connections to print; totals count all (default %(default)s)"
     )
     connections.add_argument("--json", action="store_true", help="one JSON object on stdout")
     flags.runtime(connections)

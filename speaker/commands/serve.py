@@ -45,7 +45,7 @@ def _add_run(commands: Commands) -> None:
         metavar="FILE",
         type=Path,
         default=DEFAULT_STATE,
-        help="which Service has which EIP; must survive a reboot (default %(default)s)",
+        help="remembers which Service has which EIP; must survive a reboot (default %(default)s)",
     )
     run.add_argument(
         "--node",
@@ -53,7 +53,9 @@ def _add_run(commands: Commands) -> None:
         default=flags.own_name(),
         help="this host's name in EndpointSlices and selectors (default %(default)s)",
     )
-    run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels that the pools' nodeSelector sees")
+    run.add_argument(
+        "--node-labels", metavar="K=V,…", default="", help="labels of this host, for the pools' nodeSelector"
+    )
     flags.metrics(run)
     flags.settle(run)
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
@@ -76,12 +78,12 @@ def _add_agent(commands: Commands) -> None:
         "--namespace",
         metavar="NAME",
         default="",
-        help="of the session Leases (default: the pod's own, or eip-speaker-agents)",
+        help="namespace of the agents' Leases (default: the pod's own, or eip-speaker-agents)",
     )
     agent.add_argument(
         "--ignore-exclude-label",
         action="store_true",
-        help="hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers too, as kubeadm "
+        help="also hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers, as kubeadm "
         "labels control planes",
     )
     agent.add_argument(
@@ -91,7 +93,7 @@ def _add_agent(commands: Commands) -> None:
         "--revision",
         metavar="NUMBER",
         default="0",
-        help="of what is installed: in a rolling upgrade EIPs go to nodes with a higher one (default %(default)s)",
+        help="in a rolling upgrade, EIPs move to nodes with a higher number (default %(default)s)",
     )
     agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
     agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
@@ -105,7 +107,7 @@ def _add_agent(commands: Commands) -> None:
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
         default=Forwarding.NONE.value,
-        help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
+        help="what forwards the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
     )
     flags.limits(agent)
     flags.outlive(agent)
@@ -115,35 +117,37 @@ def _add_agent(commands: Commands) -> None:
 
 def _add_controller(commands: Commands) -> None:
     controller = commands.add_parser(
-        "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
+        "controller", help="give EIPs to the Services of a Kubernetes cluster; one of several replicas works at a time"
     )
     flags.api(controller)
     controller.add_argument(
-        "--namespace", metavar="NAME", default="", help="of the Lease (default: the pod's own, or eip-speaker)"
+        "--namespace",
+        metavar="NAME",
+        default="",
+        help="namespace of its Lease (default: the pod's own, or eip-speaker)",
     )
     controller.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
         default=Forwarding.NONE.value,
-        help="what the agents are told: with none kube-proxy carries the traffic (default %(default)s)",
+        help="what forwards the traffic, as for the agents; none: kube-proxy (default %(default)s)",
     )
     controller.add_argument(
         "--agents-namespace",
         metavar="NAME",
         default=AGENTS_NAMESPACE,
-        help="of the agents' session Leases and key (default %(default)s)",
+        help="namespace of the agents' Leases and key (default %(default)s)",
     )
     controller.add_argument(
         "--make-key",
         action="store_true",
-        help="make the Secret with the key that agents share, where there is none; needs the right to create Secrets "
-        "there",
+        help="create the Secret with the agents' key if there is none; needs the right to create Secrets there",
     )
     controller.add_argument(
         "--mark-pods-not-ready",
         action="store_true",
-        help="mark the pods of a node as not ready that most agents hear nothing of and whose kubelet is silent too: "
-        "kube-controller-manager does so half a minute later; needs the right to write pods' status",
+        help="mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
+        "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
     flags.settle(controller)
     flags.metrics(controller)

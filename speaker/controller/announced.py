@@ -8,9 +8,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.cluster.kinds import FullMetadata, announced_eip
-from speaker.cluster.objects import Key
-from speaker.controller.sweeper import HeldObject, Holder
+from speaker.api.kinds import FullMetadata
+from speaker.api.objects import Key
+from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
 from speaker.controller.writes import Event
 from speaker.model import IPAddress
 from speaker.telemetry.lines import SHOWN
@@ -58,7 +58,7 @@ class Announced:
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
-        self._now: dict[str, HeldObject] = {}
+        self._now: dict[str, RecordedObject] = {}
         self._vacant: set[str] = set()
         """Those of which that is yet to be told."""
         self._gone: Mapping[str, str] = {}
@@ -68,7 +68,7 @@ class Announced:
 
     def step(
         self,
-        changes: Mapping[Key, HeldObject | None],
+        changes: Mapping[Key, RecordedObject | None],
         users: FindUsers,
         now: float,
         at: str,
@@ -107,7 +107,9 @@ class Announced:
         self._now.pop(name, None)
         self._vacant.discard(name)
 
-    def _heard(self, name: str, eip: IPAddress, status: Holder, now: float, *, turned: bool) -> Iterator[_Happened]:
+    def _heard(
+        self, name: str, eip: IPAddress, status: RecordedClaim, now: float, *, turned: bool
+    ) -> Iterator[_Happened]:
         told = self._told.get(name)
         if told is None:
             told = _Told("", False) if self._begun else _Told(status.holder, bool(status.conflict))
@@ -132,7 +134,7 @@ class Announced:
             why = f"its holder {holder} is gone, or cut off from the API"
             yield _Happened("Warning", "HeldByNobody", f"nobody is known to announce {eip}: {why}")
 
-    def _held(self, name: str, eip: IPAddress, told: _Told, status: Holder, now: float) -> Iterator[_Happened]:
+    def _held(self, name: str, eip: IPAddress, told: _Told, status: RecordedClaim, now: float) -> Iterator[_Happened]:
         holder = status.holder
         if holder:
             before, told.holder, told.vacant = told.holder, holder, None

@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
+from speaker.allocator.settle import Settling
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of
+from speaker.api.objects import Key, Object
+from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
+from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
-from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, announcement_name, condition_of
-from speaker.cluster.objects import Key, Object
-from speaker.cluster.pools import Judged, judge
-from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.announced import Users
 from speaker.controller.restore import Duplicate, in_annotation, restored
-from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
 from speaker.controller.writes import Event, Order, Orders
 from speaker.errors import set_aside
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
 """For which a load balancer without a class may wait for another's controller."""
@@ -83,7 +83,7 @@ class Decider:
         self._begun = False
         self._unclaimed: dict[ServiceKey, float] = {}
         """Load balancers without a class and without an address: since when."""
-        self.failed: dict[ServiceKey, Exception] = {}
+        self.failed: Failures[ServiceKey] = Failures()
         """Services that met what nobody foresaw in the last decision: they keep what they have, and are read and
         decided again in the next."""
         self.failed_pools: dict[str, Exception] = {}
@@ -211,12 +211,10 @@ class Decider:
         return changed
 
     def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
-        try:
+        with contained(key, self.failed):
             default_class, fields_alone = self._settings.default_class, self._fields_alone(found)
             return _unranged(read_service(found, default_class=default_class, fields_alone=fields_alone))
-        except Exception as error:
-            self.failed[key] = error
-            return Unreadable(set_aside(error), self._served.get(key) or _as_it_stands(key, found))
+        return Unreadable(set_aside(self.failed[key]), self._served.get(key) or _as_it_stands(key, found))
 
     def _fields_alone(self, found: ServiceObject) -> bool:
         """As in ``read_service``. Until it is known who forwards, it is whom its addresses were written for."""
@@ -281,13 +279,12 @@ class Decider:
         for key in keys:
             orders[service_status(key)] = None
             outcome, known = self._outcome(key), self._read.get(key)
-            try:
+            with contained(key, self.failed):
                 self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
                 if known is not None:
                     orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
-            except Exception as error:  # what was written last stays
-                self.failed[key] = error
-                del orders[service_status(key)]
+                continue
+            del orders[service_status(key)]  # what was written last stays
         return orders
 
     def _service_order(

@@ -6,29 +6,13 @@ The agent that took over measured that, and wrote it into the Announcement with 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from speaker.cluster.kinds import announced_eip
-from speaker.cluster.objects import Key
+from speaker.api.objects import Key
+from speaker.api.records import RecordedObject, announced_eip
 from speaker.controller.announced import FindUsers, Users
-from speaker.controller.sweeper import HeldObject, Holder
 from speaker.controller.writes import Event
 from speaker.errors import shown
 from speaker.model import IPAddress
 from speaker.telemetry.lines import SHOWN, Bound
-
-
-class RecordedClaim(Holder, frozen=True, rename="camel", gc=False):
-    """All of it an agent wrote, or whoever else may."""
-
-    term: int = 0
-    mac: str = ""
-    since: str = ""
-    taken_from: str = ""
-
-
-class RecordedObject(HeldObject, frozen=True, gc=False):
-    """An Announcement."""
-
-    status: RecordedClaim = RecordedClaim()
 
 
 class Failover(NamedTuple):

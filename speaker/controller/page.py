@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
+from speaker.controller.failovers import Failover
 from speaker.controller.published import claims_of, uses_of
 from speaker.system.waiting import set_within, sparing
 from speaker.telemetry.page.document import Document, document, eip

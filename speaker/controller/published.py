@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
-from speaker.cluster.kinds import announced_eip
+from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
 from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
+from speaker.controller.failovers import Failover
 from speaker.model import IPAddress, ServiceKey
+from speaker.model.events import Assigned, Event, Refused, Released
 from speaker.system.threads import in_thread
 from speaker.system.waiting import sparing
-from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.topics import States, Topics
 
@@ -29,7 +29,7 @@ class Says(Protocol):
     topics: Topics
 
     def show(self, areas: Mapping[str, States | None]) -> None: ...
-    def tell(self, line: Line) -> None: ...
+    def tell(self, happened: object) -> None: ...
 
 
 class Follower(Protocol):
@@ -80,8 +80,7 @@ def _claim(found: RecordedClaim | None) -> dict[str, object]:
     return {"holder": found.holder, "term": found.term, "since": found.since, "link": found.link, "mac": found.mac}
 
 
-def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Outcome]) -> Iterator[Line]:
-    """In the words of ``node/transitions.py``."""
+def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Outcome]) -> Iterator[Event]:
     for key in before.keys() | after.keys():
         was, is_ = before.get(key), after.get(key)
         if was is is_:
@@ -89,12 +88,10 @@ def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Out
         had = was.assignment.addresses if was is not None and was.assignment is not None else ()
         has = is_.assignment.addresses if is_ is not None and is_.assignment is not None else ()
         if has != had:
-            event, addresses = ("assigned", has) if has else ("released", had)
-            yield Line("info", event, {"service": str(key), "addresses": [str(address) for address in addresses]})
+            yield Assigned(key, has) if has else Released(key, had)
         refusal = is_.refusal if is_ is not None else None
         if refusal is not None and (was is None or was.refusal != refusal):
-            fields = {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
-            yield Line("warning", "refused", fields)
+            yield Refused(key, refusal.reason.value, refusal.message)
 
 
 class Published:
@@ -125,5 +122,5 @@ class Published:
                 # In a thread, as 10,000 EIPs take their time.
                 self._says.show(await in_thread(shown, self._says.topics, decided, tuple(announcements)))
                 before, self._before = self._before, decided.outcomes
-                for line in changes(decided.outcomes if before is None else before, decided.outcomes):
-                    self._says.tell(line)
+                for event in changes(decided.outcomes if before is None else before, decided.outcomes):
+                    self._says.tell(event)

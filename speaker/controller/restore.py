@@ -21,8 +21,8 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import in_use
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
+from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -178,11 +178,7 @@ def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAd
     or another controller wrote it over ours, which the annotation still names."""
     ours, noted = has_ours(found.status.conditions), in_annotation(found)
     recorded: dict[Family, IPAddress] = {}
-    for ingress in found.status.load_balancer.ingress:
-        try:
-            address = parse_eip(ingress.ip)
-        except ValueError:  # a hostname instead
-            continue
+    for address in found.status.load_balancer.addresses:
         family = Family.of(address)
         overwritten = address in hosts and noted.get(family, address) != address
         if (ours and not overwritten) or (address not in hosts and catalogue.offering(address)):

@@ -174,7 +174,7 @@ class ControllerMetrics:
         )
         self._doubted = Gauge(
             "eip_speaker_controller_removals_waiting",
-            "Objects that a list lacked and that stay until another list lacks them too, by resource",
+            "Objects missing from a list of the API, kept until a second list confirms it, by resource",
             ["resource"],
             registry=self.registry,
         )
@@ -182,7 +182,7 @@ class ControllerMetrics:
         """By resource."""
         self._mirror_bytes = Gauge(
             "eip_speaker_controller_mirror_bytes",
-            "Memory that the API's objects take here, with what is made of them, as it is reckoned",
+            "Estimated memory of the API's objects and of what is derived from them",
             registry=self.registry,
         )
         self._mirror_room = Gauge(
@@ -190,7 +190,7 @@ class ControllerMetrics:
         )
         self._without_room = Gauge(
             "eip_speaker_controller_objects_without_room",
-            "Objects of the API that are set aside, as their namespace takes more than there is room for",
+            "Objects of the API that are set aside because their namespace takes too much memory",
             registry=self.registry,
         )
         self._given = GivenMetrics(self.registry)

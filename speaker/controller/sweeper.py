@@ -9,32 +9,10 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-import msgspec
-
-from speaker.api.addresses import parse_eip
-from speaker.cluster.kinds import ServiceObject, announcement_name, has_ours
-from speaker.cluster.objects import Object
-from speaker.cluster.paths import ANNOUNCEMENTS
-from speaker.cluster.said import Said
+from speaker.api.kinds import ServiceObject, has_ours
+from speaker.api.records import ANNOUNCEMENTS, RecordedObject, announcement_name
 from speaker.controller.writes import Order, Removal
-from speaker.model import Assignment, IPAddress, ServiceKey
-
-
-class Holder(Said, frozen=True, gc=False):
-    """What an agent wrote, or whoever else may."""
-
-    holder: str = ""
-    link: str = ""
-    conflict: str = ""
-    reason: str = ""
-    unanswered: int | None = msgspec.field(default=None, name="unansweredMilliseconds")
-    """Since the last sign of the holder before, where that fell silent."""
-
-
-class HeldObject(Object, frozen=True, gc=False):
-    """An Announcement, as far as this has to know it."""
-
-    status: Holder = Holder()
+from speaker.model import Assignment, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +46,9 @@ class Uses:
 
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
         """``found``: as it stands in the API, None where it is gone."""
-        addresses = {*(assignment.addresses if assignment is not None else ()), *_in_status(found)}
+        addresses = set(assignment.addresses if assignment is not None else ())
+        if found is not None and has_ours(found.status.conditions):
+            addresses.update(found.status.load_balancer.addresses)
         names = tuple(map(announcement_name, addresses))
         for name in self._by.pop(key, ()):
             self._users[name] -= 1
@@ -79,16 +59,6 @@ class Uses:
             self._users.update(names)
 
 
-def _in_status(found: ServiceObject | None) -> Iterable[IPAddress]:
-    if found is None or not has_ours(found.status.conditions):
-        return
-    for ingress in found.status.load_balancer.ingress:
-        try:
-            yield parse_eip(ingress.ip)
-        except ValueError:  # a hostname, or what a person wrote there
-            continue
-
-
 class Sweeper:
     def __init__(self, grace: Grace = Grace()) -> None:
         self._grace = grace
@@ -97,7 +67,9 @@ class Sweeper:
         self._due: frozenset[str] = frozenset()
         """Paths of those that are to go."""
 
-    def step(self, announcements: Iterable[HeldObject], uses: Container[str], now: float) -> dict[str, Order | None]:
+    def step(
+        self, announcements: Iterable[RecordedObject], uses: Container[str], now: float
+    ) -> dict[str, Order | None]:
         """``announcements``: all there are; ``now``: seconds that never go back."""
         unused = [found for found in announcements if found.metadata.name not in uses]
         self._unused = {found.metadata.name: self._unused.get(found.metadata.name, now) for found in unused}
@@ -108,14 +80,14 @@ class Sweeper:
         self._due = frozenset(due)
         return orders
 
-    def _is_due(self, found: HeldObject, now: float) -> bool:
+    def _is_due(self, found: RecordedObject, now: float) -> bool:
         grace = self._grace.held if found.status.holder else self._grace.vacant
         return now - self._unused[found.metadata.name] >= grace
 
 
-def _path(found: HeldObject) -> str:
+def _path(found: RecordedObject) -> str:
     return f"{ANNOUNCEMENTS}/{found.metadata.name}"
 
 
-def _removal(found: HeldObject) -> Removal:
+def _removal(found: RecordedObject) -> Removal:
     return Removal(_path(found), found.metadata.uid, found.metadata.resource_version)

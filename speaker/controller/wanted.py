@@ -12,10 +12,10 @@ from typing import Any
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal
-from speaker.api.service import RECORD, NotOurs
-from speaker.cluster.kinds import (
+from speaker.api.kinds import (
     ASSIGNED,
     ASSIGNED_FROM,
+    EIPS,
     Condition,
     EipObject,
     Ingress,
@@ -25,10 +25,9 @@ from speaker.cluster.kinds import (
     in_one_line,
     pools_said,
 )
-from speaker.cluster.paths import EIPS
-from speaker.cluster.pools import Judged, Verdict
-from speaker.cluster.reading import Parsed, Unreadable
-from speaker.controller.writes import Event, Write
+from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
+from speaker.api.service import RECORD, NotOurs
+from speaker.controller.writes import Event, Write, in_camel_case
 from speaker.model import Assignment, Family, ServiceKey
 
 READY = "Ready"
@@ -94,7 +93,7 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
     if unreadable:
         return _Say(status, "Invalid", unreadable, warns=True)
     if refusal is not None:
-        return _Say(status, _camel(refusal.reason.value), refusal.told, warns=True)
+        return _Say(status, in_camel_case(refusal.reason.value), refusal.told, warns=True)
     if assignment is None:
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:
@@ -187,10 +186,6 @@ def service_status(key: ServiceKey) -> str:
 
 def _listed(ingress: Iterable[Ingress]) -> str:
     return ", ".join(each.ip or each.hostname for each in ingress)
-
-
-def _camel(reason: str) -> str:
-    return "".join(word.capitalize() for word in reason.split("_"))
 
 
 # ── Pools ─────────────────────────────────────────────────────────────────────────────────────────────────────

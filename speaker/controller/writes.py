@@ -1,25 +1,39 @@
 """What the controller writes into the API, as values: patches, removals, Events. Pure."""
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from speaker.cluster.kinds import (
-    Condition,
-    FullMetadata,
-    Ingress,
-)
+from speaker.allocator.refusals import RefusalReason
+from speaker.api.kinds import Condition, FullMetadata, Ingress
+from speaker.api.reading import Verdict
 from speaker.telemetry.lines import Transition
 
-TOLD = frozenset(
-    (
-        *("Assigned", "Released", "Flagged", "DuplicateAddress", "NotServed"),
-        *("Announced", "Moved", "FailedOver", "HeldByNobody", "ConflictBegun", "ConflictEnded"),
-    )
-)
-"""Reasons of Events that judge nothing."""
+
+def in_camel_case(reason: str) -> str:
+    """As the API has reasons."""
+    return "".join(word.capitalize() for word in reason.split("_"))
+
+
+LOGGED = {
+    "Assigned": "assigned",
+    "Released": "released",
+    "Flagged": "flagged",
+    "DuplicateAddress": "duplicate address",
+    "NotServed": "not served",
+    "Announced": "announced",
+    "Moved": "moved",
+    "FailedOver": "failed over",
+    "HeldByNobody": "held by nobody",
+    "ConflictBegun": "conflict begun",
+    "ConflictEnded": "conflict ended",
+}
+"""Reasons of Events that judge nothing → the log's words for what happened."""
+JUDGED = {in_camel_case(reason.value): reason.value for reason in RefusalReason} | {
+    verdict.value: verdict.value.lower() for verdict in Verdict
+}
+"""The others → the log's, which are the metrics' labels."""
 
 _NAMED = 200
 """Characters of an object's name in an Event's: a pool's may have 253, and so may an Event's."""
@@ -77,13 +91,12 @@ class Event:
         }
 
     def logged(self) -> Transition:
-        """In the words of ``node/transitions.py``; any warning about a Service that has none is a refusal."""
+        """Any that judges a Service is a refusal."""
         meta, level = self.about, "warning" if self.level == "Warning" else "info"
         kind, name = ("service", f"{meta.namespace}/{meta.name}") if self.kind == "Service" else ("pool", meta.name)
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.reason).lower()
-        if self.reason in TOLD:
+        if (words := LOGGED.get(self.reason)) is not None:
             return Transition(level, words, kind, name, self.reason, {"message": self.message})
-        fields = {"reason": words.replace(" ", "_"), "message": self.message}
+        fields = {"reason": JUDGED[self.reason], "message": self.message}
         return Transition(level, "refused" if kind == "service" else "pool judged", kind, name, self.reason, fields)
 
     @property

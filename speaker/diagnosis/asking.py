@@ -4,27 +4,22 @@ Politely: each address twice, from this node's own address on the link, which is
 """
 
 import asyncio
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from speaker.diagnosis.facts import Asked
-from speaker.errors import EdgeError
+from speaker.errors import LinkGone
 from speaker.model import IPAddress, Link, format_mac
 from speaker.ownership.hello import Addresses
-from speaker.ownership.inquiry import answers_to, question, read_answer
-from speaker.packets import sockets
+from speaker.packets.asker import Askers
 
 TIMES, EVERY = 3, 0.2
 """Questions for each address, and seconds between two; after the last one it is listened for as long."""
 MOST = 64
 """Addresses on a link, and MACs that answer for one."""
-FRAMES = 2048
-"""Looked at on one link, at most."""
-_ROOM = 512
-_ETH_P_ALL = 3
-_BUFFER = 1 << 18
+FRAMES, BUFFER = 2048, 1 << 18
+"""Looked at on one link at most, each time that it is listened for; bytes that are kept until then."""
 
 
 class Wanted(NamedTuple):
@@ -42,43 +37,17 @@ async def ask_links(
 
 async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Asked]:
     asked = {one.address: one for one in wanted[:MOST]}
-    try:
-        opened = sockets.open_socket(link.index, _ETH_P_ALL, answers_to(link.mac), _prepare)
-    except OSError as error:
-        if error.errno in sockets.GONE:
-            return [Asked(str(one.address), link.name, one.what) for one in asked.values()]
-        raise sockets.refused(f"asking on {link.name}", error) from error
     heard: dict[IPAddress, dict[str, None]] = {address: {} for address in asked}
-    try:
-        frames = [frame for address in asked if (frame := question(link.mac, own, address)) is not None]
+    with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
+        askers.use([link], {link.index: own})
         for _ in range(TIMES):
-            for frame in frames:
-                _send(opened, frame, link)
+            for address in asked:
+                askers.ask(address, link.index)
             await asyncio.sleep(EVERY)
-            _read(opened, heard)
-    finally:
-        opened.close()
+            for address, mac in askers.answers():
+                if address in heard and len(heard[address]) < MOST:
+                    heard[address][format_mac(mac)] = None
     return [Asked(str(one.address), link.name, one.what, tuple(heard[one.address])) for one in asked.values()]
-
-
-def _prepare(opened: socket.socket) -> None:
-    sockets.enlarge(opened, _BUFFER)
-
-
-def _send(opened: socket.socket, frame: bytes, link: Link) -> None:
-    try:
-        opened.send(frame)
-    except OSError as error:
-        if error.errno not in sockets.GONE | sockets.FULL:
-            raise EdgeError(f"asking on {link.name}: {error.strerror}") from error
-
-
-def _read(opened: socket.socket, heard: Mapping[IPAddress, dict[str, None]]) -> None:
-    with suppress(OSError):  # there is no more, or the link is gone
-        for _ in range(FRAMES):
-            answer = read_answer(opened.recv(_ROOM))
-            if answer is not None and answer.address in heard and len(heard[answer.address]) < MOST:
-                heard[answer.address][format_mac(answer.mac)] = None
 
 
 def polite(addresses: Collection[IPAddress], what: str) -> list[Wanted]:

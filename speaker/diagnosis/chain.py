@@ -1,18 +1,21 @@
 """The way of an EIP from its pool to its endpoints and back, each step with what was seen and what is wrong. Pure."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 
+from speaker.checks import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import NO_RIGHT, Finding, by_files, ranked
+from speaker.diagnosis.facts import Facts, Unseen
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 
+_PATH = "forwarding_off", "reverse_path", "conntrack_full", "table_crowded", "not_in_kernel"
+_KERNEL = "kube_proxy", "kernel_answers", "ipvs_settings", "left_behind"
+"""What the running speaker finds, by the step that it breaks."""
 _FORWARDING = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"
 
 
@@ -39,7 +42,8 @@ class Chain:
     about: str
     steps: tuple[Step, ...]
     verdict: Finding | None
-    others: tuple[Finding, ...] = field(default=())
+    others: tuple[Finding, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
 
     @property
     def code(self) -> int:
@@ -54,7 +58,13 @@ def explain(facts: Facts) -> Chain:
     if not facts.by_api:
         steps = tuple(replace(step, findings=tuple(map(by_files, step.findings))) for step in steps)
     found = list(dict.fromkeys(chain.from_iterable(step.findings for step in steps)))
-    return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]))
+    return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]), unseen(facts))
+
+
+def unseen(facts: Facts) -> tuple[Unseen, ...]:
+    """What could not be looked at, and rules of firewalls that are not understood."""
+    rules = (each for eip in facts.knowledge.eips for each in eip_checks.unseen_rules(facts, eip))
+    return tuple(dict.fromkeys(chain(facts.unseen, rules)))
 
 
 def _step(name: str, lines: Iterable[str], findings: Iterable[Finding], *, unknown: bool = False) -> Step:
@@ -65,15 +75,15 @@ def _step(name: str, lines: Iterable[str], findings: Iterable[Finding], *, unkno
 
 
 def _steps(facts: Facts) -> Iterator[Step]:
-    yield _step("speaker", _speaker(facts), [*node_checks.speaker(facts), *node_checks.names(facts)])
+    yield _step("speaker", _speaker(facts), [*node_checks.speaker(facts), *facts.told("name_clash")])
     if (known := facts.known) is None:
         return
     nothing = not known.eips and not known.services and not known.pools
-    bad = [*node_checks.manifests(facts)] if nothing or not known.eips else []
+    bad = [*facts.told("bad_manifests")] if nothing or not known.eips else []
     if bad:
         yield _step("manifests", (), bad)
     if not known.in_force:
-        found = () if bad else node_checks.others(facts, frozenset())
+        found = () if bad else node_checks.told(facts)
         yield _step("asked", ("nothing that is asked for is in force yet",), found, unknown=True)
         return
     if nothing:
@@ -104,7 +114,7 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
-        pools = some([pool.name for pool in facts.known.pools]) if facts.known else ""
+        pools = some([pool.name for pool in facts.knowledge.pools])
         what = (
             f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
         )
@@ -131,9 +141,8 @@ def _assignments(known: Knowledge) -> Iterator[str]:
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
-    known = facts.known
-    assert known is not None
     asked = facts.answers(eip.address)
+    firewall, rules = [*eip_checks.firewall(facts, eip)], [*eip_checks.unseen_rules(facts, eip)]
 
     def step(name: str, lines: Iterable[str], *checks: Iterable[Finding], unknown: bool = False) -> Step:
         return _step(f"{name} of {eip.address}", lines, ranked([*chain.from_iterable(checks)]), unknown=unknown)
@@ -145,40 +154,39 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
         eip_checks.no_candidate(facts, eip),
         eip_checks.endpoints_there(facts, eip),
     )
-    peers = () if eip.mine and not _doubted(facts) else node_checks.peers(facts)
+    doubted = not eip.mine or _doubted(facts)
+    peers = [*facts.told("hellos_filtered"), *node_checks.peers(facts)] if doubted else ()
     yield step("holder", _holder(eip), _once(peers), eip_checks.nobody_holds(facts, eip))
-    yield step("link", _link(facts, eip), eip_checks.target(facts, eip))
+    yield step("link", _link(facts, eip), facts.told("sick_link"), eip_checks.target(facts, eip))
     yield step(
         "wire",
         _answers(facts, eip),
         eip_checks.kernel_answers(facts, eip),
-        (finding for finding in eip_checks.firewall(facts, eip) if finding.kind == "frames_dropped"),
+        (finding for finding in firewall if finding.kind == "frames_dropped"),
         eip_checks.answered(facts, eip),
         unknown=asked is None and eip.link != "",
     )
     yield step(
         "way in",
-        _way_in(facts),
-        node_checks.path(facts),
-        (finding for finding in eip_checks.firewall(facts, eip) if finding.kind == "firewall_drops"),
+        _way_in(facts, rules),
+        facts.told(*_PATH, *(() if facts.chains else ("drop_policy",))),
+        node_checks.drops(facts),
+        (finding for finding in firewall if finding.kind == "firewall_drops"),
+        unknown=bool(rules or _firewalls_unseen(facts)),
     )
-    yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), _proxy(facts, eip))
+    yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
     yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
     yield step("way back", _way_back(facts, eip), node_checks.gateways(facts))
 
 
 def _doubted(facts: Facts) -> bool:
     """Others may think otherwise of who holds it."""
-    return facts.known is not None and bool(facts.known.peers or facts.hellos)
+    return bool(facts.knowledge.peers or facts.hellos)
 
 
 def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
     """A peer that is silent is no broken step of an EIP that is held."""
     return (finding for finding in findings if finding.kind != "peer_silent")
-
-
-def _proxy(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    return (finding for finding in node_checks.proxy(facts) if finding.eip in ("", eip.address))
 
 
 def _holder(eip: KnownEip) -> Iterator[str]:
@@ -214,9 +222,18 @@ def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
         yield f"{what}{some(asked.macs) or 'nobody answers'}; should be {wanted}"
 
 
-def _way_in(facts: Facts) -> Iterator[str]:
+def _firewalls_unseen(facts: Facts) -> list[str]:
+    return [each.why for each in facts.unseen if each.what.startswith("firewalls")]
+
+
+def _way_in(facts: Facts, rules: Sequence[Unseen]) -> Iterator[str]:
     settings = [f"{name}={facts.sysctls[name]}" for name in _FORWARDING if name in facts.sysctls]
-    yield f"{', '.join(settings)}; chains of others: {len(facts.chains)}"
+    if why := _firewalls_unseen(facts):
+        yield f"{', '.join(settings)}; chains of others are not seen: {'; '.join(why)}"
+        return
+    yield f"{', '.join(settings)}; chains of others: {sum(bool(each.hook) for each in facts.chains)}"
+    if rules:
+        yield f"not understood, so it cannot be told whether they let packets of the EIP pass: {len(rules)} rules"
 
 
 def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:

@@ -1,44 +1,44 @@
-"""Everything that is wrong on a node, the likeliest cause first; nothing on one that is well. Pure."""
+"""Everything that is wrong on a node, the likeliest cause first; nothing on one that is well. Pure.
+
+What the running speaker finds all the time comes from it; the checks here are those that take looking around.
+"""
 
 from collections.abc import Iterator
 
+from speaker.checks import Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import Finding, by_files, ranked
 from speaker.node.known.knowledge import KnownEip
 
 
 def findings(facts: Facts) -> list[Finding]:
-    found = ranked([*_all(facts)])
+    found = ranked(_all(facts), len(_eips(facts)) or 1)
     return found if facts.by_api else [*map(by_files, found)]
 
 
 def _all(facts: Facts) -> Iterator[Finding]:
-    found = [
-        *_of_the_node(facts),
-        *_of_services(facts),
-        *(each for eip in _eips(facts) for each in _of_eip(facts, eip)),
-    ]
-    yield from found
-    yield from node_checks.others(facts, frozenset(finding.what for finding in found))
+    yield from node_checks.told(facts)
+    yield from _of_the_node(facts)
+    yield from _of_services(facts)
+    yield from (each for eip in _eips(facts) for each in _of_eip(facts, eip))
 
 
 def _of_the_node(facts: Facts) -> Iterator[Finding]:
     for check in (
-        *(node_checks.speaker, node_checks.manifests, node_checks.names, node_checks.peers, node_checks.gateways),
-        *(node_checks.links, node_checks.path, node_checks.proxy, node_checks.free_addresses),
-        *(node_checks.own_addresses, node_checks.wireless, node_checks.bridges, node_checks.releases),
+        *(node_checks.speaker, node_checks.peers, node_checks.gateways, node_checks.links, node_checks.drops),
+        *(node_checks.free_addresses, node_checks.own_addresses, node_checks.wireless, node_checks.bridges),
+        node_checks.releases,
     ):
         yield from check(facts)
 
 
 def _of_services(facts: Facts) -> Iterator[Finding]:
-    for service in facts.known.services if facts.known else ():
+    for service in facts.knowledge.services:
         yield from eip_checks.refusal(facts, service)
 
 
 def _eips(facts: Facts) -> tuple[KnownEip, ...]:
-    return facts.known.eips if facts.known else ()
+    return facts.knowledge.eips
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Finding]:

@@ -1,16 +1,18 @@
 """What is wrong with one EIP, step by step of its way. Pure: facts in, findings out."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
-from speaker.diagnosis.facts import Asked, Facts
-from speaker.diagnosis.finding import KINDS, Finding
-from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
+from speaker.checks import KINDS, Finding
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
+from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
+from speaker.diagnosis.saved import OLD
 from speaker.diagnosis.words import some
 from speaker.errors import shown
-from speaker.forwarding.nftables.forwarder import dropping
 from speaker.interfaces.snapshot import OF_SERVICES
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
+from speaker.node.problems import find_mac
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
 """Reasons of the resolver that need no finding of their own."""
@@ -18,7 +20,7 @@ _FAILING = "no_carrier", "link_down"
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
-    return [service for service in facts.known.services if service.key in eip.services] if facts.known else []
+    return [service for service in facts.knowledge.services if service.key in eip.services]
 
 
 # ── asked for and assigned ──
@@ -45,10 +47,7 @@ def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
 def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Bound on a link of this host's, as its own."""
     yield from bound_here(facts, eip.address)
-    for kind, sentence in facts.known.problems if facts.known else ():
-        if kind == "peer's address" and sentence.startswith(f"{eip.address}: "):
-            mend = f"kubectl edit eip {eip.pool}   # spec.exclude: {eip.address}"
-            yield Finding("host_address", shown(sentence), mend, eip.address)
+    yield from (each for each in facts.told("host_address", eip=eip.address) if each.eip)
 
 
 def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
@@ -75,7 +74,7 @@ def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
-    node = facts.known.node if facts.known else "NODE"
+    node = facts.knowledge.node
     usable = some([link.name for link in facts.links if link.ethernet and link.up and link.carrier]) or "none"
     match kind:
         case "no_such_link" | "no_link" | "no_subnet":
@@ -116,9 +115,9 @@ def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    if facts.known is None or eip.holder is not None or eip.mine:
+    if eip.holder is not None or eip.mine:
         return
-    if facts.known.draining and not any(each.may and each.node != facts.known.node for each in eip.candidates):
+    if facts.knowledge.draining and not any(each.may and each.node != facts.knowledge.node for each in eip.candidates):
         yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
     elif not eip.reason:
         what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
@@ -130,31 +129,29 @@ def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def expected(facts: Facts, eip: KnownEip) -> str:
     """The MAC that should answer for it; '' where this node cannot tell, or holds it itself."""
-    if facts.known is None or eip.mine or eip.holder is None:
+    if eip.mine or eip.holder is None:
         return ""
     link = eip.link or None
-    macs = [peer.mac for peer in facts.known.peers if peer.node == eip.holder and link in (None, peer.link)]
+    macs = [peer.mac for peer in facts.knowledge.peers if peer.node == eip.holder and link in (None, peer.link)]
     return macs[0] if macs else ""
 
 
 def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Every MAC that answers, compared with what it should be."""
     asked = facts.answers(eip.address)
-    if facts.known is None:
-        return
-    known = {peer.mac: peer.node for peer in facts.known.peers if peer.mac}
-    filtered = {kind for kind, _ in facts.known.problems} & {"filtered"}
+    known = {peer.mac: peer.node for peer in facts.knowledge.peers if peer.mac}
     should = expected(facts, eip)
     for mac in asked.macs if asked is not None else ():
         if mac in facts.own_macs or mac == should:
             continue
         if mac in known:
-            if not filtered:
+            if not any(facts.told("hellos_filtered")):
                 yield _peer_answers(facts, eip, mac, known[mac])
         else:
             link = asked.link if asked is not None else ""
-            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {_fate(facts, eip)}"
-            yield Finding("stranger", what, _look_for(eip, asked, mac), eip.address)
+            whose = "this node" if eip.mine else eip.holder or "nobody"
+            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {whose} holds it"
+            yield Finding("stranger", what, find_mac(eip.address, link, mac), eip.address)
     if asked is not None and should and not asked.macs:
         yield _unanswered(facts, eip, asked, should)
     if asked is None:
@@ -164,7 +161,7 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Finding:
     """Where its holder is heard, and answers for itself, it is the EIP that somebody does not let pass."""
     holder, family = shown(eip.holder or ""), ip_address(eip.address).version
-    peers = facts.known.peers if facts.known is not None else ()
+    peers = facts.knowledge.peers
     heard = any(peer.node == eip.holder and peer.link == asked.link and peer.heard for peer in peers)
     own = [
         each.address
@@ -187,25 +184,10 @@ def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Findi
 
 def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:
     """Whom the speaker heard of late, where nobody can be asked now."""
-    for sentence in _rivals(facts, eip):
-        mac = sentence.removeprefix(f"{eip.address}: ").split(" ", 1)[0]
-        if mac in known:
-            mend = f"ip -br addr | grep {eip.address}   # on {shown(known[mac])}"
-            yield Finding("peer_answers", sentence, mend, eip.address)
-        else:
-            yield Finding("stranger", sentence, _look_for(eip, None, mac), eip.address)
-
-
-def _rivals(facts: Facts, eip: KnownEip) -> list[str]:
-    problems = facts.known.problems if facts.known is not None else ()
-    return [sentence for kind, sentence in problems if kind == "rival" and sentence.startswith(f"{eip.address}: ")]
-
-
-def _fate(facts: Facts, eip: KnownEip) -> str:
-    """By the speaker's own words, where it has any."""
-    for sentence in _rivals(facts, eip):
-        return sentence.rpartition(": ")[2]
-    return "this node holds it" if eip.mine else f"{eip.holder or 'nobody'} holds it"
+    for each in facts.told("stranger", eip=eip.address):
+        node = next((shown(node) for mac, node in known.items() if mac in each.what), None)
+        mend = each.mend if node is None else f"ip -br addr | grep {eip.address}   # on {node}"
+        yield replace(each, kind="stranger" if node is None else "peer_answers", mend=mend)
 
 
 def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
@@ -218,20 +200,13 @@ def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
     return Finding("peer_answers", what, mend, eip.address)
 
 
-def _look_for(eip: KnownEip, asked: Asked | None, mac: str) -> str:
-    link = asked.link if asked is not None else eip.link
-    program = f"arping -c 3 -I {link}" if ip_address(eip.address).version == 4 else "ndisc6 -m"
-    tail = "" if ip_address(eip.address).version == 4 else f" {link}"
-    return f"{program} {eip.address}{tail}   # find {mac} in the switch's table, and take the address from it"
-
-
 def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """This node's kernel answers ARP for it: it is bound, and ARP is not strict."""
     if ip_address(eip.address).version != 4:
         return
     bound = [each for each in facts.bound if each.address == eip.address]
     for each in bound:
-        for link in facts.known.links if facts.known else ():
+        for link in facts.knowledge.links:
             value = max(int(facts.sysctls.get(f"net.ipv4.conf.{name}.arp_ignore", "0")) for name in ("all", link))
             if each.link != link and value not in (1, 2, 8):
                 what = (
@@ -244,7 +219,7 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """The host by which the link was chosen."""
-    for pool in facts.known.pools if facts.known else ():
+    for pool in facts.knowledge.pools:
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
             if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
@@ -265,28 +240,48 @@ def _on_link(facts: Facts, asked: Asked) -> bool:
 
 def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Chains that drop who asks, who connects, or who answers."""
-    for chain in facts.chains:
-        where = f"chain {chain.family} {chain.table} {chain.name}"
-        if chain.family in ("netdev", "arp", "bridge"):
-            if packet := next(
-                (each for each in _arriving(facts, eip) if _reaches(chain.device, eip) and drops(chain, each)), None
-            ):
-                what = f"{where} ({chain.hook} of {chain.device or 'every link'}) drops {packet.words}: {eip.address}"
-                yield Finding(
-                    "frames_dropped", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
-                )
+    for chain, packet, judged in _judged(facts, eip):
+        if not judged.drops:
             continue
-        packet = next((each for each in _passing(facts, eip, chain.hook) if drops(chain, each)), None)
-        if packet is not None:
-            what = f"{where} ({chain.hook}) drops {packet.words}"
-            yield Finding(
-                "firewall_drops", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
-            )
-        elif chain.hook == "forward" and chain.policy == "drop" and facts.known and facts.known.forwarder != "none":
-            (what,) = dropping([f"{chain.family} {chain.table} {chain.name}"])
-            ours = "state established" if facts.known.forwarder == "ipvs" else "status dnat"
-            mend = f"nft insert rule {chain.family} {chain.table} {chain.name} ct {ours} accept"
-            yield Finding("firewall_drops", what, mend, eip.address)
+        where = f"chain {chain.family} {chain.table} {chain.name} ({chain.hook}"
+        what = f"drops {packet.words}, by {judged.drops}"
+        if chain.family in ("netdev", "arp", "bridge"):
+            words = f"{where} of {chain.device or 'every link'}) {what}: {eip.address}"
+            yield Finding("frames_dropped", words, _look_at(chain), eip.address)
+        else:
+            yield Finding("firewall_drops", f"{where}) {what}", _look_at(chain), eip.address)
+
+
+def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
+    """Rules on which it depends whether packets of the EIP pass, and which are not understood."""
+    for chain, packet, judged in _judged(facts, eip):
+        for rule in judged.unseen:
+            yield Unseen(f"{packet.words}, in chain {chain.family} {chain.table} {chain.name}", rule)
+
+
+def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged]]:
+    """Of each chain the first packet that it drops, or else those of which it cannot be told."""
+    ruleset = Ruleset.of(facts.chains, facts.sets)
+    for chain in (each for each in facts.chains if each.hook):
+        frames = chain.family in ("netdev", "arp", "bridge")
+        if frames and not _reaches(chain.device, eip):
+            continue
+        found = []
+        for packet in _arriving(facts, eip) if frames else _passing(facts, eip, chain.hook):
+            judged = ruleset.judge(chain, packet)
+            if judged.drops:
+                found = [(chain, packet, judged)]
+                break
+            found.append((chain, packet, judged))
+        yield from found
+
+
+def _look_at(chain: Chain) -> str:
+    if any(text.startswith("-A ") for text in chain.texts):
+        program = "iptables" if chain.family == "ip" else "ip6tables"
+        legacy = "-legacy" if chain.table.startswith(OLD) else ""
+        return f"{program}{legacy}-save -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
+    return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
 
 
 def _reaches(device: str, eip: KnownEip) -> bool:
@@ -302,7 +297,7 @@ def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
 def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
         words = f"who connects to {protocol.upper()} port {port}"
-        yield ip_packet(words, None, eip.address, protocol, {"dport": port}, {"iifname": eip.link})
+        yield ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
 
 
 def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
@@ -326,8 +321,12 @@ _BY_IPVS = {
 
 def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
-    ipvs = facts.known is not None and facts.known.forwarder == "ipvs"
+    ipvs = facts.knowledge.forwarder == "ipvs"
     passing = (_BY_IPVS if ipvs else _TRANSLATED).get(hook, ())
+    family = "ip" if ip_address(eip.address).version == 4 else "ip6"
+    original: dict[str, str | int] = {f"ct original {family} daddr": eip.address}
+    if not ipvs:
+        original["ct status"] = DNAT
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
     for service in services_of(facts, eip):
@@ -337,11 +336,12 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
                 if _TO_ENDPOINT in passing:
                     words = f"what goes to endpoint {each.address}"
                     links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
-                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port}, links)
+                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port, **links, **original})
                 if _ANSWERS in passing:
                     words = f"what endpoint {each.address} answers"
                     links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
-                    yield ip_packet(words, each.address, None, protocol, {"sport": each.port}, links)
+                    fields = {"sport": each.port, **links, **original}
+                    yield ip_packet(words, each.address, None, protocol, fields, ANSWER)
 
 
 def _way(facts: Facts, to: str) -> str:
@@ -352,7 +352,7 @@ def _way(facts: Facts, to: str) -> str:
 
 
 def in_kernel(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    if facts.known is not None and facts.known.forwarder == "ipvs" and not facts.has_ipvs:
+    if facts.knowledge.forwarder == "ipvs" and not facts.has_ipvs:
         yield Finding("ip_vs_missing", "this kernel has no IPVS", "modprobe ip_vs", eip.address)
     elif eip.missing:
         what = f"the kernel lacks {some(eip.missing)}: somebody else removed it; it is put back within seconds"
@@ -391,7 +391,7 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
     """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
-    known = facts.known
-    if known is None or known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+    known = facts.knowledge
+    if known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
         return False
     return eip.mine and _way(facts, endpoint.address) == eip.link

@@ -1,12 +1,13 @@
 """All that is known of one node when somebody asks why an EIP is not reachable. Pure, and JSON: text and numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
 
 import msgspec
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.node.known.knowledge import Knowledge
 from speaker.system.decoding import UNFIT
@@ -84,7 +85,8 @@ class HelloSeen:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A base chain of nftables, with its rules as nft lists them. ``device``: of the netdev family."""
+    """A chain of nftables, with its rules as nft lists them. ``hook``: '' for one that others jump to; ``device``: of
+    the netdev family."""
 
     family: str
     table: str
@@ -94,29 +96,8 @@ class Chain:
     device: str = ""
     rules: tuple[Any, ...] = ()
     """Of each the expressions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    connections: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """Who implements Services here: what was to be seen of it."""
-
-    mode: str
-    evidence: tuple[str, ...] = ()
-    healthy: bool | None = None
-    exclude: tuple[str, ...] | None = None
-    """``ipvs.excludeCIDRs``; None: its configuration cannot be read."""
-    node_port_addresses: tuple[str, ...] = ()
-    eips: tuple[str, ...] | None = None
-    """Of the EIPs, those that it has rules for; None: that cannot be told."""
-    why: str = ""
-    answering: tuple[str, ...] = ()
-    """Links on which the kernel answers ARP for addresses of other links."""
+    texts: tuple[str, ...] = ()
+    """The same rules, as people write them."""
 
 
 ANYWHERE = str(IPv4Address(0))
@@ -169,13 +150,27 @@ class Facts:
     hellos: tuple[HelloSeen, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     chains: tuple[Chain, ...] = ()
-    conntrack: Use | None = None
-    ipvs: Use | None = None
+    sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Elements of sets and maps, by family, table and name."""
     has_ipvs: bool = False
-    proxy: Proxy | None = None
     ways: tuple[Way, ...] = ()
     drops: Drops = Drops()
     unseen: tuple[Unseen, ...] = ()
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the speaker knows; nothing where none answered."""
+        return self.known or Knowledge("", "")
+
+    def told(self, *kinds: str, eip: str = "") -> Iterator[Finding]:
+        """What the running speaker finds of these ``kinds``, of the whole node and of ``eip``."""
+        for each in self.knowledge.problems:
+            if each.kind in kinds and each.eip in ("", eip):
+                yield each
+
+    def setting(self, name: str, *more: str) -> str:
+        """As ``forwarding.sysctl.read``."""
+        return self.sysctls.get(".".join((name, *more)), "")
 
     def link(self, name: str) -> LinkSeen | None:
         return next((link for link in self.links if link.name == name), None)

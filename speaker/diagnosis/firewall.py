@@ -1,25 +1,69 @@
-"""Whether a chain of nftables drops a packet, as far as its rules can be understood. Pure.
+"""What the chains of others make of a packet: it passes, is dropped, or a rule that is not understood decides. Pure.
 
-A rule counts where each of its matches is understood and true of the packet; one that is not understood makes nothing
-certain: neither that it drops, nor what comes behind it. Chains that are jumped to are not followed.
+Every rule that may meet the packet is followed, through jumps, gotos and verdict maps. Where a match is not understood
+both is followed: that the rule counts, and that it does not. What comes out the same either way is certain.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import Any, Final
 
 from speaker.diagnosis.facts import Chain
 
 _ETHERTYPES = {"arp": 0x0806, "ip": 0x0800, "ip6": 0x86DD}
-_PASSING = {"counter", "log", "comment"}
 _FAMILIES = {"ip": {4}, "ip6": {6}, "inet": {4, 6}, "netdev": {4, 6}, "bridge": {4, 6}, "arp": set[int]()}
+_PASSING = frozenset(
+    {"counter", "log", "comment", "mangle", "notrack", "flow", "set", "last", "dup", "ct helper", "ct timeout"}
+)
+_XT_PASSING = frozenset(
+    {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CT", "DSCP", "HL", "LOG", "MARK", "NFLOG", "NOTRACK", "SET"}
+    | {"TCPMSS", "TRACE", "TTL", "comment"}
+)
+"""What has no part in whether a packet passes."""
+_NUMBERS: Final = {
+    **_ETHERTYPES,
+    "tcp": 6,
+    "udp": 17,
+    "icmp": 1,
+    "icmpv6": 58,
+    "ipv6-icmp": 58,
+    "sctp": 132,
+    "ipv4": 2,
+    "ipv6": 10,
+    "request": 1,
+    "invalid": 1,
+    "established": 2,
+    "related": 4,
+    "new": 8,
+    "untracked": 64,
+    "snat": 16,
+    "dnat": 32,
+    "original": 0,
+    "reply": 1,
+    "fin": 1,
+    "syn": 2,
+    "rst": 4,
+    "ack": 16,
+}
+"""What nft names, and lists in numbers when it is asked to."""
+NEW, ANSWER = "new", "established"
+DNAT = 32
+"""Of ``ct status``: IPS_DST_NAT."""
+_ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
+_LISTED = 5
+DEEP = 16
+"""Chains in a row, as in the kernel (NFT_JUMP_STACK_SIZE)."""
+_LACKS: Final = object()
+"""The packet has no such field: the match is false."""
+_Outcomes = frozenset[str]
+_ANY = frozenset({_DROP, _ACCEPT, _NEXT})
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``; what is not there is not
-    known, unless ``lacks`` says that the packet has none of that protocol."""
+    """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``, in numbers where nft has
+    some; what is not there is not known, unless the packet has none of that protocol."""
 
     words: str
     ethertype: str
@@ -28,47 +72,81 @@ class Packet:
     def protocols(self) -> frozenset[str]:
         """Those whose fields it has."""
         found = {name.split()[0] for name in self.fields}
-        return frozenset(found | {"ether", "meta", "th" if found & {"tcp", "udp"} else "ether"})
+        return frozenset(found | {"ether", "meta", "ct", "th" if found & {"tcp", "udp"} else "ether"})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``drops``: the rule that does, or the policy; ``unseen``: rules that decide and are not understood."""
+
+    drops: str = ""
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """``chains`` by family, table and name; ``sets``, and maps, by the same in one string."""
+
+    chains: Mapping[tuple[str, str, str], Chain]
+    sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, chains: Iterable[Chain], sets: Mapping[str, tuple[Any, ...]]) -> "Ruleset":
+        return cls({(each.family, each.table, each.name): each for each in chains}, sets)
+
+    def judge(self, chain: Chain, packet: Packet) -> Judged:
+        """What becomes of it in the base chain ``chain``, its policy included."""
+        if not _concerned(chain, packet):
+            return Judged()
+        walk = _Walk(self, packet)
+        found = walk.through(chain)
+        if _RETURN in found:
+            found = found - {_RETURN} | {chain.policy}
+            if chain.policy == _DROP:
+                walk.dropping.append("its policy")
+        if found == {_DROP}:
+            return Judged(walk.dropping[0])
+        return Judged(unseen=tuple(walk.doubtful)[:_LISTED]) if _DROP in found else Judged()
 
 
 def arp_request(eip: str, link: str) -> Packet:
     return Packet(
         "who asks for it by ARP",
         "arp",
-        {"arp daddr ip": eip, "arp operation": "request", "meta iifname": link, "meta iif": link},
+        {"arp daddr ip": eip, "arp operation": 1, "meta iifname": link, "meta iif": link},
     )
 
 
-def ip_packet(words: str, source: str | None, destination: str | None, protocol: str, ports: Mapping[str, int],
-              links: Mapping[str, str]) -> Packet:  # fmt: skip
-    """``ports``: sport and dport, ``links``: iifname and oifname, those that are known."""
+def ip_packet(
+    words: str,
+    source: str | None,
+    destination: str | None,
+    protocol: str,
+    fields: Mapping[str, str | int],
+    state: str = NEW,
+) -> Packet:
+    """``fields``: sport and dport, iifname and oifname, and others by nft's names, those that are known; ``state``: of
+    its connection."""
     address = destination if destination is not None else source
     family = "ip6" if address is not None and ip_address(address).version == 6 else "ip"
-    fields: dict[str, str | int] = {"meta l4proto": protocol, f"{family} protocol": protocol, "ip6 nexthdr": protocol}
+    number = _NUMBERS[protocol]
+    own: dict[str, str | int] = {"meta l4proto": number, "meta nfproto": 10 if family == "ip6" else 2}
+    own |= {"ip6 nexthdr" if family == "ip6" else "ip protocol": number}
+    own |= {"ct state": _NUMBERS[state], "ct direction": 0 if state == NEW else 1}
+    if protocol == "tcp":
+        own["tcp flags"] = 2 if state == NEW else 18
     for name, value in (("saddr", source), ("daddr", destination)):
         if value is not None:
-            fields[f"{family} {name}"] = value
-    for name, port in ports.items():
-        fields[f"{protocol} {name}"] = fields[f"th {name}"] = port
-    for name, link in links.items():
-        fields[f"meta {name}"] = link
-        fields[f"meta {name.removesuffix('name')}"] = link
-    return Packet(words, family, fields)
-
-
-def drops(chain: Chain, packet: Packet) -> bool:
-    """For certain, by one of its rules; the policy is not looked at."""
-    if not _concerned(chain, packet):
-        return False
-    for rule in chain.rules:
-        match _verdict(rule, packet):
-            case "drop" | "reject":
-                return True
-            case "accept" | "unknown":
-                return False
+            own[f"{family} {name}"] = value
+    for name, known in fields.items():
+        match name:
+            case "sport" | "dport":
+                own[f"{protocol} {name}"] = own[f"th {name}"] = known
+            case "iifname" | "oifname":
+                own[f"meta {name}"] = own[f"meta {name.removesuffix('name')}"] = known
             case _:
-                continue
-    return False
+                own[name] = known
+    return Packet(words, family, own)
 
 
 def _concerned(chain: Chain, packet: Packet) -> bool:
@@ -78,83 +156,211 @@ def _concerned(chain: Chain, packet: Packet) -> bool:
     return version in _FAMILIES.get(chain.family, set())
 
 
-def _verdict(rule: Any, packet: Packet) -> str:
-    """``drop``, ``reject``, ``accept``, ``unknown``, or ``next`` where it does not concern the packet."""
-    certain = True
-    for expression in rule if isinstance(rule, list) else []:
-        kind = next(iter(expression), "") if isinstance(expression, dict) else ""
-        if kind == "match":
-            known = _matches(expression["match"], packet)
-            if known is False:
-                return "next"
-            certain &= known is not None
-        elif kind in ("drop", "reject", "accept"):
-            return kind if certain else "unknown"
-        elif kind in ("continue", *_PASSING):
-            continue
-        else:  # a limit, a set, a jump, an extension of iptables
-            certain = False
-    return "next" if certain else "unknown"
+class _Walk:
+    """One packet's way. ``dropping``: rules that drop it on one of its ways; ``doubtful``: those not understood."""
 
+    def __init__(self, ruleset: Ruleset, packet: Packet) -> None:
+        self._ruleset, self._packet = ruleset, packet
+        self._known: dict[tuple[str, str, str], _Outcomes] = {}
+        self.dropping: list[str] = []
+        self.doubtful: dict[str, None] = {}
 
-def _matches(match: Any, packet: Packet) -> bool | None:
-    """None: it cannot be told."""
-    name = _field(match.get("left"))
-    if name is None:
+    def through(self, chain: Chain, depth: int = 0) -> _Outcomes:
+        """What may come of it there; ``return`` where it gets to the end."""
+        key = chain.family, chain.table, chain.name
+        if key not in self._known:
+            self._known[key] = self._through(chain, depth)
+        return self._known[key]
+
+    def _through(self, chain: Chain, depth: int) -> _Outcomes:
+        outcomes = frozenset[str]()
+        for at, rule in enumerate(chain.rules):
+            text = chain.texts[at] if at < len(chain.texts) else str(rule)
+            found = self._rule(chain, rule, text, depth)
+            outcomes |= found - {_NEXT}
+            if _NEXT not in found:
+                return outcomes
+        return outcomes | {_RETURN}
+
+    def _rule(self, chain: Chain, rule: Any, text: str, depth: int) -> _Outcomes:
+        certain = True
+        for expression in rule if isinstance(rule, list) else []:
+            kind, value = next(iter(expression.items()), ("", None)) if isinstance(expression, dict) else ("", None)
+            if kind in ("match", "vmap") and not isinstance(value, dict):
+                return self._doubt(text, _ANY)
+            if kind in _PASSING or (kind == "xt" and _of_xt(value, "name") in _XT_PASSING):
+                continue
+            if kind == "match":
+                known = self._matches(chain, value)
+                if known is False:
+                    return frozenset({_NEXT})
+                certain &= known is not None
+            elif kind == "vmap":
+                return self._mapped(chain, value, text, depth, certain)
+            elif (found := self._verdict(chain, _as_verdict(kind, value), text, depth)) is not None:
+                return found if certain else self._doubt(text, found | {_NEXT})
+            elif kind == "queue" or (kind == "xt" and _of_xt(value, "type") != "match"):
+                return self._doubt(text, _ANY)
+            else:  # a limit, an extension of iptables
+                certain = False
+        return frozenset({_NEXT})
+
+    def _doubt(self, text: str, outcomes: _Outcomes) -> _Outcomes:
+        self.doubtful[text] = None
+        return outcomes
+
+    def _verdict(self, chain: Chain, verdict: Any, text: str, depth: int) -> _Outcomes | None:
+        """None for what is none."""
+        kind = next(iter(verdict), "") if isinstance(verdict, dict) else ""
+        if kind in ("drop", "reject"):
+            self.dropping.append(text)
+            return frozenset({_DROP})
+        if kind in ("accept", "return", "continue"):
+            return frozenset({_NEXT if kind == "continue" else kind})
+        if kind not in ("jump", "goto"):
+            return None
+        target = self._ruleset.chains.get((chain.family, chain.table, str((verdict[kind] or {}).get("target"))))
+        if target is None or depth >= DEEP:
+            return self._doubt(text, _ANY)
+        found = self.through(target, depth + 1)
+        return found - {_RETURN} | {_NEXT} if kind == "jump" and _RETURN in found else found
+
+    def _mapped(self, chain: Chain, vmap: Any, text: str, depth: int, certain: bool) -> _Outcomes:
+        key = self._value(vmap.get("key"))
+        elements = self._elements(chain, vmap.get("data"))
+        if elements is None:
+            return self._doubt(text, _ANY)
+        outcomes, open_ = frozenset[str](), not certain
+        for element, verdict in (each for each in elements if isinstance(each, list) and len(each) == 2):
+            equal = None if key is None else False if key is _LACKS else self._equal(chain, key, element, numbers=True)
+            if equal is not False:
+                outcomes |= self._verdict(chain, verdict, text, depth) or {_NEXT}
+                open_ |= equal is None
+            if equal:
+                return self._doubt(text, outcomes | {_NEXT}) if open_ else outcomes
+        return self._doubt(text, outcomes | {_NEXT}) if open_ else frozenset({_NEXT})
+
+    def _elements(self, chain: Chain, data: Any) -> tuple[Any, ...] | None:
+        if isinstance(data, str) and data.startswith("@"):
+            return self._ruleset.sets.get(f"{chain.family} {chain.table} {data[1:]}")
+        return tuple(data["set"]) if isinstance(data, dict) and isinstance(data.get("set"), list) else None
+
+    def _matches(self, chain: Chain, match: Any) -> bool | None:
+        """None: it cannot be told."""
+        left, right, op = match.get("left"), match.get("right"), match.get("op")
+        found = self._value(left)
+        if found is _LACKS:
+            return False
+        if found is None or op not in ("==", "!=", "in"):
+            return None
+        bits = isinstance(left, dict) and left.get("ct", {}).get("key") in ("state", "status")
+        if bits and (isinstance(right, int | str | list) and not str(right).startswith("@")) and op == "in":
+            return _has(found, right, closed=left["ct"]["key"] == "state")
+        if bits and left["ct"]["key"] == "status":
+            return None  # other bits are set as well
+        if right == 256 and left == {"payload": {"protocol": "arp", "field": "operation"}}:
+            right = 1  # nft 1.0.6 prints it in the wrong order of bytes when it is asked for numbers
+        numbers = not _is_name(left)
+        if isinstance(right, list):
+            right = sum(_NUMBERS.get(str(each), each if isinstance(each, int) else 0) for each in right)
+        equal = self._equal(chain, found, right, numbers=numbers)
+        return None if equal is None else equal is (op != "!=")
+
+    def _value(self, left: Any) -> Any:
+        """A number, text, a tuple of such; ``_LACKS``; None for what is not known."""
+        match left:
+            case {"concat": list(parts)}:
+                values = [self._value(part) for part in parts]
+                return _LACKS if _LACKS in values else None if None in values else tuple(values)
+            case {"&": [of, mask]}:
+                value = self._value(of)
+                bits = mask if isinstance(mask, list) else [mask]
+                known = sum(_NUMBERS.get(each, 0) if isinstance(each, str) else each for each in bits)
+                return value & known if isinstance(value, int) else value if value is _LACKS else None
+            case {"payload": {"protocol": str(protocol), "field": str(name)}}:
+                return self._field(f"{protocol} {name}")
+            case {"meta": {"key": "protocol"}}:
+                return _ETHERTYPES[self._packet.ethertype]
+            case {"meta": {"key": str(key)}}:
+                return self._field(f"meta {key}")
+            case {"ct": {"key": str(key), **rest}}:
+                return self._field(" ".join(["ct", *filter(None, [str(rest.get("dir", ""))]), key]))
         return None
-    if name in ("meta protocol", "ether type"):
-        found: str | int | None = packet.ethertype
-    elif name in packet.fields:
-        found = packet.fields[name]
-    elif name.split()[0] not in (*packet.protocols(), "meta", "ct"):
-        return False  # nft asks for the protocol before it looks at its fields
-    else:
+
+    def _field(self, name: str) -> Any:
+        if name == "ether type":
+            return _ETHERTYPES[self._packet.ethertype]
+        if name.split()[0] not in self._packet.protocols():
+            return _LACKS  # nft asks for the protocol before it looks at its fields
+        return self._packet.fields.get(name)
+
+    def _equal(self, chain: Chain, found: Any, right: Any, *, numbers: bool) -> bool | None:
+        match right:
+            case {"prefix": {"addr": str(address), "len": int(length)}}:
+                return _in(found, f"{address}/{length}")
+            case {"range": [low, high]}:
+                return _between(found, low, high)
+            case {"elem": {"val": value}}:
+                return self._equal(chain, found, value, numbers=numbers)
+            case {"concat": list(parts)} if isinstance(found, tuple) and len(parts) == len(found):
+                return _all(self._equal(chain, f, part, numbers=numbers) for f, part in zip(found, parts, strict=True))
+            case {"set": _} | str() if not isinstance(right, str) or right.startswith("@"):
+                members = self._elements(chain, right)
+                if members is None:
+                    return None
+                equal = [self._equal(chain, found, each, numbers=numbers) for each in members]
+                return True if True in equal else None if None in equal else False
+            case int() | str():
+                return _same(found, _NUMBERS.get(right, right) if numbers and isinstance(right, str) else right)
         return None
-    equal = _equal(found, match.get("right"))
-    if equal is None or match.get("op") not in ("==", "!=", "in"):
-        return None
-    return equal is (match.get("op") != "!=")
 
 
-def _field(left: Any) -> str | None:
-    match left:
-        case {"payload": {"protocol": str(protocol), "field": str(field)}}:
-            return f"{protocol} {field}"
-        case {"meta": {"key": str(key)}}:
-            return f"meta {key}"
+def _is_name(left: Any) -> bool:
+    return isinstance(left, dict) and str(left.get("meta", {}).get("key", "")).startswith(("iif", "oif"))
+
+
+def _of_xt(xt: Any, key: str) -> str:
+    return str(xt.get(key, "")) if isinstance(xt, dict) else ""
+
+
+def _as_verdict(kind: str, value: Any) -> dict[str, Any]:
+    """A target of iptables as nft's own verdict, where there is one."""
+    name = _of_xt(value, "name").lower() if kind == "xt" else ""
+    return {name: None} if name in ("reject", "drop", "accept", "return") else {kind: value}
+
+
+def _has(found: Any, bits: Any, *, closed: bool) -> bool | None:
+    """Whether one of the ``bits`` is set; not ``closed``: others may be, besides those that are known to be."""
+    wanted = 0
+    for each in bits if isinstance(bits, list) else [bits]:
+        number = _NUMBERS.get(each) if isinstance(each, str) else each
+        if not isinstance(number, int):
+            return None
+        wanted |= number
+    return True if found & wanted else False if closed else None
+
+
+def _all(each: Iterator[bool | None]) -> bool | None:
+    found = [*each]
+    return False if False in found else None if None in found else True
+
+
+def _same(found: Any, right: str | int) -> bool | None:
+    if isinstance(found, int) and isinstance(right, int):
+        return found == right
+    if isinstance(found, str) and isinstance(right, str):
+        return found.startswith(right[:-1]) if right.endswith("*") else found == right
     return None
 
 
-def _equal(found: str | int | None, right: Any) -> bool | None:
-    match right:
-        case {"prefix": {"addr": str(address), "len": int(length)}}:
-            return _in(found, f"{address}/{length}")
-        case {"set": list(members)}:
-            each = [_equal(found, member) for member in members]
-            return True if True in each else None if None in each else False
-        case {"range": [low, high]}:
-            return _between(found, low, high)
-        case str() | int():
-            return _same(found, right)
-    return None
-
-
-def _same(found: str | int | None, right: str | int) -> bool:
-    if isinstance(found, str) and isinstance(right, int):
-        return _ETHERTYPES.get(found, {"tcp": 6, "udp": 17, "request": 1}.get(found)) == right
-    if isinstance(found, str) and isinstance(right, str) and right.endswith("*"):
-        return found.startswith(right[:-1])
-    return str(found) == str(right)
-
-
-def _in(found: str | int | None, network: str) -> bool | None:
+def _in(found: Any, network: str) -> bool | None:
     try:
         return ip_address(str(found)) in ip_network(network, strict=False)
     except ValueError:
         return None
 
 
-def _between(found: str | int | None, low: Any, high: Any) -> bool | None:
+def _between(found: Any, low: Any, high: Any) -> bool | None:
     try:
         if isinstance(found, int):
             return int(low) <= found <= int(high)

@@ -12,10 +12,11 @@ from typing import TypeVar
 from speaker import __version__
 from speaker.allocator.ranges import names
 from speaker.api.ranges import parse_range
+from speaker.checks import summed
 from speaker.diagnosis import asking, connecting, kernel, listening, process
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import findings
-from speaker.diagnosis.facts import ANYWHERE, Drops, Facts, LinkSeen, Unseen, Use, Way, known_from
+from speaker.diagnosis.facts import ANYWHERE, Drops, Facts, LinkSeen, Unseen, Way, known_from
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
@@ -63,15 +64,17 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
 
 
 def examined(runtime_dir: Path) -> list[dict[str, str]]:
-    """What ``speaker doctor`` finds, for a process that shows it itself, each as ``finding_json`` has it. Blocks for
-    some seconds: in a thread without a loop."""
-    return [finding_json(each) for each in findings(asyncio.run(gather(runtime_dir)))]
+    """What ``speaker doctor`` finds, for a process that shows the first of it itself, a few of each kind before the
+    rest, each as ``finding_json`` has it. Blocks for some seconds: in a thread without a loop."""
+    found = findings(asyncio.run(gather(runtime_dir)))
+    few = [each for each, _ in summed(found)]
+    return [finding_json(each) for each in (*few, *(each for each in found if each not in few))]
 
 
 def heard_meanwhile(facts: Facts) -> bool:
     """Hellos of a peer arrive that was silent when the speaker was asked: it may have come back since."""
     senders = {hello.mac for hello in facts.hellos}
-    return any(not peer.alive and peer.mac in senders for peer in facts.known.peers) if facts.known else False
+    return any(not peer.alive and peer.mac in senders for peer in facts.knowledge.peers)
 
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
@@ -80,8 +83,6 @@ def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
         yield Unseen("more of what is asked about", f"{known.left_out} EIPs, Services and pools are left out")
     if known is not None and len(known.eips) > MOST_EIPS:
         yield Unseen("who answers", f"only the first {MOST_EIPS} EIPs were asked for")
-    if old := kernel.legacy_tables():
-        yield Unseen("rules of the old iptables", f"tables {', '.join(old)}: see `iptables-legacy-save`")
 
 
 class _Looks:
@@ -144,7 +145,7 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
-    known = facts.known or Knowledge("", "")
+    known = facts.knowledge
     places = {each.address for service in known.services for each in service.endpoints[: connecting.MOST]}
     targets = {pool.target for pool in known.pools if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
@@ -156,10 +157,9 @@ def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterat
 
 
 async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts:
-    known = facts.known or Knowledge("", "")
+    known = facts.knowledge
     links = {link.name: link for link in snapshot.links.values()}
     lan = tuple(name for name in known.links if name in links)
-    eips = tuple(eip.address for eip in known.eips)
     tcp = [
         (each.address, each.port)
         for service in known.services
@@ -168,24 +168,20 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     ]
     seconds = max(LISTEN_AT_LEAST, HELLOS * known.hello_ms / 1000)
     own = own_addresses(snapshot, links.values())
-    asked, hellos, tried, chains, proxy = await asyncio.gather(
+    asked, hellos, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
         looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
         looks.at("endpoints", connecting.connect_all(tcp), ()),
-        looks.at("firewalls (nftables)", kernel.chains(), ()),
-        looks.at("kube-proxy", kernel.proxy(snapshot.links, lan, eips), None),
+        looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
+        looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
-    nothing: tuple[Use | None, Use | None] = (None, None)
-    conntrack, ipvs = looks.now("tables", lambda: kernel.tables(ipvs=known.forwarder == "ipvs"), nothing)
     return replace(
         facts,
         asked=asked,
         hellos=hellos,
         tried=tried,
-        chains=chains,
-        proxy=proxy,
-        conntrack=conntrack,
-        ipvs=ipvs,
+        chains=chains + old,
+        sets=sets,
         has_ipvs=kernel.has_ipvs(),
         bound=looks.now("addresses", lambda: kernel.addresses(snapshot.links), ()),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),
@@ -195,9 +191,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
     """What is asked on each link: EIPs, gateways, what ``can_reach`` names, silent peers, and free addresses of the
     pools where everything was asked about."""
-    known = facts.known
-    if known is None:
-        return {}
+    known = facts.knowledge
     wanted: dict[str, dict[IPAddress, str]] = {name: {} for name in known.links}
 
     def want(link: str, address: str, what: str) -> None:

@@ -2,27 +2,27 @@
 
 import asyncio
 import re
+import shutil
 import socket
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from speaker.diagnosis.connecting import connect_all
-from speaker.diagnosis.facts import Bound, Chain, Drops, Proxy, Use
+from speaker.diagnosis import saved
+from speaker.diagnosis.facts import Bound, Chain, Drops
 from speaker.errors import EdgeError
-from speaker.forwarding import limits
 from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import martians
-from speaker.kubeproxy import kernel
-from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
-from speaker.model import Link, format_mac
+from speaker.kubeproxy.kernel import legacy_save
+from speaker.model import Family, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
@@ -35,10 +35,13 @@ GLOBAL = (
 )
 OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
 ADDRESSES = 4096
-CHAINS = 64
-"""Base chains of others whose rules are read."""
-RULES = 2000
-"""Of one of them."""
+RULES, ELEMENTS = 2000, 4096
+"""Of a chain, and of a set, that are read."""
+Rules: TypeAlias = tuple[tuple[Chain, ...], Mapping[str, tuple[Any, ...]]]
+"""Chains, and the elements of sets."""
+_IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+_SAVE = {"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}
+_HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
 SYS = Path("/sys/class/net")
 """It shows the network that it was mounted in: links of another one are passed over."""
 PORTS = 1024
@@ -80,101 +83,87 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
     return Bound(link, str(address), prefix, secondary)
 
 
-async def chains() -> tuple[Chain, ...]:
-    """Base chains of other programs, with their rules. Raises EdgeError."""
+async def rules() -> Rules:
+    """Chains of other programs, with what they jump to. Raises EdgeError."""
     listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
-    others = [chain for chain in hooked if not str(chain.get("table", "")).startswith(_OURS)]
-    return tuple(await asyncio.gather(*(_with_rules(chain) for chain in others[:CHAINS])))
+    tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
+    others = [each for each in tables if not each[1].startswith(_OURS)]
+    return _joined(await asyncio.gather(*(_table(*each) for each in others)))
 
 
-async def _with_rules(chain: Mapping[str, Any]) -> Chain:
-    family, table, name = (str(chain.get(part, "")) for part in ("family", "table", "name"))
-    listing = await nft.list_object("chain", family, table, name)
-    device = _devices(chain.get("dev"))
-    if family == "netdev" and not device:  # older nft tells it people alone
-        _, text, _ = await programs.run("nft", "list", "chain", family, table, name)
-        head = text.decode(errors="replace").partition(" hook ")[2].partition(" priority ")[0]
-        device = ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
-    return Chain(
-        family,
-        table,
-        name,
-        str(chain.get("hook")),
-        str(chain.get("policy", "accept")),
-        device,
-        tuple(_rules(listing or b"{}"))[:RULES],
-    )
+async def legacy_rules() -> Rules:
+    """Those of iptables as it was before nftables. Raises EdgeError, Unsupported where its program is not installed."""
+    found: list[Rules] = [
+        (tuple(saved.chains(_IP[family], f"{saved.OLD}{table}", await legacy_save(family, table))), {})
+        for family in Family
+        for table in ("raw", "mangle", "filter")
+    ]
+    return _joined(found)
+
+
+def _joined(found: Iterable[Rules]) -> Rules:
+    every = [*found]
+    return tuple(chain for chains, _ in every for chain in chains), dict(ChainMap(*(dict(sets) for _, sets in every)))
+
+
+async def _table(family: str, table: str) -> Rules:
+    listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
+    if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
+        status, text, _ = await programs.run(program, "--table", table)
+        if status == 0:
+            return tuple(saved.chains(family, table, text.decode(errors="replace"))), {}
+    _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
+    try:
+        items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]])["nftables"]
+        return listed_rules(family, table, items, text.decode(errors="replace"))
+    except (*UNFIT, KeyError, TypeError) as error:
+        raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
+
+
+def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:
+    """``items``: as nft lists a table in JSON; ``text``: the same for people, with handles."""
+    texts = {int(handle): rule for rule, handle in _HANDLED.findall(text)}
+    rules: dict[str, list[tuple[Any, str]]] = {}
+    sets, listed = {}, []
+    for kind, item in (next(iter(each.items())) for each in items):
+        if kind == "rule":
+            rule = item.get("expr", []), texts.get(item.get("handle"), "a rule that nft does not print")
+            rules.setdefault(item["chain"], []).append(rule)
+        elif kind == "chain":
+            listed.append(item)
+        elif kind in ("set", "map") and len(item.get("elem", ())) <= ELEMENTS:
+            sets[f"{family} {table} {item['name']}"] = tuple(item.get("elem", ()))
+    chains = []
+    for item in listed:
+        own = rules.get(name := item["name"], [])
+        if len(own) > RULES:
+            own = [*own[:RULES], ([{"queue": None}], f"the rules of {name} behind the first {RULES}")]
+        hook = item.get("hook", "") if item.get("type", "filter") == "filter" else ""
+        device = _devices(item.get("dev")) or (_device_in(text, name) if family == "netdev" else "")
+        both = tuple(rule for rule, _ in own), tuple(text for _, text in own)
+        chains.append(Chain(family, table, name, hook, item.get("policy", "accept"), device, *both))
+    return tuple(chains), sets
 
 
 def _devices(found: object) -> str:
     return ",".join(map(str, found)) if isinstance(found, list) else str(found or "")
 
 
-def _rules(listing: bytes) -> Iterable[Any]:
-    try:
-        items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]]).get("nftables", [])
-    except UNFIT as error:
-        raise EdgeError(f"nft list chain: what it printed is no listing: {error}") from error
-    return (item["rule"]["expr"] for item in items if isinstance(item.get("rule"), dict) and "expr" in item["rule"])
-
-
-def tables(*, ipvs: bool) -> tuple[Use | None, Use | None]:
-    """Conntrack's and IPVS's. Raises EdgeError."""
-    found = limits.look(ipvs=ipvs)
-    return _use(found.conntrack), _use(found.ipvs)
-
-
-def _use(found: limits.Use | None) -> Use | None:
-    return Use(found.connections, found.size) if found is not None else None
+def _device_in(text: str, chain: str) -> str:
+    """Older nft tells it people alone."""
+    head = text.partition(f"chain {chain} {{")[2].partition(" hook ")[2].partition(" priority ")[0]
+    return ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
 
 
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
 
 
-def legacy_tables() -> tuple[str, ...]:
-    """Of iptables as it was before nftables; to list them would make those that are not there."""
-    try:
-        return (*Path("/proc/thread-self/net/ip_tables_names").read_text().split(),)
-    except OSError:  # a kernel without them
-        return ()
-
-
 def dropped() -> Drops:
     """Since the kernel runs. Raises EdgeError."""
     total, reverse_path = martians.dropped()
     return Drops(total - reverse_path, reverse_path)
-
-
-async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:
-    """Who implements Services here, by what the running speaker looks at."""
-    mode, healthy, configuration = await _words()
-    tables = kernel.Tables()
-    chains = await tables.chains() if mode is None else None
-    found = recognise(Signs(mode, healthy, configuration, frozenset(link.name for link in links.values()), chains))
-    rules = await tables.rules(found.mode, links)
-    answering = await kernel.answering(frozenset(lan)) if found.mode is Mode.IPVS else ()
-    return Proxy(
-        found.mode.value,
-        found.evidence,
-        found.healthy,
-        tuple(map(str, configuration.exclude)) if configuration is not None else None,
-        configuration.node_port_addresses if configuration is not None else (),
-        tuple(eip for eip in eips if ip_address(eip) in rules.eips) if rules.eips is not None else None,
-        rules.why,
-        tuple(answering),
-    )
-
-
-async def _words() -> tuple[str | None, bool | None, Configuration | None]:
-    """What kube-proxy says of itself: its mode, whether it is well, its configuration."""
-    ports = await connect_all([(host, port) for host in ("127.0.0.1", "::1") for port in (METRICS, HEALTH)])
-    if not any(tried.accepted for tried in ports):
-        return None, None, None
-    from speaker.kubeproxy import signs  # an HTTP client takes half a second to load
-
-    return await signs.ask()
 
 
 # ── what netlink does not tell of links ──

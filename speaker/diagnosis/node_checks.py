@@ -1,30 +1,27 @@
 """What is wrong with a node, whichever EIP is asked about. Pure: facts in, findings out."""
 
-import re
 import shlex
 from collections.abc import Iterator
-from ipaddress import ip_address, ip_network
+from dataclasses import replace
+from ipaddress import ip_address
 
 from speaker.allocator.ranges import names as offers
 from speaker.api.ranges import parse_range
+from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
-from speaker.diagnosis.facts import ANYWHERE, Facts
-from speaker.diagnosis.finding import NO_RIGHT, Finding
+from speaker.diagnosis.facts import Facts
 from speaker.diagnosis.words import some
 from speaker.errors import shown
-from speaker.forwarding.limits import Tables, Use, Watch
-from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding
-from speaker.kubeproxy.judge import GRACE, Here, Judge, Rules
-from speaker.kubeproxy.recognise import Configuration, KubeProxy, Mode
-from speaker.model import Family, IPAddress, Pool
+from speaker.forwarding.sysctl import reverse_path
+from speaker.model import IPAddress
 from speaker.node.known.knowledge import KnownEndpoint
+from speaker.node.problems import FIND_FILTER
 
 FRESH = 3.0
 """Seconds for which a hello that could not be read is news."""
 CLOCKS = 60.0
 """Seconds that a peer's start may lie in our future."""
 _NET_ADMIN, _NET_RAW = 12, 13
-_EDGES_OF_THE_API = ("edge api", "edge session", "edge records", "edge nodes", "edge /api")
 
 
 def speaker(facts: Facts) -> Iterator[Finding]:
@@ -57,21 +54,18 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
             yield Finding("capabilities", f"the speaker runs without {name}", mend)
 
 
-def manifests(facts: Facts) -> Iterator[Finding]:
-    for kind, sentence in facts.known.problems if facts.known else ():
-        if kind in ("manifests", "API objects"):
-            yield Finding("bad_manifests", shown(sentence), "speaker validate DIR")
-
-
-def names(facts: Facts) -> Iterator[Finding]:
-    for kind, sentence in facts.known.problems if facts.known else ():
-        if kind == "name clash":
-            yield Finding("name_clash", sentence, "speaker run … --node NAME   # another one on each host")
+def told(facts: Facts) -> Iterator[Finding]:
+    """What the running speaker finds, but strangers, who are asked for here, and firewalls whose rules are known."""
+    looked_at = {"stranger"} | ({"drop_policy"} if facts.chains else set())
+    for each in facts.knowledge.problems:
+        if each.kind not in looked_at:
+            yield replace(each, what=shown(each.what))
 
 
 def peers(facts: Facts) -> Iterator[Finding]:
     """Those that should be heard, and are not, or say what does not fit."""
-    if (known := facts.known) is None or not known.hello_ms:
+    known = facts.knowledge
+    if not known.hello_ms:
         return
     yield from _ethertypes(facts)
     for rejected in known.rejected:
@@ -88,60 +82,45 @@ def peers(facts: Facts) -> Iterator[Finding]:
             ahead = round(peer.began - facts.now)
             what = f"the speaker of {shown(peer.node)} began {ahead} s in the future of this node's clock"
             yield Finding("clock_apart", what, "chronyc tracking   # on both: which of the clocks is wrong?")
-    for kind, sentence in known.problems:
-        if kind == "filtered" and not _heard_again(facts, sentence):
-            yield Finding("hellos_filtered", shown(sentence), _look_for_hellos(known.ethertype))
     yield from _unheard(facts)
     yield from _silent(facts)
 
 
 def _unheard(facts: Facts) -> Iterator[Finding]:
     """Peers that are alive by what they answer alone, before the speaker, who is patient, tells of it."""
-    assert facts.known is not None
-    for peer in facts.known.peers:
+    for peer in facts.knowledge.peers:
         if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
             continue
-        held = [eip.address for eip in facts.known.eips if eip.holder == peer.node]
+        held = [eip.address for eip in facts.knowledge.eips if eip.holder == peer.node]
         answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
-        if answered and not any(kind == "filtered" for kind, _ in facts.known.problems):
+        if answered and not any(facts.told("hellos_filtered")):
             what = (
                 f"{shown(peer.node)} ({peer.mac}) on {peer.link} answers for {some(answered)}, and none of its hellos"
                 " arrives here"
             )
-            yield Finding("hellos_filtered", what, _look_for_hellos(facts.known.ethertype))
-
-
-def _look_for_hellos(ethertype: int) -> str:
-    return f"nft list ruleset | grep -i 0x{ethertype:04x}   # on both, and the ACLs of the switch between"
-
-
-def _heard_again(facts: Facts, sentence: str) -> bool:
-    """The speaker remembers for a while who was filtered."""
-    peers = facts.known.peers if facts.known is not None else ()
-    return any(peer.heard and sentence.startswith(f"{peer.node} ({peer.mac})") for peer in peers)
+            yield Finding("hellos_filtered", what, FIND_FILTER)
 
 
 def _unknown(facts: Facts, node: str) -> bool:
-    return facts.known is not None and not any(peer.node == node and peer.heard for peer in facts.known.peers)
+    return not any(peer.node == node and peer.heard for peer in facts.knowledge.peers)
 
 
 def _ethertypes(facts: Facts) -> Iterator[Finding]:
-    assert facts.known is not None
+    own = facts.knowledge.ethertype
     for seen in facts.hellos:
-        if seen.ethertype != facts.known.ethertype:
+        if seen.ethertype != own:
             what = (
                 f"{seen.node or 'somebody'} ({seen.mac}) on {seen.link} says hello with EtherType"
-                f" 0x{seen.ethertype:04X}, this node with 0x{facts.known.ethertype:04X}: they do not hear each other"
+                f" 0x{seen.ethertype:04X}, this node with 0x{own:04X}: they do not hear each other"
             )
-            mend = f"speaker run … --ethertype 0x{facts.known.ethertype:04X}   # the same on all hosts"
+            mend = f"speaker run … --ethertype 0x{own:04X}   # the same on all hosts"
             yield Finding("other_ethertype", what, mend)
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
     """A peer that fell silent without a word. Its host may be well."""
-    assert facts.known is not None
-    for peer in facts.known.peers:
-        if peer.alive or peer.draining or any(each.node == peer.node and each.alive for each in facts.known.peers):
+    for peer in facts.knowledge.peers:
+        if peer.alive or peer.draining or any(each.node == peer.node and each.alive for each in facts.knowledge.peers):
             continue
         there = next((asked for asked in facts.asked if asked.address in peer.addresses and asked.macs), None)
         seen = any(hello.mac == peer.mac and hello.link == peer.link for hello in facts.hellos)
@@ -158,118 +137,24 @@ def _silent(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def path(facts: Facts) -> Iterator[Finding]:
-    """What keeps packets from being passed on."""
-    if (known := facts.known) is None:
-        return
-    for problem in _forwarding(facts):
-        setting = problem.split(" ", 1)[0]
-        yield Finding("forwarding_off", problem, f"sysctl -w {setting}=1")
-    yield from _reverse_path(facts)
+def drops(facts: Facts) -> Iterator[Finding]:
+    """Packets that the kernel dropped while it was looked."""
+    known = facts.knowledge
+    if facts.drops.reverse_path:
+        yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
     bound = {each.address for each in facts.bound}
     # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
     if facts.drops.martian and any(eip.address in bound for eip in known.eips):
         what = f"{facts.drops.martian} packets were dropped meanwhile for a source address that is bound on this host"
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
-    yield from tables(facts)
-    for kind, sentence in known.problems:
-        if kind == "set aside":
-            yield Finding("not_in_kernel", shown(sentence), "speaker run DIR --dry-run")
-
-
-def _forwarding(facts: Facts) -> Iterator[str]:
-    """By the functions of the running speaker, of the settings as they are now."""
-
-    def read(name: str, *more: str) -> str:
-        return facts.sysctls.get(".".join((name, *more)), "")
-
-    assert facts.known is not None
-    if facts.known.eips:
-        yield from forwarding_off([Family(each) for each in facts.known.families], read)
-        yield from links_not_forwarding(facts.known.links, read)
-
-
-def _reverse_path(facts: Facts) -> Iterator[Finding]:
-    """A strict filter where the way back to everywhere leads through another link than the EIP's, or packets that were
-    dropped while we looked."""
-    assert facts.known is not None
-    everywhere = next((way.link for way in facts.ways if way.to == ANYWHERE), "")
-    for link in facts.known.links:
-        value = max(facts.sysctls.get(f"net.ipv4.conf.{name}.rp_filter", "0") for name in ("all", link))
-        if value == "1" and (facts.drops.reverse_path or (everywhere and everywhere != link)):
-            why = (
-                f"{facts.drops.reverse_path} packets were dropped meanwhile"
-                if facts.drops.reverse_path
-                else f"the way back leads through {everywhere}"
-            )
-            what = f"rp_filter is strict for {link}, and {why}: who asks from beyond its subnet gets no answer"
-            mend = f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"
-            yield Finding("reverse_path", what, mend)
-
-
-def tables(facts: Facts) -> Iterator[Finding]:
-    found = Tables(
-        Use(facts.conntrack.connections, facts.conntrack.size) if facts.conntrack else None,
-        Use(facts.ipvs.connections, facts.ipvs.size) if facts.ipvs else None,
-    )
-    for sentence in Watch().problems(found):
-        full = "nf_conntrack_max" in sentence
-        most = 2 * found.conntrack.size if found.conntrack is not None else 0
-        mend = f"sysctl -w net.netfilter.nf_conntrack_max={most}" if full else "modinfo ip_vs"
-        yield Finding("conntrack_full" if full else "table_crowded", sentence, mend)
-
-
-def proxy(facts: Facts) -> Iterator[Finding]:
-    """By the function that the running speaker judges kube-proxy with, after as long as it waits."""
-    seen, known = facts.proxy, facts.known
-    if seen is None or known is None:
-        return
-    configuration = None
-    if seen.exclude is not None:
-        configuration = Configuration(tuple(map(ip_network, seen.exclude)), seen.node_port_addresses)
-    found = KubeProxy(Mode(seen.mode), seen.evidence, seen.healthy, configuration)
-    held = frozenset(ip_address(eip.address) for eip in known.eips if eip.mine)
-    rules = Rules(frozenset(map(ip_address, seen.eips)) if seen.eips is not None else None, seen.why)
-    here = Here(known.forwarder, {pool.name: _pool(pool.name, pool.addresses) for pool in known.pools}, held)
-    judge = Judge()
-    judge.look(0.0, here, found, rules, seen.answering)
-    told = judge.look(GRACE + 1, here, found, rules, seen.answering).problems
-    told += tuple(sentence for kind, sentence in known.problems if kind == "kube-proxy" and sentence not in told)
-    for sentence in told:
-        kind, mend = _of_proxy(sentence, seen.answering)
-        about = next((str(eip) for eip in held if sentence.startswith(f"{eip}: ")), "")
-        yield Finding(kind, sentence, mend, about)
-
-
-def _pool(name: str, written: tuple[str, ...]) -> Pool:
-    return Pool(name, tuple(map(parse_range, written)))
-
-
-def _of_proxy(sentence: str, answering: tuple[str, ...]) -> tuple[str, str]:
-    if "answers ARP for every EIP" in sentence:
-        strict = " ".join(
-            f"net.ipv4.conf.{link}.arp_ignore=1 net.ipv4.conf.{link}.arp_announce=2" for link in answering
-        )
-        return "kernel_answers", f"sysctl -w {strict}   # and ipvs.strictARP: true for kube-proxy"
-    edit = (
-        "kubectl -n kube-system edit configmap kube-proxy; kubectl -n kube-system rollout restart daemonset kube-proxy"
-    )
-    if "excludeCIDRs" in sentence or "nodePortAddresses" in sentence:
-        return "kube_proxy", edit
-    return (
-        "kube_proxy",
-        "kubectl -n kube-system get pods -o wide -l k8s-app=kube-proxy; kubectl -n kube-system logs ds/kube-proxy",
-    )
 
 
 def links(facts: Facts) -> Iterator[Finding]:
     """Two links in one subnet."""
-    if facts.known is None:
-        return
     able = [link for link in facts.links if link.ethernet and link.up and link.kind not in ("loopback", "dummy")]
     for at, one in enumerate(able):
         for other in able[at + 1 :]:
-            if {one.name, other.name} & set(facts.known.links) and (both := set(one.subnets) & set(other.subnets)):
+            if {one.name, other.name} & set(facts.knowledge.links) and (both := set(one.subnets) & set(other.subnets)):
                 what = f"{one.name} and {other.name} are both in {some(sorted(both))}"
                 yield Finding(
                     "one_subnet", what, "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
@@ -278,7 +163,7 @@ def links(facts: Facts) -> Iterator[Finding]:
 
 def wireless(facts: Facts) -> Iterator[Finding]:
     for link in facts.links:
-        if link.wireless and facts.known is not None and link.name in facts.known.links:
+        if link.wireless and link.name in facts.knowledge.links:
             what = f"{link.name} is a wireless link, and EIPs are announced on it"
             yield Finding("wireless", what, "kubectl edit eip POOL   # spec.interface: a link with a cable")
 
@@ -288,9 +173,7 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 def bridges(facts: Facts) -> Iterator[Finding]:
     """Those that endpoints of this node are behind, for the pods beside them."""
-    if facts.known is None:
-        return
-    here = {each.address for service in facts.known.services for each in service.endpoints if _is_here(facts, each)}
+    here = {each.address for service in facts.knowledge.services for each in service.endpoints if _is_here(facts, each)}
     for link in facts.links:
         behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
         if link.kind != "bridge" or not behind:
@@ -312,12 +195,12 @@ def bridges(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_here(facts: Facts, endpoint: KnownEndpoint) -> bool:
-    return facts.known is not None and endpoint.node == facts.known.node
+    return endpoint.node == facts.knowledge.node
 
 
 def releases(facts: Facts) -> Iterator[Finding]:
-    if facts.known is not None and facts.known.version and facts.known.version != facts.version:
-        what = f"the running speaker is {shown(facts.known.version)}, and this program {shown(facts.version)}"
+    if facts.knowledge.version and facts.knowledge.version != facts.version:
+        what = f"the running speaker is {shown(facts.knowledge.version)}, and this program {shown(facts.version)}"
         yield Finding("versions_apart", what, "systemctl restart eip-speaker   # it hands over first")
 
 
@@ -339,7 +222,7 @@ def own_addresses(facts: Facts) -> Iterator[Finding]:
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:
-    for pool in facts.known.pools if facts.known else ():
+    for pool in facts.knowledge.pools:
         if offers(map(parse_range, pool.addresses), address) and not offers(map(parse_range, pool.exclude), address):
             return pool.name
     return None
@@ -360,22 +243,3 @@ def gateways(facts: Facts) -> Iterator[Finding]:
         if (link, version) not in heard:
             what = f"no IPv{version} gateway of {link} answers ({some(addresses)})"
             yield Finding("gateway_silent", what, f"ip neigh show dev {link}; ip route get {addresses[0]}")
-
-
-def others(facts: Facts, told: frozenset[str]) -> Iterator[Finding]:
-    """What the speaker tells and nothing here says in other words."""
-    for kind, sentence in facts.known.problems if facts.known else ():
-        of_ours = kind in ("environment", "internal", "limits") or kind.startswith("edge ")
-        if of_ours and sentence not in told and not _is_told_otherwise(sentence):
-            name = "api_silent" if kind.startswith(_EDGES_OF_THE_API) else "problem"
-            yield Finding(name, shown(sentence), "speaker status; journalctl -u eip-speaker -n 50")
-
-
-def _is_told_otherwise(sentence: str) -> bool:
-    return (
-        re.match(
-            r"net\.ipv[46]\.\S+ is 0, |chain \S+ \S+ \S+ drops forwarded|the kernel's table of conn|IPVS has many",
-            sentence,
-        )
-        is not None
-    )

@@ -1,11 +1,11 @@
 """A chain and findings as people and machines read them. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from speaker.checks import KINDS, Finding, summed
 from speaker.diagnosis.chain import Chain, State
 from speaker.diagnosis.facts import Unseen
-from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
 from speaker.errors import shown
@@ -13,24 +13,24 @@ from speaker.errors import shown
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
 
-def chain_lines(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
+def chain_lines(chain: Chain) -> Iterator[str]:
     """Whoever has the key, or may name a Service, must not be able to speak to the operator's terminal."""
-    return map(shown, _of_chain(chain, unseen))
+    return map(shown, _of_chain(chain))
 
 
-def finding_lines(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
+def finding_lines(findings: Sequence[Finding], unseen: Collection[Unseen]) -> Iterator[str]:
     """As above."""
     return map(shown, _of_findings(findings, unseen))
 
 
-def _of_chain(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
+def _of_chain(chain: Chain) -> Iterator[str]:
     yield from _steps(chain)
     yield ""
     if chain.verdict is None:
-        yield "verdict: cannot be told" if chain.code else "verdict: nothing is broken, as far as this node sees"
+        yield f"verdict: {_nothing('broken', chain.unseen, told=not chain.code)}"
     else:
         yield from _in_full("verdict", chain.verdict)
-    yield from _blind(unseen)
+    yield from _blind(chain.unseen)
 
 
 def _steps(chain: Chain) -> Iterator[str]:
@@ -41,13 +41,20 @@ def _steps(chain: Chain) -> Iterator[str]:
         yield from (f"       ! {finding.what}" for finding in step.findings)
 
 
-def _of_findings(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
-    for number, finding in enumerate(findings, 1):
+def _of_findings(findings: Sequence[Finding], unseen: Collection[Unseen]) -> Iterator[str]:
+    for number, (finding, more) in enumerate(summed(findings), 1):
         yield from _in_full(str(number), finding)
+        yield from _more(more)
         yield ""
     if not findings:
-        yield "nothing is wrong here, as far as this node sees"
+        yield _nothing("wrong here", unseen)
     yield from _blind(unseen)
+
+
+def _more(alike: Sequence[Finding]) -> Iterator[str]:
+    if alike:
+        eips = some([each.eip for each in alike if each.eip])
+        yield f"  and {len(alike)} more of this kind{f', of {eips}' if eips else ''}: --json has them all"
 
 
 def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterator[str]:
@@ -59,11 +66,18 @@ def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterato
     yield f"  more: docs/{kind.docs}"
 
 
+def _nothing(wrong: str, unseen: Collection[Unseen], *, told: bool = True, seen: str = "this node sees") -> str:
+    """That all is well is said only where everything was seen."""
+    if not told:
+        return "cannot be told"
+    return f"nothing that was seen is {wrong}" if unseen else f"nothing is {wrong}, as far as {seen}"
+
+
 def _blind(unseen: Iterable[Unseen]) -> Iterator[str]:
     yield from (f"not seen: {each.what}: {each.why}" for each in unseen)
 
 
-def chain_json(chain: Chain, unseen: Iterable[Unseen]) -> dict[str, Any]:
+def chain_json(chain: Chain) -> dict[str, Any]:
     return {
         "about": chain.about,
         "code": chain.code,
@@ -78,7 +92,7 @@ def chain_json(chain: Chain, unseen: Iterable[Unseen]) -> dict[str, Any]:
             }
             for step in chain.steps
         ],
-        "unseen": _unseen_json(unseen),
+        "unseen": _unseen_json(chain.unseen),
     }
 
 
@@ -88,7 +102,7 @@ def findings_json(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> dict
 
 def finding_json(finding: Finding) -> dict[str, str]:
     kind = KINDS[finding.kind]
-    told = {"kind": finding.kind, "eip": finding.eip, "what": finding.what, "why": kind.why}
+    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": finding.what, "why": kind.why}
     return told | {"mend": finding.mend, "docs": f"docs/{kind.docs}"}
 
 
@@ -122,19 +136,20 @@ def _of_explanation(whole: Whole) -> Iterator[str]:
     yield ""
     if whole.found:
         yield from _in_full("verdict", whole.found[0].finding, whole.found[0].nodes)
-    elif whole.code:
-        yield "verdict: cannot be told"
     else:
-        yield f"verdict: nothing is broken, as far as {len(whole.parts)} nodes see"
+        unseen = [each for part in whole.parts for each in part.unseen]
+        yield f"verdict: {_nothing('broken', unseen, told=not whole.code, seen=f'{len(whole.parts)} nodes see')}"
     yield from _blind_on(whole)
 
 
 def _of_examination(whole: Whole) -> Iterator[str]:
-    for number, shared in enumerate(whole.found, 1):
-        yield from _in_full(str(number), shared.finding, shared.nodes)
+    nodes = {shared.finding: shared.nodes for shared in whole.found}
+    for number, (finding, more) in enumerate(summed([*nodes]), 1):
+        yield from _in_full(str(number), finding, nodes[finding])
+        yield from _more(more)
         yield ""
     if not whole.found:
-        yield f"nothing is wrong, as far as {len(whole.parts)} nodes see"
+        yield _nothing("wrong", [e for part in whole.parts for e in part.unseen], seen=f"{len(whole.parts)} nodes see")
     yield from _silent(whole)
     yield from _blind_on(whole)
 
@@ -156,9 +171,7 @@ def whole_json(whole: Whole) -> dict[str, Any]:
         "code": whole.code,
         "findings": [finding_json(shared.finding) | {"nodes": list(shared.nodes)} for shared in whole.found],
         "nodes": {
-            part.node: findings_json(part.found, part.unseen)
-            if part.chain is None
-            else chain_json(part.chain, part.unseen)
+            part.node: findings_json(part.found, part.unseen) if part.chain is None else chain_json(part.chain)
             for part in whole.parts
         },
         "silent": dict(whole.silent),

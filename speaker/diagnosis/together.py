@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from speaker.diagnosis.chain import Chain, State
+from speaker.checks import Finding, ranked
+from speaker.diagnosis.chain import Chain, State, unseen
 from speaker.diagnosis.chain import explain as explained
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Facts, Unseen
-from speaker.diagnosis.finding import Finding, ranked
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 
@@ -71,9 +71,10 @@ def examining(node: str, facts: Facts) -> Part:
 
 
 def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
-    eips = facts.known.eips if facts.known is not None else ()
+    eips = facts.knowledge.eips
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
-    return Part(node, found, facts.unseen, held, facts.version, chain, tuple(eip.address for eip in eips))
+    dark = chain.unseen if chain is not None else unseen(facts)
+    return Part(node, found, dark, held, facts.version, chain, tuple(eip.address for eip in eips))
 
 
 def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:
@@ -113,7 +114,11 @@ def examination(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequen
     ordered = sorted(parts, key=lambda part: part.node)
     of_all = [Shared(finding, ()) for finding in beyond]
     shared = {one.finding: one for one in [*of_all, *_across(ordered, versions=True), *_shared(ordered)]}
-    return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked([*shared])), silent)
+    return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked(shared, _eips(ordered))), silent)
+
+
+def _eips(parts: Sequence[Part]) -> int:
+    return max((len(part.eips) for part in parts), default=0) or 1
 
 
 def _shared(parts: Sequence[Part]) -> Iterator[Shared]:

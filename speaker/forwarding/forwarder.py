@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.plan import Plan
@@ -17,10 +18,18 @@ _FORWARDED = "forwarded"
 """In the runtime directory: which kind has forwarded here since the last reboot."""
 _LONGEST = max(len(kind.value) for kind in Forwarding)
 _LEFT_BY = {
-    "nftables": "the forwarder nftables ran on this node before, and its table goes on sending clients to the endpoints"
-    " of then: `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
-    "ipvs": "the forwarder ipvs ran on this node before, and the EIPs are bound where it left them: drain the node and"
-    " reboot it (kube-proxy in ipvs mode goes on with its virtual servers until then)",
+    "nftables": Finding(
+        "left_behind",
+        "the forwarder nftables ran on this node before, and its table goes on sending clients to the endpoints"
+        " of then: `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
+        "speaker cleanup",
+    ),
+    "ipvs": Finding(
+        "left_behind",
+        "the forwarder ipvs ran on this node before, and the EIPs are bound where it left them: drain the node and"
+        " reboot it (kube-proxy in ipvs mode goes on with its virtual servers until then)",
+        "kubectl drain NODE --ignore-daemonsets   # and reboot it",
+    ),
 }
 
 
@@ -42,7 +51,7 @@ class Forwarder(Protocol):
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         """What this forwarder does otherwise than asked, a sentence each: nothing that stops traffic."""
 
-    async def problems(self) -> tuple[str, ...]:
+    async def problems(self) -> tuple[Finding, ...]:
         """What would keep traffic from flowing, each a sentence with its remedy."""
 
     def traffic(self, *, real_servers: bool) -> Traffic:
@@ -76,7 +85,7 @@ class NoForwarder:
             if server.sources
         )
 
-    async def problems(self) -> tuple[str, ...]:
+    async def problems(self) -> tuple[Finding, ...]:
         """What another kind left would have gone at our start, had we the right to look."""
         kind = forwarded(self._runtime_dir)
         return (_LEFT_BY[kind],) if kind in _LEFT_BY else ()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.changes import (
     AddEip,
@@ -133,7 +134,7 @@ class Isolating:
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return self._inner.approximations(plan)
 
-    async def problems(self) -> tuple[str, ...]:
+    async def problems(self) -> tuple[Finding, ...]:
         return await self._inner.problems()
 
     def traffic(self, *, real_servers: bool) -> Traffic:

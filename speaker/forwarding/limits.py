@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.proc import buckets, listed
 
@@ -43,22 +44,26 @@ class Watch:
     def __init__(self) -> None:
         self._full = self._crowded = False
 
-    def problems(self, tables: Tables) -> tuple[str, ...]:
+    def problems(self, tables: Tables) -> tuple[Finding, ...]:
         conntrack, ipvs = tables.conntrack, tables.ipvs
         self._full = conntrack is not None and conntrack.over(FULL_NO_MORE if self._full else FULL)
         self._crowded = ipvs is not None and ipvs.over(CROWDED_NO_MORE if self._crowded else CROWDED)
         told = []
         if conntrack is not None and self._full:
-            told.append(
+            what = (
                 f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
                 "once it is full, new connections of every kind are dropped: --conntrack-max raises it"
             )
-        if ipvs is not None and self._crowded:
             told.append(
+                Finding("conntrack_full", what, f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}")
+            )
+        if ipvs is not None and self._crowded:
+            what = (
                 f"IPVS has many connections for each of the {ipvs.size} buckets of its table, so every packet takes "
                 f"longer: `options ip_vs conn_tab_bits={min(ipvs.size.bit_length() + 3, 20)}` in /etc/modprobe.d, and "
                 "reload ip_vs"
             )
+            told.append(Finding("table_crowded", what, "modinfo ip_vs"))
         return tuple(told)
 
 
@@ -85,8 +90,8 @@ def _ipvs(proc: Path) -> Use | None:
         return None
 
 
-def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[str, ...]:
-    """See to it that the kernel tracks at least so many connections; a sentence where it cannot be done from here.
+def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[Finding, ...]:
+    """See to it that the kernel tracks at least so many connections; a finding where it cannot be done from here.
 
     Never lowers it: kube-proxy sets it as well, and the larger of the two is right for both.
     """
@@ -97,14 +102,17 @@ def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[str, ...]:
             file.write_text(str(least))
             now = _number(file)
     except (OSError, ValueError) as error:  # a container's /proc/sys is read-only
-        return (f"{_too_low(least)} ({error})",)
+        return (_too_low(least, f" ({error})"),)
     return (_too_low(least),) if now is not None and now < least else ()
 
 
-def _too_low(least: int) -> str:
-    return (
+def _too_low(least: int, why: str = "") -> Finding:
+    command = f"sysctl -w net.netfilter.nf_conntrack_max={least}"
+    return Finding(
+        "conntrack_max",
         f"net.netfilter.nf_conntrack_max is below --conntrack-max {least} and cannot be set from here: "
-        f"`sysctl -w net.netfilter.nf_conntrack_max={least}` on the host"
+        f"`{command}` on the host{why}",
+        command,
     )
 
 

@@ -23,6 +23,7 @@ from speaker.model import (
     rank,
     with_port,
 )
+from speaker.system.supervise import Failures, contained
 
 DEFAULT_SCHEDULER = "rr"
 
@@ -104,7 +105,7 @@ class Planner:
         """Both by the Services that ask for them."""
         self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
         self._plan = EMPTY
-        self.failed: dict[ServiceKey, Exception] = {}
+        self.failed: Failures[ServiceKey] = Failures()
         """Services whose planning met what nobody foresaw, since they last changed: theirs is as it was before."""
 
     def plan(
@@ -124,13 +125,12 @@ class Planner:
             self.failed.pop(key, None)
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                try:
+                with contained(key, self.failed):
                     # One that is its own EIP would send packets round in a circle.
                     endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                     here = _served_here(service, held.addresses, endpoints, node)
                     made = _virtual_servers(service, here, endpoints, node, world.lost)
-                except Exception as error:
-                    self.failed[key] = error
+                if key in self.failed:
                     here = tuple(eip for eip in before[0] if eip in held.addresses)
                     made = tuple(server for server in before[1] if server.address in here)
                 if changed is None and made == before[1]:

@@ -1,8 +1,9 @@
-"""Whether this node passes packets on at all. An edge: reads the calling thread's network namespace in /proc/sys."""
+"""Checks of whether this node passes packets on. An edge: reads the calling thread's network namespace in /proc/sys."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.model import Family
 
@@ -20,21 +21,43 @@ def read(name: str, *more: str) -> str:
         raise EdgeError(f"{path}: {error.strerror}") from error
 
 
-def forwarding_off(families: Collection[Family], read: Callable[..., str] = read) -> tuple[str, ...]:
-    """A sentence with the remedy for each of ``families`` that the kernel does not forward. Raises as ``read``."""
+def forwarding_off(families: Collection[Family]) -> tuple[Finding, ...]:
+    """Of each of ``families`` that the kernel does not forward. Raises as ``read``."""
     return tuple(
-        f"{name} is 0, so nothing addressed to an {family} EIP is passed on: set it to 1"
+        Finding(
+            "forwarding_off",
+            f"{name} is 0, so nothing addressed to an {family} EIP is passed on: set it to 1",
+            f"sysctl -w {name}=1",
+        )
         for family, name in _FORWARDING.items()
         if family in families and read(name) == "0"
     )
 
 
-def links_not_forwarding(links: Collection[str], read: Callable[..., str] = read) -> tuple[str, ...]:
-    """A sentence for each of ``links`` from which alone the kernel passes no IPv4 on; IPv6 knows no such setting."""
+def links_not_forwarding(links: Collection[str]) -> tuple[Finding, ...]:
+    """Of each of ``links`` from which alone the kernel passes no IPv4 on; IPv6 knows no such setting."""
     if read(_FORWARDING[Family.IPV4]) == "0":
         return ()  # which is told as such
     return tuple(
-        f"net.ipv4.conf.{name}.forwarding is 0, so nothing that comes in on {name} is passed on: set it to 1"
+        Finding(
+            "forwarding_off",
+            f"net.ipv4.conf.{name}.forwarding is 0, so nothing that comes in on {name} is passed on: set it to 1",
+            f"sysctl -w net.ipv4.conf.{name}.forwarding=1",
+        )
         for name in sorted(links)
         if read("net.ipv4.conf", name, "forwarding") == "0"
     )
+
+
+def reverse_path(
+    links: Collection[str], everywhere: str, dropped: int = 0, read: Callable[..., str] = read
+) -> Iterator[Finding]:
+    """Of each of ``links`` with a strict filter, where the way back to everywhere leads through another link
+    (``everywhere``, '' for none), or packets were ``dropped`` while it was looked."""
+    for link in sorted(links):
+        value = max(read("net.ipv4.conf", name, "rp_filter") for name in ("all", link))
+        if value == "1" and (dropped or everywhere not in ("", link)):
+            why = f"{dropped} packets were dropped meanwhile" if dropped else f"the way back leads through {everywhere}"
+            what = f"rp_filter is strict for {link}, and {why}: who asks from beyond its subnet gets no answer"
+            mend = f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"
+            yield Finding("reverse_path", what, mend)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import IPAddress, Link, rank
+from speaker.packets.asking import Question
 
 MOST = 64
 """Addresses of a link that are told in hellos: a kilobyte of them."""

@@ -9,9 +9,9 @@ nobody.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Gateway, LinkAddress, Snapshot
 from speaker.model import Link, Mac
+from speaker.packets.asking import Question
 
 PATIENCE = 3
 
@@ -77,7 +77,7 @@ class Answering:
         families: dict[int, list[bool | None]] = {}
         for question, asked in self._asked.items():
             if question.link == link:
-                families.setdefault(question.gateway.version, []).append(asked.answers)
+                families.setdefault(question.target.version, []).append(asked.answers)
         verdicts = [_any(answers) for answers in families.values()]
         if False in verdicts:
             return False

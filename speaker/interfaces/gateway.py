@@ -1,13 +1,14 @@
-"""Edge: asks the gateways of links once a second whether they are there."""
+"""Asks the gateways of links once a second whether they are there."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
+from speaker.errors import LinkGone
 from speaker.interfaces.answering import Answering, questions
-from speaker.interfaces.asking import Asker, refused
-from speaker.interfaces.neighbor import Answer, Question, ask
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Link
-from speaker.packets import sockets
+from speaker.model import Link, Mac
+from speaker.packets.asker import NEIGHBOUR_FRAMES, Asker
+from speaker.packets.asking import Question, question, read_answer
 from speaker.system.waiting import tick
 
 EVERY = 1.0
@@ -38,38 +39,31 @@ async def watch_gateways(
 
 
 class _Watch:
-    """The open askers and what they have heard."""
+    """The gateways that are asked, and what was heard of them."""
 
     def __init__(self, tell: Callable[[int, bool], None]) -> None:
         self._tell = tell
         self._answering = Answering()
         self._links: frozenset[int] = frozenset()
-        self._askers: dict[Question, Asker] = {}
+        self._gateways: dict[Question, _Gateway] = {}
 
     def ask(self, snapshot: Snapshot, links: Collection[Link]) -> None:
         self._links = frozenset(link.index for link in links)
         wanted = questions(snapshot, links)
-        for waiting in self._askers.values():
+        for waiting in self._gateways.values():
             waiting.read()
-        for question in self._askers.keys() - wanted:
-            self._askers.pop(question).close()
-        for question, mac in self._answering.ask(wanted):
-            if (asker := self._askers.get(question) or self._open(question)) is not None:
-                asker.ask(ask(question, mac), listen=mac is None)  # one that answered the last time has a second
+        for gone in self._gateways.keys() - wanted:
+            self._gateways.pop(gone).close()
+        for asked, mac in self._answering.ask(wanted):
+            with suppress(LinkGone):  # its question stays unanswered, and is dropped with the next Snapshot
+                if asked not in self._gateways:
+                    self._gateways[asked] = _Gateway(asked, self._heard)
+                self._gateways[asked].ask(mac)
         self._tell_changes()
 
-    def _open(self, question: Question) -> "Asker | None":
-        """None where the link went away: its question stays unanswered, and is dropped with the next Snapshot."""
-        try:
-            self._askers[question] = Asker(question, self._heard)
-        except OSError as error:
-            if error.errno in sockets.GONE:
-                return None
-            raise refused(question, error) from error
-        return self._askers[question]
-
-    def _heard(self, question: Question, answer: Answer) -> None:
-        self._answering.heard(question, answer.mac)
+    def _heard(self, asked: Question, mac: Mac) -> None:
+        # A solicitation goes to the target's group every time, where few but the target listen.
+        self._answering.heard(asked, mac if asked.target.version == 4 else None)
         self._tell_changes()
 
     def _tell_changes(self) -> None:
@@ -77,5 +71,37 @@ class _Watch:
             self._tell(link, answers)
 
     def close(self) -> None:
-        for asker in self._askers.values():
-            asker.close()
+        for gateway in self._gateways.values():
+            gateway.close()
+
+
+class _Gateway:
+    """Its first answer ends the listening until the next question: whatever anybody sends, it costs a bounded number of
+    frames a second. Raises EdgeError."""
+
+    def __init__(self, asked: Question, heard: Callable[[Question, Mac], None]) -> None:
+        self._asked, self._heard, self._left = asked, heard, 0
+        self._asker = Asker.of_neighbour(asked)
+
+    def ask(self, known: Mac | None) -> None:
+        """Of ``known`` alone where it answered the last time, and so has until the next ``read`` to answer."""
+        self._asker.drop(NEIGHBOUR_FRAMES)  # said again: the first one was enough
+        self._left = NEIGHBOUR_FRAMES
+        if known is None:
+            self._asker.listen(self.read)
+        self._asker.send(question(self._asked.mac, self._asked.source, self._asked.target, known))
+
+    def read(self) -> None:
+        """What is there, until the answer is."""
+        for frame in self._asker.frames(self._left):
+            self._left -= 1
+            if (answer := read_answer(frame)) is not None:
+                self._left = 0
+                self._heard(self._asked, answer.mac)
+                break
+        if not self._left:
+            self._asker.rest()
+
+    def close(self) -> None:
+        self._asker.rest()
+        self._asker.close()

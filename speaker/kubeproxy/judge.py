@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from speaker.checks import Finding
 from speaker.kubeproxy.recognise import HEALTH, KubeProxy, Mode
 from speaker.model import AddressRange, IPAddress, IPNetwork, Pool, rank
 
@@ -43,7 +44,7 @@ class Findings(NamedTuple):
     that cannot be told. ``unsure``: something is missing, and has not been for long."""
 
     kube_proxy: KubeProxy
-    problems: tuple[str, ...] = ()
+    problems: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     without_rules: int | None = None
     unsure: bool = False
@@ -112,33 +113,40 @@ class Judge:
 # ── With our own forwarder ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _would_fight(here: Here, proxy: KubeProxy) -> Iterator[str]:
+_EDIT = "kubectl -n kube-system edit configmap kube-proxy; kubectl -n kube-system rollout restart daemonset kube-proxy"
+_LOOK = "kubectl -n kube-system get pods -o wide -l k8s-app=kube-proxy; kubectl -n kube-system logs ds/kube-proxy"
+
+
+def _would_fight(here: Here, proxy: KubeProxy) -> Iterator[Finding]:
     """In ipvs mode kube-proxy removes every virtual server that it does not know, and opens NodePorts on every address
     that it finds bound (pkg/proxy/ipvs/proxier.go: cleanLegacyService, nodeAddressSet)."""
     if not (here.forwarder == "ipvs" and proxy.mode is Mode.IPVS) or proxy.configuration is None:
         return
     for name, pool in sorted(here.pools.items()):
         if lacking := [each for each in pool.addresses if not covered(each, proxy.configuration.exclude)]:
-            yield (
+            what = (
                 f"kube-proxy in ipvs mode deletes our virtual servers of pool {name}: its ipvs.excludeCIDRs lacks"
                 f" {', '.join(map(str, lacking))}; add that and restart it, or use another of its modes"
             )
+            yield Finding("kube_proxy", what, _EDIT)
     if not proxy.configuration.node_port_addresses:
-        yield (
+        what = (
             "kube-proxy in ipvs mode opens NodePorts on the EIPs bound here, and we remove them again: give it"
             " nodePortAddresses: [primary] and restart it, or use another of its modes"
         )
+        yield Finding("kube_proxy", what, _EDIT)
 
 
-def _takes_ours(here: Here, rules: Rules) -> Iterator[str]:
+def _takes_ours(here: Here, rules: Rules) -> Iterator[Finding]:
     if rules.eips is not None and (both := here.held & rules.eips):
         first = min(both, key=rank)
         others = " and other EIPs" if len(both) > 1 else ""
-        yield (
+        what = (
             f"kube-proxy has rules for {first}{others} too and takes the packets before us: its status must say ipMode"
             f" Proxy, so the controller needs --forwarder={here.forwarder} and the cluster Kubernetes 1.30 or newer; or"
             f" a Service lists it in spec.externalIPs, which `speaker doctor --cluster` names"
         )
+        yield Finding("kube_proxy", what, _LOOK, eips=len(both))
 
 
 def covered(addresses: AddressRange, networks: Collection[IPNetwork]) -> bool:
@@ -158,26 +166,35 @@ def covered(addresses: AddressRange, networks: Collection[IPNetwork]) -> bool:
 # ── Without ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answers_too(proxy: KubeProxy, answering: Collection[str]) -> Iterator[str]:
+def _answers_too(proxy: KubeProxy, answering: Collection[str]) -> Iterator[Finding]:
     if proxy.mode is Mode.IPVS and answering:
-        yield (
+        links = sorted(answering)
+        what = (
             f"this node answers ARP for every EIP, whoever holds it: kube-proxy has bound them to kube-ipvs0, and"
-            f" arp_ignore is off on {', '.join(sorted(answering))}; give it ipvs.strictARP: true and restart it"
+            f" arp_ignore is off on {', '.join(links)}; give it ipvs.strictARP: true and restart it"
+        )
+        strict = (f"net.ipv4.conf.{link}.arp_ignore=1 net.ipv4.conf.{link}.arp_announce=2" for link in links)
+        mend = f"sysctl -w {' '.join(strict)}   # and ipvs.strictARP: true for kube-proxy"
+        yield Finding("kernel_answers", what, mend)
+
+
+def _unwell(proxy: KubeProxy, silent: bool) -> Iterator[Finding]:
+    if silent:
+        what = f"nothing answers on port {HEALTH} any more: does kube-proxy run? Its rules are no longer updated"
+        yield Finding("kube_proxy", what, _LOOK)
+    elif proxy.healthy is False:
+        yield Finding(
+            "kube_proxy", f"kube-proxy says on port {HEALTH} that it is not well: its rules may be old", _LOOK
         )
 
 
-def _unwell(proxy: KubeProxy, silent: bool) -> Iterator[str]:
-    if silent:
-        yield f"nothing answers on port {HEALTH} any more: does kube-proxy run? Its rules are no longer updated"
-    elif proxy.healthy is False:
-        yield f"kube-proxy says on port {HEALTH} that it is not well: its rules may be old"
-
-
-def _without_rules(mode: Mode, eips: list[IPAddress]) -> Iterator[str]:
+def _without_rules(mode: Mode, eips: list[IPAddress]) -> Iterator[Finding]:
     for eip in eips[:NAMED]:
-        yield f"{eip}: kube-proxy ({mode.value} mode) has no rules for it, so its traffic is not forwarded"
-    if len(eips) > NAMED:
-        yield f"kube-proxy ({mode.value} mode) has no rules for other EIPs of this node either"
+        what = f"{eip}: kube-proxy ({mode.value} mode) has no rules for it, so its traffic is not forwarded"
+        yield Finding("kube_proxy", what, _LOOK, str(eip))
+    if (others := len(eips) - NAMED) > 0:
+        what = f"kube-proxy ({mode.value} mode) has no rules for {others} other EIPs of this node either"
+        yield Finding("kube_proxy", what, _LOOK, eips=others)
 
 
 def _notes(here: Here, proxy: KubeProxy) -> Iterator[str]:

@@ -48,7 +48,7 @@ class Tables:
         try:
             _must_be_allowed()
             listed = await self._unchanged("chains", _chains)
-            saved = await _legacy_save(Family.IPV4, "nat")
+            saved = await legacy_save(Family.IPV4, "nat")
         except EdgeError:
             return None
         return listed | {("nat", name) for name in await in_thread(chains_in_save, saved)}
@@ -127,12 +127,12 @@ async def _in_old_chains() -> frozenset[IPAddress]:
     found: frozenset[IPAddress] = frozenset()
     for family in Family:
         for table, _ in SERVICE_CHAINS:
-            found |= await in_thread(in_save, await _legacy_save(family, table))
+            found |= await in_thread(in_save, await legacy_save(family, table))
     return found
 
 
-async def _legacy_save(family: Family, table: str) -> str:
-    """'' where the kernel has no such table: asking for one would make it."""
+async def legacy_save(family: Family, table: str) -> str:
+    """What the old iptables has in ``table``; '' where the kernel has no such table: asking for one would make it."""
     if table not in _legacy_tables(family):
         return ""
     if shutil.which(_LEGACY[family]) is None:

@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--fault",
         metavar="NAME,…",
-        help="inject a fault, see `speaker explain` or `doctor` name it, and mend it; `all`: each of them, in turn",
+        help="break the LAN in one way, let `speaker explain` or `doctor` name it, and repair it; `all`: each in turn",
     )
     parser.add_argument(
         "--nodes",
@@ -57,47 +57,43 @@ def add(commands: Commands) -> None:
         "--hello", metavar="MS", help=f"milliseconds between two hellos of a speaker (default {DEFAULT_HELLO_MS})"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
-    parser.add_argument("--keep", action="store_true", help="leave the LAN up until Ctrl-C, and say how to get in")
+    parser.add_argument("--keep", action="store_true", help="leave the LAN up until Ctrl-C, and say how to use it")
 
     sick = parser.add_argument_group(
         "sick links",
         f"{', '.join(SICK_LINKS)}: the switch spoils frames, or nodes stand still; clients ask for every EIP "
-        "by ARP and NDP, and what they saw is held against the promise",
+        "by ARP and NDP, and what they saw is compared with what is promised",
     )
     sick.add_argument(
         "--seconds",
         metavar="S",
         type=float,
-        help="how long it lasts, for flap how long each time (default 10; blip and flap 1, stp 2)",
+        help="how long the trouble lasts; for flap, each time (default 10; blip and flap 1, stp 2)",
     )
     sick.add_argument(
         "--after",
         metavar="S",
         type=float,
         default=AFTER,
-        help=f"how long it is watched then (default {AFTER:.0f}); flap goes on so long",
+        help=f"how long to watch afterwards; flap goes on meanwhile (default {AFTER:.0f})",
     )
-    sick.add_argument("--carrier", action="store_true", help="flap: the cable is pulled, and the carrier goes with it")
-    sick.add_argument("--second-link", action="store_true", help="hellos go over a second, healthy link too")
+    sick.add_argument("--carrier", action="store_true", help="flap: pull the cable, so that the carrier goes too")
+    sick.add_argument("--second-link", action="store_true", help="send hellos over a second, healthy link too")
     sick.add_argument(
-        "--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
+        "--loss", metavar="PERCENT", type=int, default=0, help="lose this share of all frames, all the time (default 0)"
     )
-    sick.add_argument(
-        "--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
-    )
+    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="delay all frames, all the time (default 0)")
     sick.add_argument(
         "--hold",
         metavar="MS",
         type=int,
-        help=f"burst: between two deliveries (default {HOLD_MS}, with --only {NODES_HOLD_MS})",
+        help=f"burst: time between two deliveries (default {HOLD_MS}, with --only {NODES_HOLD_MS})",
     )
-    sick.add_argument(
-        "--only", choices=[NODES_ONLY], default="", help="burst: only what nodes send each other; clients are healthy"
-    )
+    sick.add_argument("--only", choices=[NODES_ONLY], default="", help="burst: hold only what nodes send each other")
     sick.add_argument(
         "--stop", metavar="MS", type=int, help=f"stutter: how long a node stands still at a time (default {STOP_MS})"
     )
-    sick.add_argument("--unicast", action="store_true", help="mute: all that the node sends to one host is lost")
+    sick.add_argument("--unicast", action="store_true", help="mute: lose everything that the node sends to one host")
 
 
 def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:

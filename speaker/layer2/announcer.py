@@ -9,6 +9,7 @@ from speaker.layer2.observer import Observer
 from speaker.layer2.sockets.frame_sender import Frame, FrameSender
 from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family
+from speaker.model.events import Announcements, SendFailures
 from speaker.packets import arp, ndp
 
 EIPS_A_SLICE = 256
@@ -79,9 +80,9 @@ class Announcer:
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
         sent, left = await self._sender.send(family, frames, self._claims.answered, self.wakeup.turn)
         if sent:
-            self._observer.announced(family, sent)
+            self._observer.count(Announcements(family), sent)
         if left:
-            self._observer.send_failed(family, len(left))
+            self._observer.count(SendFailures(family), len(left))
 
 
 def _some(waiting: deque[bytes]) -> list[bytes]:

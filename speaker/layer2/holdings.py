@@ -13,7 +13,7 @@ from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
 from speaker.layer2.probe import AS_USUAL, Pace, Probes
 from speaker.model import Gratuitous
-from speaker.system.supervise import BUGS
+from speaker.system.supervise import Failures, contained
 
 DEFEND_INTERVAL = 10.0
 """Seconds (RFC 5227 §1.1)."""
@@ -113,15 +113,13 @@ class Holdings:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
         came: list[bytes] = []
         gone: list[bytes] = []
-        failed: dict[bytes, BaseException] = {}
+        failed: Failures[bytes] = Failures()
         for address in list(islice(self._to_do, most)):
             del self._to_do[address]
             gratuitous = self.wanted.eips.get(address)
             (gone if gratuitous is None else came).append(address)
-            try:
+            with contained(address, failed):
                 self._work_off(address, gratuitous, now)
-            except BUGS as error:
-                failed[address] = error
         return Progress(came, gone, failed)
 
     def again(self, addresses: Iterable[bytes]) -> None:

@@ -26,6 +26,7 @@ from speaker.layer2.sockets.frame_sender import FrameSender
 from speaker.layer2.sockets.packet_socket import PacketSocket
 from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family, Gratuitous, Link, Mac
+from speaker.model.events import Conflict, JoinFailed
 from speaker.packets import arp, ndp
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
@@ -318,7 +319,7 @@ class LinkResponder:
         try:
             return groups.work(self._clock(), JOINS_A_SLICE)
         except EdgeError as error:  # IPv4, and neighbours that know us already, are served all the same
-            self._observer.join_failed(error)
+            self._observer.tell(JoinFailed(str(error)))
             return True
 
     def _dispute(self, rival: Rival) -> None:
@@ -328,7 +329,7 @@ class LinkResponder:
     def _tell(self, rival: Rival) -> None:
         now, held = self._clock(), self._claims.answered(rival.address)
         if self._holdings.disputes.act(rival.address, now):
-            self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
+            self._observer.tell(Conflict(self.link, ip_address(rival.address), rival.mac, held))
             if held:
                 self._announcer.defend(rival.address)
 

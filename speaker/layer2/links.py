@@ -3,27 +3,17 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from ipaddress import IPv6Address
 from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
-from speaker.model import Gratuitous, IPAddress, Link, Mac
-from speaker.system.supervise import BUGS, Supervisor, contained, report
-
-OLDEST = 0.05
-"""Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
-
-
-class Placement(NamedTuple):
-    """Where and how an EIP is answered for."""
-
-    link: Link
-    gratuitous: Gratuitous
-
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
+from speaker.system.supervise import Supervisor, contained
 
 _Identity: TypeAlias = tuple[int, Mac]
 """What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
@@ -35,11 +25,8 @@ class Links:
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link: an EdgeError of its sockets,
-    or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
-    so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
-    here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial``, ``ours``, ``found``, ``failed`` and ``pace``: as
-    in ``AnswerPolicy``.
+    or what nobody foresaw. ``policy.before`` must be quick, must not raise, and may call every method here.
+    ``pace``: of the probes. Entering starts nothing; leaving withdraws everything.
     """
 
     def __init__(
@@ -47,17 +34,11 @@ class Links:
         clock: Callable[[], float],
         observer: Observer,
         lost: Callable[[Link, BaseException], None],
-        before_answer: Callable[[], None] = lambda: None,
-        oldest: float = OLDEST,
-        excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
-        trial: float = 0.0,
-        ours: Callable[[Mac], bool] = lambda mac: False,
-        found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
-        failed: Callable[[int, bytes], None] = lambda link, address: None,
+        policy: AnswerPolicy,
         pace: Pace = AS_USUAL,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed, pace)
+        self._policy = replace(policy, pace=pace)
         self._responders: dict[_Identity, LinkResponder] = {}
         self._where: dict[bytes, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
@@ -210,36 +191,29 @@ def take_each(
 ) -> tuple[list[IPAddress], list[IPAddress]]:
     """An EIP that meets a bug of ours is given up, and no other. Returns those taken, and those that failed: nothing is
     answered for them."""
-    try:
+    with contained("take", supervisor):
         layer2.take(placements, probe)
-    except BUGS as error:
-        report("take", error, supervisor)
-    else:
         return list(placements), []
     taken: list[IPAddress] = []
     failed: list[IPAddress] = []
     for address, placement in placements.items():
-        try:
+        with contained("take", supervisor):
             layer2.take({address: placement}, {address}.intersection(probe))
             taken.append(address)
-        except BUGS as error:
-            report("take", error, supervisor)
-            failed.append(address)
+            continue
+        failed.append(address)
     drop_each(layer2, failed, supervisor)
     return taken, failed
 
 
 def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
     """Nothing is answered for these any more."""
-    try:
+    with contained("drop", supervisor):
         layer2.drop(addresses)
         return
-    except BUGS as error:
-        report("drop", error, supervisor)
     for address in addresses:
-        try:
+        with contained("drop", supervisor):
             layer2.drop([address])
-        except BUGS as error:
-            report("drop", error, supervisor)
-            with contained("drop", supervisor):
-                layer2.disown(address)
+            continue
+        with contained("drop", supervisor):
+            layer2.disown(address)

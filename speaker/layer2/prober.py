@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from speaker.layer2.holdings import Holdings
 from speaker.layer2.observer import Observer
 from speaker.layer2.sockets.frame_sender import Frame, FrameSender
 from speaker.layer2.wakeup import Wakeup
-from speaker.model import Family
-from speaker.packets import arp, ndp
+from speaker.model import Family, IPAddress
+from speaker.model.events import SendFailures
+from speaker.packets import ndp
+from speaker.packets.asking import question
 
 EIPS_A_SLICE = 128
 """A millisecond of building and sending."""
-_NOBODY = IPv6Address(0)
+_NOBODY = IPv4Address(0), IPv6Address(0)
+"""From whom nobody's cache learns (RFC 5227 §2.1.1, RFC 4862 §5.4.2)."""
 
 
 class Prober:
@@ -32,7 +35,7 @@ class Prober:
         self._clock, self._observer = clock, observer
         self.wakeup = Wakeup(clock)
         self.own: IPv6Address | None = None
-        """Of this host on this link."""
+        """Of this host on this link: asked from as well, as MetalLB answers nobody (internal/layer2/ndp.go)."""
 
     def changed(self) -> None:
         """The probes or the deadline are not what they were: look again."""
@@ -58,22 +61,20 @@ class Prober:
                 await self.wakeup.until(self._holdings.probes.wake())
 
     async def _ask(self, addresses: list[bytes]) -> None:
-        mac = self._claims.mac
-        fours = [(one, arp.probe(mac, IPv4Address(one)).pack()) for one in addresses if len(one) == 4]
-        sixes = [(one, ndp.solicitation(mac, _NOBODY, IPv6Address(one)).pack()) for one in addresses if len(one) == 16]
-        await self._hand_over(Family.IPV4, fours)
+        for source in (*_NOBODY, self.own):
+            if source is not None:
+                asked = [one for one in addresses if len(one) == len(source.packed)]
+                await self._hand_over(Family.of(source), [(one, self._question(source, one)) for one in asked])
+
+    def _question(self, source: IPAddress, address: bytes) -> bytes:
+        frame = question(self._claims.mac, source, ip_address(address))
         # Without a link-layer option (duplicate address detection has none) a frame is 78 bytes, but we send only 86.
-        await self._hand_over(
-            Family.IPV6, [(one, frame.ljust(ndp.ADVERTISEMENT_LENGTH, b"\0")) for one, frame in sixes]
-        )
-        if (own := self.own) is not None:  # MetalLB answers nobody's question (internal/layer2/ndp.go)
-            asked = [(one, ndp.solicitation(mac, own, IPv6Address(one)).pack()) for one, _ in sixes]
-            await self._hand_over(Family.IPV6, asked)
+        return frame if source.version == 4 else frame.ljust(ndp.ADVERTISEMENT_LENGTH, b"\0")
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
         probes = self._holdings.probes
         _, left = await self._sender.send(family, frames, probes.__contains__, self.wakeup.turn)
         if left:  # silence proves nothing where nobody was asked
-            self._observer.send_failed(family, len(left))
+            self._observer.count(SendFailures(family), len(left))
             for address, _ in left:
                 probes.begin(address, self._clock())

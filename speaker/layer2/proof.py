@@ -5,6 +5,7 @@ It has no socket, so it ends where a reply would be sent. All before that is wha
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from typing import Protocol as Interface
 
@@ -12,7 +13,8 @@ from speaker.layer2.answer import Ignored, Rival
 from speaker.layer2.claims import Claims
 from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
 from speaker.layer2.sockets.packet_socket import Received
-from speaker.model import Family, IPAddress, Link, Mac
+from speaker.model import Family, Mac
+from speaker.model.events import Event, Ignorings
 from speaker.packets import arp, ndp
 from speaker.packets.ethernet import PACKET_BROADCAST
 
@@ -128,7 +130,7 @@ class _Request:
 
     def __init__(self, frame: bytes) -> None:
         self._frames, self._replies = [frame], list[bytes]()
-        self.ignored_as: Ignored | None = None
+        self.ignored_as: Enum | None = None
         self.error: BaseException | None = None
 
     def is_answered(self, head: bytes, address: bytes) -> bool:
@@ -152,18 +154,11 @@ class _Request:
     def internal_error(self, task: str, error: BaseException) -> None:
         self.error = error
 
-    def ignored(self, family: Family, reason: Ignored, count: int) -> None:
-        self.ignored_as = reason
+    def count(self, what: Event, number: int) -> None:
+        if isinstance(what, Ignorings):
+            self.ignored_as = what.reason
 
-    def answered(self, family: Family, count: int) -> None: ...
-
-    def announced(self, family: Family, count: int) -> None: ...
-
-    def send_failed(self, family: Family, count: int) -> None: ...
-
-    def join_failed(self, error: Exception) -> None: ...
-
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None: ...
+    def tell(self, event: Event) -> None: ...
 
 
 def _nobody(rival: Rival) -> None:

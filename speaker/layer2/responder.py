@@ -15,6 +15,7 @@ from speaker.layer2.observer import Observer
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.sockets.packet_socket import Received
 from speaker.model import Family, Mac
+from speaker.model.events import Answers, Ignorings, SendFailures
 from speaker.system.supervise import BUGS, contained
 
 BATCHES_A_TURN = 4
@@ -174,21 +175,21 @@ class Responder:
     def _send(self, replies: list[bytes]) -> None:
         family = self._protocol.family
         if self._claims.expired(self._clock()):  # frozen since the batch was read: another may answer by now
-            self._observer.ignored(family, Ignored.CLAIM_EXPIRED, len(replies))
+            self._observer.count(Ignorings(family, Ignored.CLAIM_EXPIRED), len(replies))
             return
         try:
             taken = self._socket.send(replies)
         except EdgeError as error:  # no bug: the link went down since the batch was read
             self.end(error)
             return
-        self._observer.answered(family, taken)
+        self._observer.count(Answers(family), taken)
         if taken < len(replies):  # not worth waiting for: the askers ask again
-            self._observer.send_failed(family, len(replies) - taken)
+            self._observer.count(SendFailures(family), len(replies) - taken)
 
     def _tell(self, frames: list[bytes], outcomes: list[bytes | Ignored]) -> None:
         reasons = Counter(outcome for outcome in outcomes if isinstance(outcome, Ignored))
         for reason, count in reasons.items():
-            self._observer.ignored(self._protocol.family, reason, count)
+            self._observer.count(Ignorings(self._protocol.family, reason), count)
         if reasons.keys().isdisjoint(self._hears):
             return
         for frame, outcome in zip(frames, outcomes, strict=True):

@@ -15,6 +15,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
 from speaker.ownership.eligibility import Ineligible, Veto, veto
 from speaker.settings import Node
+from speaker.system.supervise import Failures, contained
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class NodeDecider:
         self._uses: dict[IPAddress, _Use] = {}
         self._assigned: Mapping[ServiceKey, Assignment] = {}
         self._eips: dict[IPAddress, MayHold | MayNotHold] = {}
-        self._failed: dict[IPAddress, Exception] = {}
+        self._failed: Failures[IPAddress] = Failures()
 
     @property
     def failed(self) -> Mapping[ServiceKey, Exception]:
@@ -121,14 +122,12 @@ class NodeDecider:
     def _one(
         self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node
     ) -> MayHold | MayNotHold:
-        try:
+        with contained(address, self._failed):
             return _one(address, use, world, links, node)
-        except Exception as error:
-            self._failed[address] = error
-            before = self._eips.get(address)
-            if before is not None and before.services == use.services:
-                return before
-            return MayNotHold(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
+        before, error = self._eips.get(address), self._failed[address]
+        if before is not None and before.services == use.services:
+            return before
+        return MayNotHold(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]

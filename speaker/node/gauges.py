@@ -9,11 +9,13 @@ from speaker.allocator.settle import Settlement
 from speaker.allocator.tally import given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Endpoint, Family, IPAddress, ServiceKey
+from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
-from speaker.telemetry.metrics import Metrics
+from speaker.ownership.events import NameClash, NameFree
+from speaker.telemetry.metrics import PROTOCOLS, Metrics
 from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import Began, WireEvent
 
 
 class Counted:
@@ -21,19 +23,8 @@ class Counted:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
-        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self.draining: Callable[[], bool] = lambda: False
         """Whether this node hands everything over."""
-
-    def let_go(self, reason: str, holder: str | None) -> None:
-        self._metrics.claim_changes.labels(reason).inc()
-        if self.draining():
-            self._metrics.hand_overs.labels("taken" if holder is not None else "given_up").inc()
-
-    def peers(self, link: str, number: int, silent: int) -> None:
-        self._metrics.peers.labels(link).set(number)
-        self._metrics.peers_silent.labels(link).set(silent)
 
     def losses(self, peers: Iterable[PeerSeen]) -> None:
         """Whoever is not heard any more has none."""
@@ -46,14 +37,6 @@ class Counted:
                 self._metrics.hello_patience.labels(peer.link, peer.node).set(peer.patience_ms / 1000)
             if peer.heard and peer.loss is not None:
                 self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
-
-    def hellos_sent(self, link: str, left: bool, count: int) -> None:
-        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
-
-    def taken(self, unanswered: float | None) -> None:
-        self._metrics.claim_changes.labels("claimed").inc()
-        if unanswered is not None:
-            self._metrics.failovers.observe(unanswered)
 
     def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
         """How many hosts answer for each EIP that this node asks for."""
@@ -73,15 +56,70 @@ class Counted:
         self._metrics.mirror_bytes.set_function(taken)
         self._metrics.without_room.set_function(without_room)
 
-    def loop_delay(self, late: float, busy: float) -> None:
-        self._metrics.loop_delay.observe(late)
-        self._metrics.loop_delay_max.rise(late)
-        self._metrics.loop_busy_max.rise(busy)
-
     def own_loop_delay(self, late: float, busy: float) -> None:
         """Of the process that reads and forwards; answers and hellos do not wait for it."""
         self._metrics.own_loop_delay_max.rise(late)
         self._metrics.own_loop_busy_max.rise(busy)
+
+
+def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -> None:
+    """``draining``: this node hands everything over."""
+    match event:
+        case events.EipClaimed(unanswered=unanswered):
+            metrics.claim_changes.labels("claimed").inc()
+            if unanswered is not None:
+                metrics.failovers.observe(unanswered)
+        case events.EipYielded(reason=reason, holder=holder):
+            metrics.claim_changes.labels(reason).inc()
+            if draining:
+                metrics.hand_overs.labels("taken" if holder is not None else "given_up").inc()
+        case events.Conflict(held=held):
+            metrics.conflicts.labels("defended" if held else "not_answered").inc()
+        case events.HellosFiltered(link=link):
+            metrics.hellos_filtered.labels(link.name).inc()
+        case NameClash():
+            metrics.name_clashes.inc()
+            metrics.name_taken.set(1)
+        case NameFree():
+            metrics.name_taken.set(0)
+        case events.PeersCounted(link=name, number=number, silent=silent):
+            metrics.peers.labels(name).set(number)
+            metrics.peers_silent.labels(name).set(silent)
+        case events.LinkLost():
+            metrics.edge_errors.labels("link").inc()
+        case events.JoinFailed():
+            metrics.join_failures.inc()
+        case events.WasFrozen():
+            metrics.frozen.inc()
+        case Began(before=before) if before.end:
+            metrics.taken_over.inc()
+        case events.Counts(counts=counts, delays=delays):
+            for what, number in counts.items():
+                _count(metrics, what, number)
+            for late, busy in delays:
+                metrics.loop_delay.observe(late)
+                metrics.loop_delay_max.rise(late)
+                metrics.loop_busy_max.rise(busy)
+        case _:
+            pass
+
+
+def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
+    match what:
+        case events.Answers(family=family):
+            metrics.answers.labels(PROTOCOLS[family]).inc(number)
+        case events.Ignorings(family=family, reason=reason):
+            metrics.ignored_total.labels(PROTOCOLS[family], reason.value).inc(number)
+        case events.Announcements(family=family):
+            metrics.announcements.labels(PROTOCOLS[family]).inc(number)
+        case events.SendFailures(family=family):
+            metrics.send_failures.labels(PROTOCOLS[family]).inc(number)
+        case events.HellosSent(link=link, left=left):
+            metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(number)
+        case events.HellosReceived(link=link, rejected=rejected):
+            metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(number)
+        case events.BugsMetAgain() | events.PeersClaims():
+            pass
 
 
 def count_in_force(metrics: Metrics, settlement: Settlement, usage: Mapping[str, Mapping[Family, Usage]]) -> None:

@@ -2,7 +2,8 @@
 ``explain`` and ``doctor`` ask it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
@@ -30,14 +31,23 @@ _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to s
 
 LOOK_SECONDS = 2.0
 """For a look at whether the kernel has what it should: whoever asks waits for it."""
+ANEW_SECONDS = 0.5
+"""For the cheap checks, before who asks is told what they found last."""
 _STATUS = "node", "link", "alive", "draining", "loss", "loses", "patience_ms"
 
 
 def handlers(
-    node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, *, cluster: bool
+    node: str,
+    own: PeerSettings | None,
+    wire: Wire,
+    report: Report,
+    forwarder: Forwarder,
+    look: Callable[[], Awaitable[None]],
+    *,
+    cluster: bool,
 ) -> dict[str, _Handler]:
-    """By command; each yields objects, the last one with ``done`` or ``error``. ``cluster``: an API says what is
-    wanted."""
+    """By command; each yields objects, the last one with ``done`` or ``error``. ``look``: makes the cheap checks anew;
+    ``cluster``: an API says what is wanted."""
     alone = own is None
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -49,6 +59,9 @@ def handlers(
         yield told | {"peers": [{name: getattr(peer, name) for name in _STATUS} for peer in await wire.peers()]}
 
     async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANEW_SECONDS):
+                await look()
         known = await know(node, own, wire, report, forwarder, str(command.get("about", "")))
         yield {"done": True, "knowledge": msgspec.to_builtins(replace(known, cluster=cluster))}
 
@@ -105,7 +118,7 @@ async def know(
         hands_over=own is not None and own.hands_over(Forwarding(forwarder.name)),
         ready=report.health()[0],
         peers=tuple(map(knowledge.known_peer, peers)),
-        problems=knowledge.told_problems(report.all_problems()),
+        problems=tuple(report.findings()),
         rejected=tuple(knowledge.Rejected(*each) for each in report.noted.rejected()),
     )
     if (found := report.in_force) is None:

@@ -13,15 +13,15 @@ from speaker.forwarding.unknown_flows.handing_over import HandingOver
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.forwarding.unknown_flows.table import UnknownFlows
 from speaker.interfaces.addresses import question
-from speaker.interfaces.asking import answers
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, Link, Placement, Speaker
+from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.report import Report
+from speaker.packets.asker import answers
+from speaker.packets.asking import Question
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within
-from speaker.wire.events import Speaker
+from speaker.wire.messages import Began, WireEvent
 
 ASK_SECONDS = 2.0
 """Between two times that a previous holder is asked whether it is there; at once when something was taken from it."""
@@ -38,7 +38,7 @@ Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
 
 
 class HandOver:
-    """``wire.receiver.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
+    """Hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
 
     def __init__(self, unknown_flows: UnknownFlows, report: Report, asks: Asks = answers) -> None:
         """``asks``: whether somebody answers a question within so many times of so many seconds."""
@@ -57,14 +57,32 @@ class HandOver:
 
     # ── told ──
 
-    def speaker(self, link: int, node: str, speaker: Speaker) -> None:
+    def hear(self, event: Began | WireEvent) -> None:
+        match event:
+            case Began(found=found):
+                for link, node, speaker in found.speakers:
+                    self._meet(link, node, speaker)
+                for address, taken in found.held.items():
+                    self._claimed(address, taken.placement, taken.before)
+            case SpeakerSeen():
+                self._meet(event.link, event.node, event.speaker)
+            case EipClaimed():
+                self._claimed(event.eip, event.placement, event.before)
+            case EipYielded():
+                self._early.pop(event.eip, None)
+                self._moves.yielded(event.eip)
+                self._news.set()
+            case _:
+                pass
+
+    def _meet(self, link: int, node: str, speaker: Speaker) -> None:
         self._speakers.pop((link, node), None)
         self._speakers[link, node] = speaker
         if len(self._speakers) > MAX_SPEAKERS:
             del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
         self._news.set()
 
-    def claimed(self, address: IPAddress, placement: Placement, before: str | None) -> None:
+    def _claimed(self, address: IPAddress, placement: Placement, before: str | None) -> None:
         if not self._snapshot.links:
             self._early[address] = placement, before
             return
@@ -72,11 +90,6 @@ class HandOver:
         self._moves.claimed(address, hop)
         if (asked := self._asked.get(hop) if hop is not None else None) is not None:
             asked.set()
-        self._news.set()
-
-    def yielded(self, address: IPAddress) -> None:
-        self._early.pop(address, None)
-        self._moves.yielded(address)
         self._news.set()
 
     def _hop(self, eip: IPAddress, link: Link, node: str) -> NextHop | None:
@@ -93,7 +106,7 @@ class HandOver:
         self._eips, self._snapshot = eips, snapshot
         early, self._early = self._early, {}
         for address, (placement, before) in early.items():
-            self.claimed(address, placement, before)
+            self._claimed(address, placement, before)
         with self._report.trying("hand over"):
             await self._bring()
 

@@ -18,24 +18,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import structlog
 
+from speaker.checks import said
 from speaker.errors import EdgeError
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
-from speaker.forwarding.sysctl import links_not_forwarding
+from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding, reverse_path
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import dropped
+from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
 from speaker.kubeproxy.watch import Asked, KubeProxyWatch
-from speaker.layer2.links import Placement
-from speaker.model import Forwarding, IPAddress, Link, ServiceKey
+from speaker.model import Family, Forwarding, IPAddress, Link, Placement, ServiceKey
 from speaker.node.control import NAME, serving_control
 from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers
@@ -371,16 +373,29 @@ class Host:
     async def _look_around(self) -> None:
         """What keeps traffic from flowing through what is in force here."""
         with self._report.trying("environment"):
-            names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
+            links = [link.name for link in self._links]
+            families = {Family.of(eip) for eip in self._placements}
             priority = priority_of(os.getppid())
-            problems = (*links_not_forwarding(names), *await self._forwarder.problems())
-            self._report.environment((*problems, *refused(priority, may=may_be_nice())), priority)
+            problems = (
+                *(*forwarding_off(families), *links_not_forwarding(links), *reverse_path(links, self._everywhere())),
+                *await self._forwarder.problems(),
+                *said("no_real_time", refused(priority, may=may_be_nice()), "sysctl -w kernel.sched_rt_runtime_us=-1"),
+            )
+            self._report.environment(problems, priority)
+
+    def _everywhere(self) -> str:
+        """The link of the default route; '' for none."""
+        if (snapshot := self._snapshot) is not None:
+            match lookup(IPv4Address(0), snapshot):
+                case Found(_, hops) if hops[0].link in snapshot.links:
+                    return snapshot.links[hops[0].link].name
+        return ""
 
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME
         node, peers = self._settings.node.name, self._settings.peers
         cluster = self._source.record_sink is not None
-        answers = handlers(node, peers, self._wire, self._report, self._forwarder, cluster=cluster)
+        answers = handlers(node, peers, self._wire, self._report, self._forwarder, self._look_around, cluster=cluster)
         async for attempt in retrying(self._failing("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:

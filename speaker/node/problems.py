@@ -1,4 +1,4 @@
-"""What is wrong now, in sentences that ``speaker status``, the status file and /healthz list. Pure.
+"""What the running speaker finds wrong, which ``speaker status``, the status file, /healthz and the doctor list. Pure.
 
 Times are seconds of CLOCK_MONOTONIC.
 """
@@ -8,6 +8,7 @@ from enum import Enum
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
+from speaker.checks import Finding, said
 from speaker.model import IPAddress, Link, Mac, format_mac, rank
 from speaker.wire.events import PeerSeen
 
@@ -33,24 +34,20 @@ class Area(Enum):
     KUBE_PROXY = "kube-proxy"
 
 
-class Problem(NamedTuple):
-    """``kind``: of an ``Area`` its value, else who noticed it."""
-
-    kind: str
-    sentence: str
-
-
 class Change(NamedTuple):
     """Of the problems of one area. ``any``: they are not what they were, be it in their order alone."""
 
-    appeared: tuple[str, ...]
-    over: tuple[str, ...]
+    appeared: tuple[Finding, ...]
+    over: tuple[Finding, ...]
     any: bool
 
 
-def new(sentences: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """Those of ``sentences`` that are not ``known``, in their order."""
-    return tuple(sentence for sentence in sentences if sentence not in known)
+_What = TypeVar("_What")
+
+
+def new(found: Iterable[_What], known: Collection[_What]) -> tuple[_What, ...]:
+    """Those ``found`` that are not ``known``, in their order."""
+    return tuple(each for each in found if each not in known)
 
 
 def first(sentences: Sequence[str], rest: str) -> tuple[str, ...]:
@@ -60,7 +57,6 @@ def first(sentences: Sequence[str], rest: str) -> tuple[str, ...]:
 
 
 _Key = TypeVar("_Key", bound=Hashable)
-_What = TypeVar("_What")
 
 
 class Heard(Generic[_Key, _What]):
@@ -97,55 +93,59 @@ class Rival(NamedTuple):
     """``name``: MAC and link."""
 
     name: str
-    sentence: str
+    finding: Finding
+
+
+_EDGES_OF_THE_API = "api", "session", "records", "nodes", "/api"
+_LOOK = "speaker status; journalctl -u eip-speaker -n 50"
 
 
 class Problems:
     """All that there are. Nothing reads them back: they are for people."""
 
     def __init__(self) -> None:
-        self._found: dict[Area, tuple[str, ...]] = {}
+        self._found: dict[Area, tuple[Finding, ...]] = {}
         self._failing: dict[str, str] = {}
         """Edge → what it refused with last."""
         self._rivals: Heard[str, Rival] = Heard()
         """By EIP."""
         self._holders: Heard[str, str] = Heard(HOLDER_SECONDS)
         """By EIP: another load balancer's nodes, which this one waits for."""
-        self._filtered: Heard[tuple[str, str], str] = Heard()
+        self._filtered: Heard[tuple[str, str], Finding] = Heard()
         """By link and node."""
-        self._sick: dict[str, str] = {}
-        self._late: dict[str, str] = {}
+        self._sick: dict[str, Finding] = {}
+        self._late: dict[str, Finding] = {}
         """By link."""
-        self._name_clash: str | None = None
-        self._peers_addresses: dict[IPAddress, str] = {}
+        self._name_clash: tuple[Finding, ...] = ()
+        self._peers_addresses: dict[IPAddress, Finding] = {}
 
-    def all(self, now: float, internal: Iterable[str] = ()) -> list[Problem]:
+    def all(self, now: float, internal: Iterable[str] = ()) -> list[Finding]:
         """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
-        others = {
-            "internal": internal,
-            "rival": self.rivals(now).values(),
-            "filtered": self._filtered.all(now).values(),
-            "name clash": filter(None, [self._name_clash]),
-            "peer's address": self._peers_addresses.values(),
-        }
         return [
-            *(Problem(area.value, sentence) for area in Area for sentence in self._found.get(area, ())),
-            *(Problem(f"edge {edge}", words) for edge, words in self._failing.items()),
-            *(Problem(kind, sentence) for kind, sentences in others.items() for sentence in sentences),
+            *(finding for area in Area for finding in self._found.get(area, ())),
+            *(
+                Finding("api_silent" if edge.startswith(_EDGES_OF_THE_API) else "edge_fails", words, _LOOK)
+                for edge, words in self._failing.items()
+            ),
+            *said("internal_error", internal, _LOOK),
+            *(rival.finding for rival in self._rivals.all(now).values()),
+            *self._filtered.all(now).values(),
+            *self._name_clash,
+            *self._peers_addresses.values(),
         ]
 
     def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
-        return [problem.sentence for problem in self.all(now, internal)]
+        return [finding.what for finding in self.all(now, internal)]
 
     # ── looked for ──
 
-    def found(self, area: Area, sentences: tuple[str, ...]) -> Change:
+    def found(self, area: Area, findings: tuple[Finding, ...]) -> Change:
         """All that there are there now."""
-        before, self._found[area] = self._found.get(area, ()), sentences
-        return Change(new(sentences, before), new(before, sentences), any=sentences != before)
+        before, self._found[area] = self._found.get(area, ()), findings
+        return Change(new(findings, before), new(before, findings), any=findings != before)
 
     def known(self, area: Area) -> tuple[str, ...]:
-        return self._found.get(area, ())
+        return tuple(finding.what for finding in self._found.get(area, ()))
 
     # ── edges ──
 
@@ -173,7 +173,8 @@ class Problems:
         )
         named = f"{format_mac(mac)} on {link.name}"
         sentence = f"{address}: {named} uses it too, and no hello claims it from there: {fate}"
-        self._rivals.hear(str(address), Rival(named, sentence), now)
+        finding = Finding("stranger", sentence, find_mac(str(address), link.name, format_mac(mac)), str(address))
+        self._rivals.hear(str(address), Rival(named, finding), now)
         return sentence
 
     def let_go(self, address: IPAddress) -> None:
@@ -194,7 +195,7 @@ class Problems:
 
     def rivals(self, now: float) -> dict[str, str]:
         """EIP → what is told of its rival."""
-        return {eip: rival.sentence for eip, rival in self._rivals.all(now).items()}
+        return {eip: rival.finding.what for eip, rival in self._rivals.all(now).items()}
 
     def named_rivals(self, now: float) -> dict[str, str]:
         """EIP → MAC and link of its rival."""
@@ -210,38 +211,36 @@ class Problems:
         if (known := self._filtered.of(one, now)) is not None:
             self._filtered.hear(one, known, now)
             return None
-        sentence = (
+        what = (
             f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(named(eips))}, and none of its hellos "
             "arrives here: is their EtherType filtered on the way, or has its speaker ended, and its kernel answers? "
             "They are left to it"
         )
-        self._filtered.hear(one, sentence, now)
-        return sentence
+        self._filtered.hear(one, Finding("hellos_filtered", what, FIND_FILTER, eips=len(eips)), now)
+        return what
 
-    def sick_links(self, peers: Iterable[PeerSeen]) -> tuple[str, ...]:
-        """A sentence for each link of ours that is sick, the same as long as it is."""
-        lost: dict[str, list[int]] = {}
+    def links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
+        """Links of ours that are sick, or on which hellos came late, in the same words as long as they are. Whose
+        hellos arrive is filtered no more."""
+        lost, late = dict[str, list[int]](), dict[str, int]()
         for peer in peers:
+            if peer.heard:
+                self._filtered.forget((peer.link, peer.node))
             if peer.sick and peer.heard:
                 lost.setdefault(peer.link, []).append(max(peer.loss or 0, peer.loses))
-        self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
-        return tuple(self._sick.values())
-
-    def late_links(self, peers: Iterable[PeerSeen]) -> tuple[str, ...]:
-        """A sentence for each link on which hellos came late, the same as long as it is."""
-        late: dict[str, int] = {}
-        for peer in peers:
             if peer.patience_ms:
                 late[peer.link] = max(late.get(peer.link, 0), peer.patience_ms)
+        self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
-        return tuple(self._late.values())
+        return (*self._sick.values(), *self._late.values())
 
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""
         sentence = (
             f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it from its pool"
         )
-        self._peers_addresses[address] = sentence
+        mend = f"kubectl edit eip POOL   # spec.exclude: {address}"
+        self._peers_addresses[address] = Finding("host_address", sentence, mend, str(address))
         return sentence
 
     def no_peers_address(self, address: IPAddress) -> None:
@@ -251,27 +250,39 @@ class Problems:
         """Another host that lives has this node's name and key. ``silent``: it keeps the name."""
         where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
         fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
-        self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
-        return self._name_clash
+        what = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+        self._name_clash = said("name_clash", [what], "speaker run … --node NAME   # another one on each host")
+        return what
 
     def name_free(self) -> None:
-        self._name_clash = None
+        self._name_clash = ()
 
 
-def _late(link: str, patience: int) -> str:
-    return (
+FIND_FILTER = "nft list ruleset   # on both: what drops their EtherType? And see the ACLs of the switch between"
+
+
+def find_mac(eip: str, link: str, mac: str) -> str:
+    """A command that asks for the EIP, and what to do about a ``mac`` that has no right to it."""
+    ask = f"ndisc6 -m {eip} {link}" if ":" in eip else f"arping -c 3 -I {link} {eip}"
+    return f"{ask}   # find {mac} in the switch's table, and take the address from it"
+
+
+def _late(link: str, patience: int) -> Finding:
+    what = (
         f"hellos on {link} came late, and none was lost: the LAN delivers in bursts, or nodes stand still for a "
         f"moment. So a peer counts as dead there only after {patience} ms of silence, and failover takes that long, "
         "until minutes have passed without it. Look at the switch, and at the load of the nodes"
     )
+    return Finding("late_hellos", what, "uptime   # on each node; and the counters of the switch's ports")
 
 
-def _sick(link: str, shares: Sequence[int]) -> str:
-    return (
+def _sick(link: str, shares: Sequence[int]) -> Finding:
+    what = (
         f"link {link} is sick: between this node and most peers {shares[len(shares) // 2]} % of the hellos are lost, "
         "and those peers hear each other. What it holds there goes to peers that may hold it, and it claims last there "
         "until a minute after that. Look at its cable, its port, its duplex mode and its errors (`ip -s link`)"
     )
+    return Finding("sick_link", what, f"ip -s link show dev {link}   # its errors; and its cable and port")
 
 
 def named(eips: Collection[IPAddress]) -> list[str]:

@@ -12,7 +12,7 @@ from speaker.node.report import Report
 from speaker.node.source import Source
 from speaker.ownership.hello import Addresses
 from speaker.ownership.witness import Place, Way, Witness
-from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.packets.asker import Askers
 from speaker.system.waiting import set_within, sparing, tick
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
 from speaker.wire.remote import Wire
@@ -35,8 +35,8 @@ EDGE = "witness"
 class Witnessing:
     """``report`` hears of what is found, and knows who lives. Entered, it may ask; left, its sockets are closed."""
 
-    def __init__(self, node: str, report: Report, sockets: WitnessSockets | None = None) -> None:
-        self._report, self._witness, self._sockets = report, Witness(node), sockets or WitnessSockets()
+    def __init__(self, node: str, report: Report, sockets: Askers | None = None) -> None:
+        self._report, self._witness, self._sockets = report, Witness(node), sockets or Askers()
         self._places: Mapping[IPAddress, Place] = {}
         self._links: Mapping[str, int] = {}
         self._seen: Collection[PeerSeen] = ()

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -18,35 +17,41 @@ import structlog
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
+from speaker.checks import Finding, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Watch
 from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
-from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
+from speaker.model import Family, IPAddress, ServiceKey, World, events
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted
-from speaker.node.problems import Area, Problem, Problems, first, new
+from speaker.node.problems import Area, Problems, first, new
 from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.system.priority import Priority
 from speaker.system.supervise import contained, never_failing
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
-from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
+from speaker.wire.messages import Began, WireEvent
 
 log = structlog.get_logger()
 
 CHANGES = 20
 """Shown in one line; the count tells the rest."""
+IN_STATUS = (
+    *(events.EipClaimed, events.EipYielded, events.Conflict, events.HellosFiltered, events.PeerChanged),
+    *(PeersAddress, NameClash, NameFree),
+)
+"""What of the events changes what the status file says."""
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
 
@@ -82,6 +87,8 @@ class Report(gauges.Counted):
         """Of some EIP nothing else says who holds it."""
         self.in_force: InForce | None = None
         self.shown: list[Shown] = []
+        self.hearers: list[Callable[[Began | WireEvent], None]] = []
+        """Of everything that happens; each is called in any thread."""
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._unwritten, self._faded = Timer(self.stale.set), Timer(self._fade)
@@ -89,8 +96,7 @@ class Report(gauges.Counted):
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
         self._well_again: asyncio.TimerHandle | None = None
         """The next look at whether what nobody foresaw is over."""
-        self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
-        self.wire_error_again = self._internal.again
+        self.internal_error = self._internal.internal_error
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -98,9 +104,9 @@ class Report(gauges.Counted):
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return [problem.sentence for problem in self.all_problems()]
+        return [finding.what for finding in self.findings()]
 
-    def all_problems(self) -> list[Problem]:
+    def findings(self) -> list[Finding]:
         return self._problems.all(self._clock(), self._internal.problems())
 
     def conflicts(self) -> dict[str, str]:
@@ -128,13 +134,16 @@ class Report(gauges.Counted):
         self._metrics.manifest_problems.set(len(mistakes))
         unknown = new(mistakes, self._problems.known(Area.MANIFESTS))
         write(transitions.bad_manifests(unknown, still_serving=still_serving))
-        self._problems.found(Area.MANIFESTS, first(mistakes, "{} more: `speaker validate` lists them all"))
+        told = first(mistakes, "{} more: `speaker validate` lists them all")
+        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, "speaker validate DIR"))
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
         """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
         of them: the first are named, the rest are counted."""
-        self._found(Area.API_OBJECTS, first(problems, "{} more values in the API cannot be read"))
+        told = first(problems, "{} more values in the API cannot be read")
+        mend = "kubectl -n NAMESPACE edit KIND NAME   # the object that the sentence names"
+        self._found(Area.API_OBJECTS, said("bad_manifests", told, mend))
 
     # ── edges ──
 
@@ -187,10 +196,6 @@ class Report(gauges.Counted):
         if self._internal.problems():
             self._ailing()
 
-    def lost_link(self, link: Link, error: str) -> None:
-        self._metrics.edge_errors.labels("link").inc()
-        self._tell(transitions.link_lost(link, error))
-
     # ── looked at now and then ──
 
     def martians(self, total: int, reverse_path: int) -> None:
@@ -199,13 +204,13 @@ class Report(gauges.Counted):
         self._metrics.reverse_path_drops.set(reverse_path)
         write(self._transitions.dropped(total - reverse_path, reverse_path))
 
-    def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
+    def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
         self._status.tables = tables
         gauges.count_tables(self._metrics, tables)
         self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
 
-    def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
+    def environment(self, problems: tuple[Finding, ...], priority: Priority) -> None:
         """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
         self._metrics.real_time.set(priority is Priority.REAL_TIME)
         before, self._status.priority = self._status.priority, priority
@@ -225,13 +230,13 @@ class Report(gauges.Counted):
 
     def losses(self, peers: Iterable[PeerSeen]) -> None:
         super().losses(peers)
-        self._found(Area.LINKS, self._problems.sick_links(peers) + self._problems.late_links(peers))
+        self._found(Area.LINKS, self._problems.links(peers))
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
-        self._found(Area.SET_ASIDE, problems)
+        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "speaker run DIR --dry-run"))
 
-    def _found(self, area: Area, problems: tuple[str, ...]) -> None:
+    def _found(self, area: Area, problems: tuple[Finding, ...]) -> None:
         """All that there are there now: what is new is told, and what is over."""
         change = self._problems.found(area, problems)
         write(transitions.problems(change))
@@ -242,12 +247,12 @@ class Report(gauges.Counted):
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
         """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
-        self.telling.say(self._transitions.settled(settlement, changed))
+        self._happened(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
         self.noted.decided = decision.eips
-        self.telling.say(self._transitions.decided(decision, touched))
+        self._happened(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
@@ -291,7 +296,7 @@ class Report(gauges.Counted):
         with contained("count", self):
             gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
             gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
-        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.problems())
+        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.findings())
         try:
             await in_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
@@ -304,14 +309,14 @@ class Report(gauges.Counted):
 
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
-        self.telling.say(self._transitions.conflicts(conflicts))
+        self._happened(self._transitions.conflicts(conflicts))
         for each in self.shown:
             each(told, in_force.usage, conflicts)
         write_status(self._runtime_dir, told)
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         found = self._in_fact(claim_statuses)
-        return self._status.told(in_force.settlement, in_force.decision, found, self.problems())
+        return self._status.told(in_force.settlement, in_force.decision, found, self.findings())
 
     def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
         """Without what this node holds in name only, as another load balancer still answers for it."""
@@ -323,46 +328,90 @@ class Report(gauges.Counted):
         if self._goes_by_records:
             self.stale.set()
 
-    # ── claims and peers: what the wire process tells ──
+    # ── what the wire process tells ──
 
-    def claimed(
-        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
-    ) -> None:
-        self._tell(transitions.claimed(address, placement, term, before, unanswered))
-        self.noted.claimed(address, before, unanswered)
-        self.taken(unanswered)
-        self.stale.set()
+    def hear(self, event: Began | WireEvent) -> None:
+        """To each who tells of it; a bug in one keeps nothing from the others."""
+        match event:
+            case events.EdgeFailed(edge=edge, error=error):
+                self.failed(edge, EdgeError(error))
+            case events.EdgeRecovered(edge=edge):
+                self.recovered(edge)
+            case events.BugMet():
+                self._internal.told(event.task, event.words, event.place, event.trace)
+            case events.Conflict(held=False) if self._take_over:
+                self._wait_for(event)
+            case _:
+                for each in (self._count, self.noted.hear, self.alive.hear, self._say, self._hand_on):
+                    with contained("report", self):
+                        each(event)
 
-    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        self._tell(transitions.withdrawn(address, reason, holder))
-        self.noted.yielded(address, reason, holder)
-        self.let_go(reason, holder)
-        self._problems.let_go(address)
-        self.stale.set()
+    def _count(self, event: Began | WireEvent) -> None:
+        gauges.count_event(self._metrics, event, draining=self.draining())
+        if isinstance(event, events.Counts):
+            for what, number in event.counts.items():
+                self._heard_of(what, number)
 
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
-        if self._take_over and not held:
-            self._wait_for(link, address, mac)
+    def _heard_of(self, what: events.Countable, number: int) -> None:
+        match what:
+            case events.BugsMetAgain(task=task):
+                self._internal.again(task, number)
+            case events.PeersClaims():
+                self.stale.set()
+            case events.HellosReceived(link=link, rejected=rejected):
+                self.telling.say([self._transitions.foreign_hellos(link, rejected)])
+            case _:
+                pass
+
+    def _say(self, event: Began | WireEvent) -> None:
+        if (sentence := self._judge(event)) is None:
             return
-        self._metrics.conflict(link, address, mac, held)
-        sentence = self._problems.rival(link, address, mac, held, self._clock())
-        self._tell(transitions.conflict(link, address, mac, held, sentence))
-        self.stale.set()
-        self._await_fading()
-
-    def _wait_for(self, link: Link, address: IPAddress, mac: Mac) -> None:
-        if (sentence := self._problems.holder(link, address, mac, self._clock())) is not None:
-            self._tell(transitions.waits(link, address, mac, sentence))
+        if isinstance(event, IN_STATUS):
             self.stale.set()
-        self._await_fading()
+        self.telling.tell(transitions.told(event, sentence))
 
-    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
-        """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
-        self._metrics.hellos_filtered.labels(link.name).inc()
-        sentence = self._problems.filtered(link, node, mac, eips, self._clock())
+    def _hand_on(self, *happened: Began | WireEvent) -> None:
+        for each in self.hearers:
+            for event in happened:
+                each(event)
+
+    def _happened(self, happened: Iterable[events.Event | None]) -> None:
+        """Of which this process tells by itself; in any thread."""
+        found = [event for event in happened if event is not None]
+        self.telling.say(map(transitions.told, found))
+        self._hand_on(*found)
+
+    def _judge(self, event: Began | WireEvent) -> str | None:
+        """What is wrong; None: that is known. Who falls silent is told of in time, also while others go on."""
+        now, problems = self._clock(), self._problems
+        match event:
+            case events.Conflict():
+                sentence = problems.rival(event.link, event.eip, event.mac, event.held, now)
+                self._await_fading()
+                return sentence
+            case events.HellosFiltered():
+                found = problems.filtered(event.link, event.node, event.mac, event.eips, now)
+                self._await_fading()
+                return found
+            case PeersAddress(eip=eip, node=str(node)):
+                return problems.peers_address(eip, node)
+            case NameClash():
+                return problems.name_clash(event.on, event.mac, event.silent)
+            case PeersAddress(eip=eip):
+                problems.no_peers_address(eip)
+            case events.EipYielded(eip=eip):
+                problems.let_go(eip)
+            case NameFree():
+                problems.name_free()
+            case _:
+                pass
+        return ""
+
+    def _wait_for(self, event: events.Conflict) -> None:
+        """Another load balancer still answers for an EIP of ours, which is none of a rival's."""
+        sentence = self._problems.holder(event.link, event.eip, event.mac, self._clock())
         if sentence is not None:
-            self._tell(transitions.hellos_filtered(link, node, mac, eips, sentence))
+            self.telling.tell(transitions.waits(event, sentence))
             self.stale.set()
         self._await_fading()
 
@@ -371,70 +420,21 @@ class Report(gauges.Counted):
         self._await_fading()
 
     def _await_fading(self) -> None:
-        """Who falls silent is told of in time, also while others go on."""
         if not self._faded.pending and (at := self._problems.fade_at(now := self._clock())) < inf:
             self._faded.set(at - now + 1)  # those that fade within a second together
 
-    def peers_address(self, address: IPAddress, node: str | None) -> None:
-        if node is None:
-            self._problems.no_peers_address(address)
-        else:
-            sentence = self._problems.peers_address(address, node)
-            log.error("peer's address", eip=str(address), peer=node, message=sentence)
-        self.stale.set()
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
-        self._metrics.name_clashes.inc()
-        self._metrics.name_taken.set(1)
-        log.error("name clash", message=self._problems.name_clash(link, mac, silent), silent=silent)
-        self.stale.set()
-
-    def name_free(self) -> None:
-        self._metrics.name_taken.set(0)
-        self._problems.name_free()
-        log.info("name free", message="no other host was heard with this node's name for a while")
-        self.stale.set()
-
-    def peer(self, node: str, link: Link, alive: bool) -> None:
-        self.alive.note(node, link, alive)
-        self._tell(transitions.peer(node, link, alive))
-        self.stale.set()
-
-    def peers_claims(self) -> None:
-        self.stale.set()
-
     def holder_silent(self, hop: NextHop, eips: int) -> None:
         self.telling.say([transitions.holder_silent(hop, eips)])
-
-    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
-        self.telling.say([self._transitions.foreign_hellos(link, rejected)])
-        self.noted.hello(link, rejected)
-        self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
     # ── processes ──
 
     def api(self, up: bool) -> None:
         """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
-        self.telling.say([self._transitions.api(up, self._clock())])
+        self._happened([self._transitions.api(up, self._clock())])
 
-    def taken_over(self, end: str, away: float, held: int) -> None:
-        self._metrics.taken_over.inc()
-        log.warning(
-            "main process replaced",
-            end=end,
-            away=f"{away:.1f} s",
-            held=held,
-            message="the wire process went on with what it was last offered",
-        )
-
-    def frozen(self) -> None:
-        self._metrics.frozen.inc()
-        self.telling.say([transitions.frozen()])
-
-    def _tell(self, told: Transition | None) -> None:
+    def _tell(self, event: events.Event | None) -> None:
         """Together with others of the same cause."""
-        if told is not None:
+        if event is not None:
             with contained("report", self):
-                self.telling.tell(told)
+                self.telling.tell(transitions.told(event))

@@ -35,6 +35,7 @@ from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
+from speaker.wire.messages import Hears
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -104,7 +105,7 @@ async def _serve(
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more, names))
         if settings.page is not None:
             page = HostPage(settings.node.name, report)
-            report.telling.heard.append(page.heard)
+            report.hearers.append(page.hear)
             report.shown.append(page.shown)
             await stack.enter_async_context(page_serving(settings.page, page.live, report, names))
             await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
@@ -123,7 +124,8 @@ async def _serve(
             await stack.enter_async_context(
                 _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)
             )
-        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
+        hearers: list[Hears] = [each for each in (hand_over, source.record_sink, report) if each is not None]
+        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, hearers)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)
@@ -154,7 +156,7 @@ async def _publishing(
     from speaker.telemetry.mqtt.host import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
-        report.telling.heard.append(news.heard)
+        report.hearers.append(news.hear)
         report.shown.append(news.shown)
         report.stale.set()
         yield

@@ -10,7 +10,7 @@ from speaker.allocator.settle import Settlement
 from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
 from speaker.settings import Bind, Limits, LogFormat, LogLevel, MqttSettings, Node, PeerSettings
-from speaker.wire.events import RecordSink
+from speaker.wire.messages import Hears
 from speaker.wire.remote import Wire
 
 
@@ -29,7 +29,7 @@ class Source(Protocol):
     """Where it is asked."""
 
     @property
-    def record_sink(self) -> RecordSink | None:
+    def record_sink(self) -> Hears | None:
         """Writes records for the wire process; None where none are kept."""
 
     def recorded(self, eip: IPAddress) -> str | None:

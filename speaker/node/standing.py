@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from speaker.model import IPAddress, Link
+from speaker.model.events import PeerChanged
 from speaker.node.decide import MayHold, MayNotHold
 
 
@@ -32,33 +33,24 @@ class Claim(NamedTuple):
     holder: str | None
 
 
-class Standings(NamedTuple):
-    states: Mapping[Standing, int]
-    by_nobody: Mapping[str, int]
-    """By reason."""
-
-
 def standings(
     eips: Mapping[IPAddress, MayHold | MayNotHold],
     claims: Mapping[IPAddress, Claim],
     rivalled: Collection[str],
-) -> Standings:
-    """``claims``: of each of the ``eips``; ``rivalled``: those that a stranger uses."""
+) -> tuple[Counter[Standing], Counter[str]]:
+    """How many are how, and of those held by nobody how many for which reason. ``claims``: of each of the ``eips``;
+    ``rivalled``: those that a stranger uses."""
     states, reasons = Counter(dict.fromkeys(Standing, 0)), Counter[str]()
     for address, eip in eips.items():
-        standing = _standing(claims[address], str(address) in rivalled if rivalled else False)
-        states[standing] += 1
-        if standing is Standing.BY_NOBODY:
+        claim = claims[address]
+        if rivalled and str(address) in rivalled:
+            states[Standing.CONFLICT] += 1
+        elif claim.mine or claim.holder is not None:
+            states[Standing.HELD if claim.mine else Standing.HELD_BY_PEER] += 1
+        else:
+            states[Standing.BY_NOBODY] += 1
             reasons[eip.reason if isinstance(eip, MayNotHold) else WAITS] += 1
-    return Standings(states, reasons)
-
-
-def _standing(claim: Claim, rivalled: bool) -> Standing:
-    if rivalled:
-        return Standing.CONFLICT
-    if claim.mine:
-        return Standing.HELD
-    return Standing.HELD_BY_PEER if claim.holder is not None else Standing.BY_NOBODY
+    return states, reasons
 
 
 MAX_DEAD = 4000
@@ -72,8 +64,12 @@ class Alive:
         self.on: dict[int, set[str]] = {}
         self._dead: dict[str, None] = {}
 
-    def note(self, node: str, link: Link, alive: bool) -> None:
-        """It came, or fell silent."""
+    def hear(self, event: object) -> None:
+        """Of whatever happens who came, or fell silent."""
+        if isinstance(event, PeerChanged):
+            self._note(event.node, event.link, event.alive)
+
+    def _note(self, node: str, link: Link, alive: bool) -> None:
         nodes = self.on.setdefault(link.index, set())
         self._dead.pop(node, None)
         if alive:

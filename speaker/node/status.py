@@ -10,6 +10,7 @@ import msgspec
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
+from speaker.checks import Finding
 from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
@@ -44,7 +45,7 @@ class Status:
         settlement: Settlement,
         decision: Decision,
         claim_statuses: Mapping[IPAddress, ClaimStatus],
-        problems: Collection[str],
+        problems: Collection[Finding],
     ) -> dict[str, Any]:
         """Of what is in force. ``claim_statuses``: of each EIP in ``decision``."""
         return {
@@ -55,7 +56,11 @@ class Status:
                 {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
                 for key, refusal in settlement.refusals.items()
             ],
-            "problems": list(problems),
+            "problems": [each.what for each in problems],
+            "findings": [
+                {"name": each.kind, "severity": each.severity, "eips": each.concerns(len(decision.eips))}
+                for each in problems
+            ],
             "wire_priority": self.priority.value if self.priority is not None else None,
             "kube_proxy": _kube_proxy(self.kube_proxy),
             "handed_over": [

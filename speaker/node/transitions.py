@@ -1,69 +1,106 @@
-"""What is logged when something changes: values in, lines out. Pure; ``telemetry/telling.py`` writes them.
+"""What is logged when something happens: events in, lines out. Pure; ``telemetry/telling.py`` writes them.
 
-The functions say one thing that happened. ``Transitions`` remembers what was said last, to say only what is new: never
-a line for a non-event.
+``told`` is the log's table of events. ``Transitions`` remembers what was said last, so that only what is new is an
+event: never a line for a non-event.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from typing import Any
 
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
+from speaker.model import Assignment, IPAddress, Placement, ServiceKey, events, format_mac, rank
+from speaker.model.events import Event
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition, in_lines
 from speaker.telemetry.spells import LASTING, Spell
+from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20
 """In manifests, that get a line each: they are read one by one."""
+FROZEN = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
+FLAGGED = "kept although its pool no longer offers it; not assigned again once it is released"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 
 # ── one thing that happened ──
 
 
-def claimed(
-    address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
+def told(event: Began | WireEvent, message: str = "") -> Transition | Line | None:
+    """``message``: what is wrong, where something is, as ``problems.py`` has it."""
+    fields: dict[str, Any]
+    match event:
+        case events.Assigned(service=service, addresses=addresses):
+            return _of_service("info", "assigned", service, None, {"addresses": [*map(str, addresses)]})
+        case events.Released(service=service, addresses=addresses):
+            return _of_service("info", "released", service, None, {"addresses": [*map(str, addresses)]})
+        case events.Refused(service=service, reason=reason, message=why):
+            return _of_service("warning", "refused", service, reason, {"reason": reason, "message": why})
+        case events.Flagged(service=service, eip=eip):
+            return Transition("warning", "flagged", "eip", f"{service} {eip}", None, {"message": FLAGGED})
+        case events.NotClaimed(eip=eip, reason=reason, message=why):
+            fields = {"reason": reason, "message": why}
+            return Transition("warning", "not claimed", "eip", str(eip), reason, fields)
+        case events.ConflictBegun(eip=eip, message=why):
+            return Transition("warning", "conflict begun", "eip", eip, None, {"message": why})
+        case events.ConflictEnded(eip=eip):
+            return Transition("info", "conflict ended", "eip", eip, None, {})
+        case events.EdgeFailed(edge=edge, error=error):
+            return Transition("warning", "edge failed", "error", error, edge, {"edge": edge})
+        case events.EdgeRecovered(edge=edge):
+            return Transition("info", "edge recovered", "edge", edge, None, {})
+        case events.ApiAnswers():
+            return Line("info", "api answers", {})
+        case events.ApiSilent():
+            return Line("warning", "api does not answer", {"message": events.API_SILENT})
+        case events.EipClaimed(eip=eip, placement=Placement(link=link)):
+            fields = {"link": link.name, "mac": format_mac(link.mac), "term": event.term, "before": event.before}
+            return Transition("info", "claimed", "eip", str(eip), link.name, fields | event.why)
+        case events.EipYielded(eip=eip, reason=reason, holder=holder):
+            return Transition("info", "withdrawn", "eip", str(eip), reason, {"reason": reason, "holder": holder})
+        case events.Conflict(link=link, eip=eip, mac=mac, held=held):
+            fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": message}
+            return Transition("error", "conflict", "eip", str(eip), (link.name, held), fields)
+        case events.HellosFiltered(link=link, mac=mac, eips=eips):
+            fields = {"link": link.name, "mac": format_mac(mac), "eips": named(eips), "reason": "hellos_filtered"}
+            return Transition("error", "hellos filtered", "peer", event.node, link.name, fields | {"message": message})
+        case events.PeerChanged(node=node, link=link, alive=alive):
+            level, name = ("info", "peer heard") if alive else ("warning", "peer silent")
+            return Transition(level, name, "peer", node, link.name, {"link": link.name})
+        case events.LinkLost(link=link, error=error):
+            return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+        case PeersAddress(eip=eip, node=str(node)):
+            return Line("error", "peer's address", {"eip": str(eip), "peer": node, "message": message})
+        case NameClash(silent=silent):
+            return Line("error", "name clash", {"message": message, "silent": silent})
+        case NameFree():
+            message = "no other host was heard with this node's name for a while"
+            return Line("info", "name free", {"message": message})
+        case events.WasFrozen():
+            return Line("warning", "frozen", {"message": FROZEN})
+        case Began(before=Before(end=end, away=away), found=found) if end:
+            message = "the wire process went on with what it was last offered"
+            fields = {"end": end, "away": f"{away:.1f} s", "held": len(found.held), "message": message}
+            return Line("warning", "main process replaced", fields)
+        case _:
+            return None
+
+
+def _of_service(
+    level: str, event: str, service: ServiceKey, cause: str | None, fields: Mapping[str, Any]
 ) -> Transition:
-    """``unanswered``: seconds since the last sign of ``before``, where it fell silent."""
-    fields = {"link": placement.link.name, "mac": format_mac(placement.link.mac), "term": term, "before": before}
-    if unanswered is not None:
-        fields |= {"why": "silent", "unanswered": unanswered}
-    elif before is None:
-        fields |= {"why": "first"}
-    return Transition("info", "claimed", "eip", str(address), placement.link.name, fields)
+    return Transition(level, event, "service", str(service), cause, fields)
 
 
-def withdrawn(address: IPAddress, reason: str, holder: str | None) -> Transition:
-    return Transition("info", "withdrawn", "eip", str(address), reason, {"reason": reason, "holder": holder})
-
-
-def conflict(link: Link, address: IPAddress, mac: Mac, held: bool, message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": message}
-    return Transition("error", "conflict", "eip", str(address), (link.name, held), fields)
-
-
-def waits(link: Link, address: IPAddress, mac: Mac, message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "message": message}
-    return Transition("info", "waits", "eip", str(address), (link.name, mac), fields)
-
-
-def hellos_filtered(link: Link, node: str, mac: Mac, eips: Collection[IPAddress], message: str) -> Transition:
-    fields = {"link": link.name, "mac": format_mac(mac), "eips": named(eips), "reason": "hellos_filtered"}
-    return Transition("error", "hellos filtered", "peer", node, link.name, fields | {"message": message})
-
-
-def peer(node: str, link: Link, alive: bool) -> Transition:
-    level, event = ("info", "peer heard") if alive else ("warning", "peer silent")
-    return Transition(level, event, "peer", node, link.name, {"link": link.name})
-
-
-def link_lost(link: Link, error: str) -> Transition:
-    return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+def waits(event: events.Conflict, message: str) -> Transition:
+    """For another load balancer, which still answers."""
+    fields = {"link": event.link.name, "mac": format_mac(event.mac), "message": message}
+    return Transition("info", "waits", "eip", str(event.eip), (event.link.name, event.mac), fields)
 
 
 def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[Line]:
@@ -82,8 +119,8 @@ def kube_proxy(before: Findings | None, now: Findings) -> Line | None:
 
 
 def problems(change: Change) -> Iterator[Line]:
-    yield from sentences("problem", change.appeared)
-    yield from sentences("problem over", change.over, "info")
+    yield from sentences("problem", [each.what for each in change.appeared])
+    yield from sentences("problem over", [each.what for each in change.over], "info")
 
 
 def sentences(event: str, found: Iterable[str], level: str = "warning") -> Iterator[Line]:
@@ -98,7 +135,7 @@ class Transitions:
 
     def __init__(self) -> None:
         self._assigned: dict[ServiceKey, Assignment] = {}
-        self._refused: dict[str, tuple[str, str]] = {}
+        self._refused: dict[ServiceKey, events.Refused] = {}
         self._eips: Mapping[IPAddress, MayHold | MayNotHold] = {}
         self._conflicts: frozenset[str] = frozenset()
         self._approximations: tuple[str, ...] = ()
@@ -115,87 +152,76 @@ class Transitions:
         before, self._notices = self._notices, frozenset(notices)
         return sentences("notice", sorted(self._notices - before), "info")
 
-    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> list[Transition]:
+    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> list[Event]:
         """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
         now = settlement.assignments
         asked = [*now, *(self._assigned.keys() - now.keys())] if changed is None else changed
-        told = [one for key in asked for one in self._assignment(key, now.get(key))]
-        return [*told, *self._refusals(settlement)]
+        happened = [one for key in asked for one in self._assignment(key, now.get(key))]
+        return [*happened, *self._refusals(settlement)]
 
-    def _assignment(self, key: ServiceKey, now: Assignment | None) -> Iterator[Transition]:
+    def _assignment(self, key: ServiceKey, now: Assignment | None) -> Iterator[Event]:
         before = self._assigned.get(key)
         if now is before:
             return
         if now is None:
             if before is not None:
-                yield _given("released", before)
+                yield events.Released(key, before.addresses)
                 del self._assigned[key]
             return
         if before is None or now.addresses != before.addresses:
-            yield _given("assigned", now)
+            yield events.Assigned(key, now.addresses)
         for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
-            message = "kept although its pool no longer offers it; not assigned again once it is released"
-            yield Transition("warning", "flagged", "eip", f"{key} {eip}", None, {"message": message})
+            yield events.Flagged(key, eip)
         self._assigned[key] = now
 
-    def _refusals(self, settlement: Settlement) -> list[Transition]:
+    def _refusals(self, settlement: Settlement) -> list[Event]:
         before, self._refused = (
             self._refused,
-            {str(key): (refusal.reason.value, refusal.message) for key, refusal in settlement.refusals.items()},
+            {
+                key: events.Refused(key, refusal.reason.value, refusal.message)
+                for key, refusal in settlement.refusals.items()
+            },
         )
-        return [
-            Transition("warning", "refused", "service", service, reason, {"reason": reason, "message": message})
-            for service, (reason, message) in self._refused.items()
-            if before.get(service) != (reason, message)
-        ]
+        return [refused for key, refused in self._refused.items() if before.get(key) != refused]
 
-    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Transition]:
+    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Event]:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
-        told: list[Transition] = []
+        happened: list[Event] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
             if isinstance(eip, MayNotHold) and (not isinstance(before, MayNotHold) or before.reason != eip.reason):
-                fields = {"reason": eip.reason, "message": eip.message}
-                told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
+                happened.append(events.NotClaimed(address, eip.reason, eip.message))
         self._eips = decision.eips
-        return told
+        return happened
 
-    def conflicts(self, conflicts: Mapping[str, str]) -> list[Transition]:
+    def conflicts(self, conflicts: Mapping[str, str]) -> list[Event]:
         """EIP → what is told of its rival: who has one since the last time, and who has none any more."""
         before, self._conflicts = self._conflicts, frozenset(conflicts)
-        begun = [
-            Transition("warning", "conflict begun", "eip", eip, None, {"message": conflicts[eip]})
-            for eip in sorted(self._conflicts - before)
-        ]
-        ended = [Transition("info", "conflict ended", "eip", eip, None, {}) for eip in sorted(before - self._conflicts)]
-        return [*begun, *ended]
+        begun = [events.ConflictBegun(eip, conflicts[eip]) for eip in sorted(self._conflicts - before)]
+        return [*begun, *map(events.ConflictEnded, sorted(before - self._conflicts))]
 
     def approximations(self, approximations: tuple[str, ...]) -> Iterator[Line]:
         """What the forwarder does in another way than it was asked."""
         before, self._approximations = self._approximations, approximations
         return sentences("approximation", new(approximations, before))
 
-    def edge_failed(self, edge: str, words: str, now: float, patience: float = 0.0) -> Transition | None:
+    def edge_failed(self, edge: str, words: str, now: float, patience: float = 0.0) -> Event | None:
         """The same words are not repeated, and none are said of what is over within ``patience`` seconds."""
         if not self._failing.setdefault(edge, Spell(now)).tells(words, now, patience):
             return None
-        return Transition("warning", "edge failed", "error", words, edge, {"edge": edge})
+        return events.EdgeFailed(edge, words)
 
-    def edge_recovered(self, edge: str) -> Transition | None:
+    def edge_recovered(self, edge: str) -> Event | None:
         spell = self._failing.pop(edge, None)
-        if spell is None or spell.said is None:
-            return None
-        return Transition("info", "edge recovered", "edge", edge, None, {})
+        return events.EdgeRecovered(edge) if spell is not None and spell.said is not None else None
 
-    def api(self, up: bool, now: float) -> Line | None:
+    def api(self, up: bool, now: float) -> Event | None:
         """Said when that changes for longer than LASTING."""
         if up:
             passed, self._away = self._away is not None and self._away.said is None, None
-            return None if passed else Line("info", "api answers", {})
+            return None if passed else events.ApiAnswers()
         self._away = self._away or Spell(now)
-        message = "holders go on answering; claims are decided on the LAN alone"
-        told = self._away.tells(message, now, LASTING)
-        return Line("warning", "api does not answer", {"message": message}) if told else None
+        return events.ApiSilent() if self._away.tells(events.API_SILENT, now, LASTING) else None
 
     def dropped(self, martians: int, reverse_path: int) -> list[Line]:
         """Packets, since the host started: for their source, and by a reverse path filter. What there is at first is no
@@ -233,13 +259,3 @@ def holder_silent(hop: NextHop, eips: int) -> Line:
     message = "it does not answer: the connections that it had are reset"
     told = {"address": str(hop.address), "link": hop.link, "eips": eips, "message": message}
     return Line("warning", "previous holder silent", told)
-
-
-def frozen() -> Line:
-    message = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
-    return Line("warning", "frozen", {"message": message})
-
-
-def _given(event: str, assignment: Assignment) -> Transition:
-    addresses = list(map(str, assignment.addresses))
-    return Transition("info", event, "service", str(assignment.service), None, {"addresses": addresses})

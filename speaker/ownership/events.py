@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from speaker.model import IPAddress, Mac
+from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Hello, Incarnation
 
 # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -315,11 +315,13 @@ class PeersAddress:
 @dataclass(frozen=True, slots=True)
 class NameClash:
     """Another host that lives has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
-    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``."""
+    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``. ``on``: that link, which is known
+    to whoever carries this out."""
 
     link: int | None
     mac: Mac | None
     silent: bool
+    on: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)

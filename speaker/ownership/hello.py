@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
-from typing import Any, NamedTuple, NewType, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.model import MAX_TERM, IPAddress, rank
+from speaker.model import Addresses as Addresses
+from speaker.model import Incarnation as Incarnation
 
 Terms: TypeAlias = Mapping[IPAddress, int]
 """EIP → term; terms are 1 to MAX_TERM."""
-
-Incarnation = NewType("Incarnation", int)
-"""One life of a node: 63 bits (an API object's int64), compared as a number. The upper 32 are ordered (seconds since
-1970, or one more than a refused life's), the lower 31 random: frames recorded before a restart do not name it."""
 
 MAX_INCARNATION = 2**63 - 1
 _LOW = 31
@@ -90,10 +88,6 @@ class Heard(NamedTuple):
     incarnation: Incarnation
     age: int
     link: int = 0
-
-
-Addresses: TypeAlias = tuple[IPAddress, ...]
-"""A node's own on a link: a unicast IPv4 one, a link-local IPv6 one, either alone, both in that order, or none."""
 
 
 class Accused(NamedTuple):

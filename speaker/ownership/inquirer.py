@@ -5,14 +5,12 @@ nothing new, and the rest is read a few frames at a time.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
+from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
-from speaker.ownership.inquiry import Answer, answers_to, others_talk, read_answer
-from speaker.packets import sockets
-from speaker.packets.bpf import Program
+from speaker.packets.asker import Asker
+from speaker.packets.asking import Answer, answers_to, others_talk, read_answer
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
 
@@ -27,10 +25,6 @@ MAX_ASKED = 1024
 
 _TALK_BUFFER, _ANSWER_BUFFER = 1 << 13, 1 << 17
 """Bytes: one frame that others speak is enough; an answer must not be lost."""
-_ROOM = 512
-"""Bytes of a frame that are looked at."""
-_ETH_P_ALL = 3
-_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # <linux/if_packet.h>; missing from Python's socket module
 
 
 class Inquirer:
@@ -64,18 +58,18 @@ class Inquirer:
         """Listen for answers from now on, and with ``talk`` to what others say to all, until LISTEN seconds after the
         last question. A tenth of a millisecond. Raises EdgeError: the link is gone, or there are no descriptors
         left."""
+        what, link = f"{self._link.name}: asking", self._link
         try:
             if talk and self._talk is None:
-                self._talk = self._listen(others_talk(self._link.mac), _TALK_BUFFER, self._take_talk)
+                asker = Asker(what, link.index, others_talk(link.mac), buffer=_TALK_BUFFER)
+                self._talk = _Listener(asker, self._take_talk, self._supervisor)
             if self._answers is None:
-                self._answers = self._listen(answers_to(self._link.mac), _ANSWER_BUFFER, self._take_answers)
-        except OSError as error:
+                asker = Asker(what, link.index, answers_to(link.mac), buffer=_ANSWER_BUFFER)
+                self._answers = _Listener(asker, self._take_answers, self._supervisor)
+        except EdgeError:
             self.close()
-            raise sockets.refused(f"{self._link.name}: asking", error) from error
+            raise
         self._stay(talk)
-
-    def _listen(self, program: Program, buffer: int, take: Callable[[list[bytes]], bool]) -> "_Listener":
-        return _Listener(self._link.index, program, buffer, take, self._supervisor)
 
     def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True) -> None:
         """Sends ``questions``; who answers for one of ``eips`` is told. What finds no room is asked again or never. To
@@ -89,11 +83,10 @@ class Inquirer:
         try:
             for frame in questions:
                 if self._answers is not None:
-                    self._answers.send(frame)
-        except OSError as error:
-            if error.errno not in sockets.FULL:
-                self.close()
-                raise sockets.refused(f"{self._link.name}: asking", error) from error
+                    self._answers.asker.send(frame)
+        except EdgeError:
+            self.close()
+            raise
 
     def _stay(self, talk: bool) -> None:
         later = asyncio.get_running_loop().call_later
@@ -148,33 +141,22 @@ class Inquirer:
 
 
 class _Listener:
-    """One socket. ``take`` is given what was read in a turn, and says whether there may be more before the next PAUSE.
-    Raises OSError."""
+    """To one socket. ``take`` is given what was read in a turn, and says whether there may be more before the next
+    PAUSE."""
 
-    def __init__(
-        self, link: int, program: Program, buffer: int, take: Callable[[list[bytes]], bool], supervisor: Supervisor
-    ) -> None:
-        def prepare(opened: socket.socket) -> None:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-            with suppress(OSError):  # before Linux 4.20 the filter alone keeps out what this host sends
-                opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-
-        self._take, self._supervisor = take, supervisor
+    def __init__(self, asker: Asker, take: Callable[[list[bytes]], bool], supervisor: Supervisor) -> None:
+        self.asker, self._take, self._supervisor = asker, take, supervisor
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
-        self._socket = sockets.open_socket(link, _ETH_P_ALL, program, prepare)
-        self._loop.add_reader(self._socket, self._read)
-
-    def send(self, frame: bytes) -> None:
-        self._socket.send(frame)
+        self.asker.listen(self._read)
 
     def _read(self) -> None:
         now = self._loop.time()
         if now >= self._until:
             self._left, self._until = FRAMES, now + PAUSE
-        frames = list(self._frames())
+        frames = list(self.asker.frames(self._left))
         self._left -= len(frames)
         more = True
         if frames:
@@ -182,29 +164,18 @@ class _Listener:
                 more = self._take(frames)
         if not self._closed and (self._left <= 0 or not more):
             self._left = 0
-            self._loop.remove_reader(self._socket)
-            self._again = self._loop.call_at(self._until, self._read_again)
-
-    def _frames(self) -> Iterable[bytes]:
-        for _ in range(self._left):
-            try:
-                yield self._socket.recv(_ROOM)
-            except OSError:  # nothing left, or the link went down: whoever serves it meets that too
-                return
-
-    def _read_again(self) -> None:
-        self._again = None
-        self._loop.add_reader(self._socket, self._read)
+            self.asker.rest()
+            self._again = self._loop.call_at(self._until, self.asker.listen, self._read)
 
     def close(self) -> None:
         """Also from within ``take``."""
         self._closed = True
-        self._loop.remove_reader(self._socket)
+        self.asker.rest()
         if self._again is not None:
             self._again.cancel()
-        closing = self._loop.create_task(in_thread(self._socket.close), name="close")
+        closing = self._loop.create_task(in_thread(self.asker.close), name="close")
         closing.add_done_callback(self._let_go)
 
     def _let_go(self, closing: "asyncio.Task[None]") -> None:
         if not closing.cancelled() and closing.exception() is not None:  # no thread can be had
-            self._socket.close()
+            self.asker.close()

@@ -5,6 +5,7 @@ interval and leaves what follows the API server alone.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Self
 
 from speaker.errors import SettingError
@@ -66,10 +67,12 @@ class Parameters:
     """Session Lease duration; renewed every ``renew``. It says something only to who never heard anybody."""
     renew: float = 15.0
     """Seldom: each renewal is a request to the API by every node, for as long as the cluster stands."""
+    alone: bool = False
+    """There are no other nodes: no rule of what they need holds."""
 
     def __post_init__(self) -> None:
         for holds, rule in self._rules():
-            if not holds:
+            if not holds and not self.alone:
                 raise SettingError(f"ownership parameters: {rule}")
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
@@ -125,6 +128,11 @@ class Parameters:
             drain=max(3.0, 10 * hello),
             move_patience=max(1.0, 10 * hello),
         )
+
+    @classmethod
+    def for_one(cls) -> Self:
+        """Of a node without peers: nobody is to be heard before a claim, or claims anything while it stands still."""
+        return cls(alone=True, hello=0.25, listen=0.0, self_lease=inf, request_age=inf)
 
     @property
     def worst_failover(self) -> float:

@@ -1,1 +1,1 @@
-"""What features share of packets: the codecs of ARP and NDP, classic BPF, and packet sockets."""
+"""What features share of packets: the codecs of ARP and NDP, classic BPF, packet sockets, and who asks a link."""

@@ -99,11 +99,6 @@ def request(mac: Mac, source: IPv4Address, target: IPv4Address, to: Mac = BROADC
     return ArpPacket(to, mac, Operation.REQUEST, mac, source, UNKNOWN, target)
 
 
-def probe(mac: Mac, address: IPv4Address) -> ArpPacket:
-    """Asks who has ``address`` without claiming one (RFC 5227 §2.1.1): nobody's cache learns from it."""
-    return request(mac, IPv4Address(0), address)
-
-
 def reply_part(mac: Mac, address: bytes) -> bytes:
     """The middle of every reply for ``address`` (four bytes): what stands between the asker's MAC and the asker.
 

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, LinkGone, Unsupported
 from speaker.packets.bpf import Program, on_link
 
 GONE = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
@@ -73,8 +73,9 @@ def last_error() -> OSError:
 
 
 def refused(what: str, error: OSError) -> EdgeError:
-    """The speaker's own error for ``error``; Unsupported without CAP_NET_RAW."""
+    """The speaker's own error for ``error``; Unsupported without CAP_NET_RAW, LinkGone where the link is not there."""
     if isinstance(error, PermissionError):
         return Unsupported(f"{what}: packet sockets need CAP_NET_RAW: {error.strerror}")
-    fate = "the link is down or was removed: " if error.errno in GONE else ""
-    return EdgeError(f"{what}: {fate}{error.strerror}")
+    if error.errno in GONE:
+        return LinkGone(f"{what}: the link is down or was removed: {error.strerror}")
+    return EdgeError(f"{what}: {error.strerror}")

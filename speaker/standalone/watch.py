@@ -9,14 +9,15 @@ import asyncio
 import errno
 import stat
 import threading
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from os import stat_result
 from pathlib import Path
 
 import structlog
-from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+from watchfiles import watch
 
 from speaker.standalone.manifests import manifest_files
 from speaker.system.threads import can_start, in_thread
@@ -59,22 +60,42 @@ async def changes(directory: Path, due: Callable[[], bool] = lambda: False) -> A
 
 
 async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
-    """Reasons to look: at once, after events, and every LOOK_SECONDS. Ends where inotify fails."""
+    """Reasons to look: as soon as it is watched, after events, and every LOOK_SECONDS. Ends where inotify fails."""
     stop = threading.Event()
     try:
         if not can_start():  # it would abort this process
             raise OSError(errno.EAGAIN, "no thread can be started")
-        # The backend itself instead of `awatch`, which would start to watch only after the first look.
-        watcher = RustNotify([str(directory)], False, False, 0, False, False)
+        # In threads of ours: `awatch` takes anyio's.
+        events = watch(
+            directory,
+            watch_filter=None,
+            debounce=UNSETTLED_MS,
+            step=SETTLE_MS,
+            stop_event=stop,
+            rust_timeout=SETTLE_MS,
+            yield_on_timeout=True,
+            force_polling=False,
+            recursive=False,
+        )
+        seconds = 0.0  # at first only until it watches: what happens behind the first look is not to be missed
         while True:
+            await in_thread(_happened, events, seconds)
             yield
-            await in_thread(watcher.watch, UNSETTLED_MS, SETTLE_MS, int(LOOK_SECONDS * 1000), stop)
-    except (OSError, WatchfilesRustInternalError) as error:
+            seconds = LOOK_SECONDS
+    except (OSError, RuntimeError) as error:  # of the latter kind is whatever else goes wrong in its backend
         log.debug("no inotify, looking every second instead", directory=str(directory), error=str(error))
     finally:
         stop.set()  # ends the thread of a wait that was cancelled
     yield
     await asyncio.sleep(LOOK_SECONDS)
+
+
+def _happened(events: Iterator[object], seconds: float) -> None:
+    """Returns when something did, or after so many seconds. In a thread."""
+    until = time.monotonic() + seconds
+    for found in events:
+        if found or time.monotonic() >= until:
+            return
 
 
 def _look(directory: Path) -> _Look:

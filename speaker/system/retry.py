@@ -2,17 +2,18 @@
 
 import asyncio
 import math
+import random
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TypeAlias, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState
+from tenacity.wait import wait_base
 
 from speaker.errors import EdgeError
 from speaker.system.garbage import let_go
 from speaker.system.waiting import get_on
 
-Sleep = Callable[[float], Awaitable[None]]
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 E = TypeVar("E", bound=Exception)
 
 
@@ -24,59 +25,48 @@ def retrying(
     limit: float = 30.0,
     steady: float = math.inf,
     sleep: Sleep = asyncio.sleep,
-) -> "Tries[E]":
+) -> AsyncRetrying:
     """Tries until no ``on`` comes; ``tell`` hears of each.
 
     The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
     time, never more than ``limit``. Each ``async for`` begins anew, and so do the waits behind a try that lasted for
     ``steady`` seconds.
     """
-    return Tries(tell, on, wait_random_exponential(multiplier=multiplier, max=limit), steady, sleep)
 
-
-class Tries(Generic[E]):
-    """``async for attempt in tries: with attempt: …``, with tenacity's waits. Not its loop, which keeps every error, a
-    cancellation as well, in a cycle with all that the try held: a link that flaps is one try after the other."""
-
-    def __init__(self, tell: Callable[[E], None], on: type[E], wait: Any, steady: float, sleep: Sleep) -> None:
-        self._tell, self._on, self._wait, self._steady, self._sleep = tell, on, wait, steady, sleep
-        self._begun = 0.0
-        self._state = RetryCallState(AsyncRetrying(), None, (), {})
-        self._attempt: Attempt[E] | None = None
-
-    def __aiter__(self) -> Self:
-        self._state.attempt_number, self._attempt = 1, None
-        return self
-
-    async def __anext__(self) -> "Attempt[E]":
-        loop = asyncio.get_running_loop()
-        if self._attempt is not None:
-            if not self._attempt.failed:
-                raise StopAsyncIteration
-            if loop.time() - self._begun >= self._steady:
-                self._state.attempt_number = 1
-            await self._sleep(self._wait(self._state))
-            self._state.attempt_number += 1
-        get_on()
-        self._attempt, self._begun = Attempt(self._tell, self._on), loop.time()
-        return self._attempt
-
-
-class Attempt(Generic[E]):
-    """One try: a block that what is tried again ends and does not leave."""
-
-    def __init__(self, tell: Callable[[E], None], on: type[E]) -> None:
-        self._tell, self._on = tell, on
-        self.failed = False
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+    def again(state: RetryCallState) -> bool:
+        """Nothing that the try held is kept by its error."""
+        error = _error(state)
         if error is not None:
             let_go(error)
-        if not isinstance(error, self._on):
+        if not isinstance(error, on):
             return False
-        self.failed = True
-        self._tell(error)
+        tell(error)
         return True
+
+    waits = _Waits(multiplier, limit, steady)
+    return AsyncRetrying(sleep=sleep, before=waits.begin, retry=again, wait=waits, reraise=True)
+
+
+def _error(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
+
+
+class _Waits(wait_base):
+    """Random below a bound that doubles, from the first try or from the last one that lasted for ``steady`` seconds."""
+
+    def __init__(self, multiplier: float, limit: float, steady: float) -> None:
+        self._multiplier, self._limit, self._steady = multiplier, limit, steady
+        self._first, self._begun = 1, 0.0
+
+    def begin(self, state: RetryCallState) -> None:
+        """A try does."""
+        get_on()
+        self._begun = asyncio.get_running_loop().time()
+        if state.attempt_number == 1:
+            self._first = 1
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        if asyncio.get_running_loop().time() - self._begun >= self._steady:
+            self._first = retry_state.attempt_number
+        failures = min(retry_state.attempt_number - self._first, 60)
+        return random.uniform(0, min(self._limit, self._multiplier * 2.0**failures))  # noqa: S311

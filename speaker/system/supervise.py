@@ -18,17 +18,29 @@ BUGS = Exception, asyncio.CancelledError
 """What a bug of ours raises in a block without ``await``: nobody can cancel a task there, so that is a bug as well."""
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
+_K_contra = TypeVar("_K_contra", contravariant=True)
 
 
 class Ended(Exception):
     """Raised for an endless task that returned."""
 
 
-class Supervisor(Protocol):
-    """Who hears of what nobody foresaw."""
+class Hears(Protocol[_K_contra]):
+    """Who hears of what nobody foresaw, and of what it was met in."""
 
-    def internal_error(self, task: str, error: BaseException) -> None:
-        """``task`` is one of a closed set of names: a metric label."""
+    def internal_error(self, task: _K_contra, error: BaseException) -> None: ...
+
+
+class Supervisor(Hears[str], Protocol):
+    """Each task is one of a closed set of names: a metric label."""
+
+
+class Failures(dict[_K, Exception]):
+    """Of work on many things: those that met a bug of ours, by name. Whoever reads them reports them."""
+
+    def internal_error(self, task: _K, error: BaseException) -> None:
+        self[task] = error if isinstance(error, Exception) else Ended(repr(error)).with_traceback(error.__traceback__)
 
 
 async def supervised(
@@ -114,25 +126,29 @@ def wait(failures: int) -> float:
     return random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20)))  # noqa: S311
 
 
-def report(task: str, error: BaseException, supervisor: Supervisor) -> None:
+def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
     """``supervisor.internal_error``, which can fail nobody: what goes wrong there is reported in turn, if it can be."""
     try:
         supervisor.internal_error(task, error)
     except BUGS as another:
         try:
-            supervisor.internal_error("report", another)
+            supervisor.internal_error(cast(_K, "report"), another)
         except BUGS:
             return  # there is nobody left to hear of it
 
 
 class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
     """``with contained(TASK, supervisor)``: what is raised in the block ends the block and no more. For work that goes
-    on without it. A CancelledError goes through only where somebody asked for it."""
+    on without it. A CancelledError goes through only where somebody asked for it.
+
+    Of many things each has a block of its own: ``with contained(key, failures)``. Behind the block stands what becomes
+    of one that failed."""
 
     __slots__ = ("_supervisor", "_task")
 
-    def __init__(self, task: str, supervisor: Supervisor) -> None:
-        self._task, self._supervisor = task, supervisor
+    def __init__(self, task: _K, supervisor: Hears[_K]) -> None:
+        self._task: Any = task
+        self._supervisor: Hears[Any] = supervisor
 
     def __enter__(self) -> None:
         return None

@@ -106,15 +106,19 @@ def limited_as_a_whole() -> Iterator[None]:
 
 
 class Timer:
-    """Calls ``ring`` once, so many seconds after it was last set: however often that was, there is one."""
+    """Calls ``ring`` once, when it was last set to: however often that was, there is one."""
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
+        self.set_at(asyncio.get_running_loop().time() + seconds)
+
+    def set_at(self, when: float) -> None:
+        """By the loop's clock."""
         self.cancel()
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._due)
+        self._handle = asyncio.get_running_loop().call_at(when, self._due)
 
     @property
     def pending(self) -> bool:

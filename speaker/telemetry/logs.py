@@ -10,11 +10,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Any, NoReturn
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict
@@ -102,21 +102,6 @@ def _said(value: object) -> object:
             return value
         case _:
             return str(value)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Nothing is logged in the block."""
-    before = structlog.get_config()
-    structlog.configure(processors=[_drop])
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
-
-
-def _drop(*_: object) -> NoReturn:
-    raise structlog.DropEvent
 
 
 _now = structlog.processors.TimeStamper(fmt="iso", utc=True)

@@ -1,7 +1,6 @@
 """Every metric, by name, in one place. Labels are closed sets: nothing a stranger sends can grow them."""
 
 import math
-from enum import Enum
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,7 +13,7 @@ from prometheus_client import (
 )
 
 from speaker import __version__
-from speaker.model import Family, IPAddress, Link, Mac
+from speaker.model import Family
 from speaker.telemetry.eips import EipMetrics
 from speaker.telemetry.given import GivenMetrics
 from speaker.telemetry.rising import Maximum, Total
@@ -163,7 +162,7 @@ class Metrics:
         )
         self.peers_silent = self._gauge(
             "eip_speaker_peers_silent",
-            "Other speakers heard on a link within the last hour that live no more, and did not say that they stop",
+            "Other speakers heard on a link within the last hour that fell silent without saying goodbye",
             "link",
         )
         self.hello_loss = self._gauge(
@@ -174,7 +173,7 @@ class Metrics:
         )
         self.hello_patience = self._gauge(
             "eip_speaker_hello_patience_seconds",
-            "Silence after which a peer counts as dead, where its hellos came late lately",
+            "Silence after which a peer counts as dead, if its hellos recently came late",
             "link",
             "peer",
         )
@@ -228,13 +227,13 @@ class Metrics:
         )
         self.removals_waiting = Gauge(
             "eip_speaker_removals_waiting",
-            "Objects that a list of the API lacked and that stay until another list lacks them too, by resource",
+            "Objects missing from a list of the API, kept until a second list confirms it, by resource",
             ["resource"],
             registry=self._of_api,
         )
         self.mirror_bytes = Gauge(
             "eip_speaker_mirror_bytes",
-            "Memory that the API's objects take here, with what is made of them, as it is reckoned",
+            "Estimated memory of the API's objects and of what is derived from them",
             registry=self._of_api,
         )
         self.mirror_room = Gauge(
@@ -242,7 +241,7 @@ class Metrics:
         )
         self.without_room = Gauge(
             "eip_speaker_objects_without_room",
-            "Objects of the API that are set aside, as their namespace takes more than there is room for",
+            "Objects of the API that are set aside because their namespace takes too much memory",
             registry=self._of_api,
         )
         self.internal_errors = self._counter(
@@ -277,23 +276,3 @@ class Metrics:
             "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
-
-    # What layer 2 reports (``layer2.observer.Observer``):
-
-    def answered(self, family: Family, count: int) -> None:
-        self.answers.labels(PROTOCOLS[family]).inc(count)
-
-    def ignored(self, family: Family, reason: Enum, count: int) -> None:
-        self.ignored_total.labels(PROTOCOLS[family], reason.value).inc(count)
-
-    def announced(self, family: Family, count: int) -> None:
-        self.announcements.labels(PROTOCOLS[family]).inc(count)
-
-    def send_failed(self, family: Family, count: int) -> None:
-        self.send_failures.labels(PROTOCOLS[family]).inc(count)
-
-    def join_failed(self, error: Exception) -> None:
-        self.join_failures.inc()
-
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        self.conflicts.labels("defended" if held else "not_answered").inc()

@@ -1,14 +1,13 @@
-"""Edge: transitions on their way to the log, where they wait a moment for others of the same cause (lines.py), and to
-whoever else hears of them, at once and one by one."""
+"""Edge: transitions on their way to the log, where they wait a moment for others of the same cause (lines.py)."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import structlog
 
-from speaker.telemetry.lines import Gather, Line, Transition, as_line, in_lines
+from speaker.telemetry.lines import Gather, Line, Transition, in_lines
 
 log = structlog.get_logger()
 
@@ -19,19 +18,18 @@ class Telling:
     def __init__(self) -> None:
         self._gather = Gather()
         self._alarm: asyncio.TimerHandle | None = None
-        self.heard: list[Callable[[Line], None]] = []
-        """Each is called in any thread."""
 
     def say(self, told: Iterable[Transition | Line | None]) -> None:
         """Written at once, in any thread."""
-        said = [one for one in told if one is not None]
-        for one in said:
-            self._hear(as_line(one))
+        said = [*told]
         write(in_lines(one for one in said if isinstance(one, Transition)))
         write(one for one in said if isinstance(one, Line))
 
-    def tell(self, told: Transition) -> None:
-        self._hear(as_line(told))
+    def tell(self, told: Transition | Line | None) -> None:
+        """A transition waits for others."""
+        if not isinstance(told, Transition):
+            self.say([told])
+            return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -40,10 +38,6 @@ class Telling:
         self._gather.add(loop.time(), told)
         if self._alarm is None or self._alarm.when() > (self._gather.wake() or 0.0):
             self._set_alarm(loop)
-
-    def _hear(self, line: Line) -> None:
-        for each in self.heard:
-            each(line)
 
     def finish(self) -> None:
         """Write what waits: before a line that has to come after it, and at the end."""

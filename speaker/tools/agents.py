@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from speaker.cluster.objects import Object
+from speaker.api.objects import Object
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.executing import execute

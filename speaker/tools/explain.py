@@ -27,28 +27,23 @@ FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 def add_commands(commands: flags.Commands) -> None:
     one = commands.add_parser(
         "explain",
-        help="why an EIP is not reachable: every step of its way, the first that is broken, and what mends it",
-        description="Looks from this host, or with --cluster from every node, within 5 s each. Ends with 1 where a "
-        "step is broken, and with 2 where that cannot be told.",
+        help="why an EIP is not reachable: each step of its way, the first broken one, and how to fix it",
+        description="Looks from this host, or with --cluster from every node, within 5 s each. Exits with 1 if a step "
+        "is broken, and with 2 if that cannot be told.",
     )
     one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
     one.set_defaults(command=_explain, working="looking")
     all_ = commands.add_parser(
         "doctor",
-        help="everything that is wrong on this host or in the cluster, the likeliest cause first; 1 where anything is",
+        help="everything that is wrong on this host or in the cluster, likeliest cause first; exits with 1 if any",
     )
     all_.set_defaults(command=_doctor, working="looking", about="")
     for parser in (one, all_):
         told = parser.add_mutually_exclusive_group()
         told.add_argument("--json", action="store_true", help="one JSON object on stdout")
-        told.add_argument(
-            "--facts", action="store_true", help="what would be judged, as JSON, for another machine to judge it"
-        )
+        told.add_argument("--facts", action="store_true", help="print the facts as JSON, for another machine to judge")
         parser.add_argument(
-            "--forwarder",
-            choices=FORWARDERS,
-            default="",
-            help="what a speaker that ended should work with",
+            "--forwarder", choices=FORWARDERS, default="", help="the forwarder to check for, if no speaker runs"
         )
         flags.runtime(parser)
         flags.cluster(parser)
@@ -94,12 +89,13 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     if as_facts:
         return _facts(out, facts)
     chain = judged(facts)
-    _write(out, [json.dumps(chain_json(chain, facts.unseen))] if as_json else chain_lines(chain, facts.unseen))
+    _write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
     return chain.code
 
 
 def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
     """0: nothing is wrong; 1: something is."""
+    from speaker.diagnosis.chain import unseen
     from speaker.diagnosis.doctor import findings
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
@@ -107,9 +103,8 @@ def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_fac
     facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
     if as_facts:
         return _facts(out, facts)
-    found = findings(facts)
-    told = findings_json(found, facts.unseen)
-    _write(out, [json.dumps(told)] if as_json else finding_lines(found, facts.unseen))
+    found, dark = findings(facts), unseen(facts)
+    _write(out, [json.dumps(findings_json(found, dark))] if as_json else finding_lines(found, dark))
     return 1 if found else 0
 
 

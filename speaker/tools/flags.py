@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 """Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
-DIRECTORY = "whose files *.yaml, *.yml and *.json are read; those of its subdirectories are not"
+DIRECTORY = "directory of *.yaml, *.yml and *.json files; subdirectories are not read"
 
 
 def api(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
+        "--kubeconfig", metavar="FILE", type=Path, help="outside of a pod (default: the pod's service account)"
     )
     parser.add_argument(
         "--service-account",
         metavar="DIR",
         type=Path,
         default=DEFAULT_SERVICE_ACCOUNT,
-        help="where the pod's own is mounted: ca.crt and token (default %(default)s)",
+        help="where the pod's service account is mounted: ca.crt and token (default %(default)s)",
     )
-    parser.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
+    parser.add_argument("--server", metavar="URL", default="", help="URL of the API server, if not as configured")
     parser.add_argument(
-        "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
+        "--default-class", action="store_true", help="also serve Services that name no loadBalancerClass"
     )
 
 
@@ -54,18 +54,15 @@ def cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="ask the agents of a cluster, from anywhere, by what `kubectl exec` needs: a kubeconfig, and the right to "
-        "create and get pods/exec in their namespace",
+        help="ask every agent of a cluster, from any machine; needs a kubeconfig and the right to create and get "
+        "pods/exec in the agents' namespace",
     )
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        help="with --cluster (default: as kubectl finds it, or the pod's)",
+        "--kubeconfig", metavar="FILE", type=Path, help="with --cluster (default: as kubectl finds it, or the pod's)"
     )
-    parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig (default: its current one)")
+    parser.add_argument("--context", metavar="NAME", default="", help="in the kubeconfig (default: the current one)")
     parser.add_argument(
-        "--namespace", metavar="NAME", default="", help=f"that the agents are in (default {AGENTS_NAMESPACE})"
+        "--namespace", metavar="NAME", default="", help=f"namespace of the agents (default {AGENTS_NAMESPACE})"
     )
     parser.add_argument(
         "--nodes", metavar="NAME,…", default="", help="with --cluster: ask only the agents of these nodes"
@@ -90,24 +87,24 @@ def peers(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--with-peers",
         action="store_true",
-        help="several hosts serve these manifests, one of them each EIP; every Service names its addresses",
+        help="share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
     )
     run.add_argument(
         "--key",
         metavar="FILE",
         type=Path,
-        help=f"signs what the hosts tell each other; made by `speaker keygen`, the same on all (default {DEFAULT_KEY})",
+        help=f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})",
     )
     run.add_argument(
         "--hello",
         metavar="MS",
-        help="milliseconds between two hellos, 20 to 1000, the same on all hosts: shorter makes failover faster "
+        help="milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
         f"(default {DEFAULT_HELLO_MS})",
     )
     run.add_argument(
         "--ethertype",
         metavar="NUMBER",
-        help=f"of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
+        help=f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
     )
     hand_over(run)
 
@@ -116,9 +113,8 @@ def hand_over(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hand-over",
         action=argparse.BooleanOptionalAction,
-        help="TCP packets of connections that this host does not know go to the one that held their EIP before, while "
-        "it answers: connections outlive a move of their EIP. Otherwise they are reset. Default: where this host "
-        "forwards and its kernel can hand packets over",
+        help="let established TCP connections survive a move of their EIP, by passing their packets to the previous "
+        "holder; otherwise they are reset (default: on if this host forwards and its kernel can do it)",
     )
 
 
@@ -126,8 +122,8 @@ def take_over(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="another load balancer still answers for the EIPs: wait for as long as it does, and take each within a "
-        "failover once it falls silent (docs/migration)",
+        help="wait while another load balancer answers for an EIP, and take the EIP when it falls silent "
+        "(docs/migration)",
     )
 
 
@@ -137,13 +133,13 @@ def runtime(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         default=DEFAULT_RUNTIME_DIR,
-        help="facts a reboot makes void, and the control socket; on a tmpfs (default %(default)s)",
+        help="for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)",
     )
 
 
 def kernel(
     parser: argparse.ArgumentParser,
-    forwarder: str = "who carries the traffic (default %(default)s: ipvs where the kernel has it, else nftables)",
+    forwarder: str = "what forwards the traffic (default %(default)s: ipvs if the kernel has it, else nftables)",
 ) -> None:
     runtime(parser)
     parser.add_argument(
@@ -155,19 +151,18 @@ def limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ipvs-timeouts",
         metavar="TCP,TCPFIN,UDP",
-        help="with --forwarder ipvs: seconds of silence after which IPVS forgets a connection, as `ipvsadm --set`; "
-        "0 leaves one as it is (default: all of them)",
+        help="with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
+        "0 keeps the current value (default: keep all)",
     )
     parser.add_argument(
         "--conntrack-max",
         metavar="N",
-        help="raise net.netfilter.nf_conntrack_max to N; it is never lowered (default: left as it is)",
+        help="raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)",
     )
     parser.add_argument(
         "--metrics-real-servers",
         action="store_true",
-        help="with --forwarder ipvs: tell the connections of every real server in /metrics, two lines for each that is "
-        "in use",
+        help="with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each",
     )
 
 
@@ -177,8 +172,8 @@ def outlive(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=_seconds,
         default=DEFAULT_OUTLIVE,
-        help="seconds for which EIPs are answered for while the main process is away, and longer where no peer takes "
-        "over whose own works; the next one takes them over (default %(default)g)",
+        help="seconds for which EIPs stay answered without a main process; longer if no peer can take over "
+        "(default %(default)g)",
     )
 
 
@@ -188,8 +183,8 @@ def settle(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=float,
         default=DEFAULT_SETTLE,
-        help="what takes much away at once counts when it says so still after S seconds: manifests, or a list of the "
-        "API, that lack everything, or many of what was there; 0: at once (default %(default)g)",
+        help="if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
+        "before believing it; 0: believe it at once (default %(default)g)",
     )
 
 
@@ -212,28 +207,25 @@ def metrics(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
-        help="/metrics and /healthz, or 'off' (default %(default)s)",
+        help="where to serve /metrics and /healthz, or 'off' (default %(default)s)",
     )
     parser.add_argument(
         "--page",
         metavar="ADDRESS:PORT",
         default="off",
-        help="a page for people that shows what is so, live; nobody is asked who it is (default %(default)s)",
+        help="where to serve a live status page, without a login (default %(default)s)",
     )
     parser.add_argument(
         "--mqtt",
         metavar="URL",
-        help="mqtts://HOST[:PORT][/PREFIX] of a broker that is told of states and events (docs/mqtt.md)",
+        help="publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)",
     )
     parser.add_argument(
-        "--mqtt-ca",
-        metavar="FILE",
-        type=Path,
-        help="authorities that the broker's certificate may be of (default: the system's)",
+        "--mqtt-ca", metavar="FILE", type=Path, help="CAs for the broker's certificate (default: the system's)"
     )
-    parser.add_argument("--mqtt-cert", metavar="FILE", type=Path, help="our own certificate, for brokers that want one")
+    parser.add_argument("--mqtt-cert", metavar="FILE", type=Path, help="client certificate, if the broker wants one")
     parser.add_argument("--mqtt-key", metavar="FILE", type=Path, help="its key (default: in the same file)")
-    parser.add_argument("--mqtt-login", metavar="FILE", type=Path, help="user name and password, a line each")
+    parser.add_argument("--mqtt-login", metavar="FILE", type=Path, help="file with user name and password, a line each")
 
 
 def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
@@ -246,13 +238,13 @@ def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
 
 def log(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--log-format", choices=get_args(LogFormat), default="text", help="of the lines on stderr (default %(default)s)"
+        "--log-format", choices=get_args(LogFormat), default="text", help="of the log on stderr (default %(default)s)"
     )
     parser.add_argument(
         "--log-level",
         choices=get_args(LogLevel),
         default="info",
-        help="which lines: those of this weight and more (default %(default)s)",
+        help="log only what is at least this important (default %(default)s)",
     )
 
 

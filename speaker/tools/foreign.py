@@ -11,14 +11,12 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from speaker.agent.objects import AssignedStatus
-from speaker.cluster.kinds import has_ours
-from speaker.cluster.objects import Object
-from speaker.cluster.paths import SERVICES
+from speaker.api.kinds import SERVICES, AssignedStatus
+from speaker.api.objects import Object
+from speaker.checks import Finding
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
-from speaker.diagnosis.finding import Finding
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
 
@@ -55,7 +53,7 @@ def findings(found: Iterable[NamingObject]) -> list[Finding]:
     naming = [*found]
     owners: dict[IPAddress, str] = {}
     for each in naming:
-        if _is_ours(each):
+        if each.status.is_ours:
             owners |= dict.fromkeys(_in_status(each), each.named)
     return [one for each in naming for one in _of(each, owners)]
 
@@ -68,15 +66,10 @@ def _of(found: NamingObject, owners: dict[IPAddress, str]) -> Iterator[Finding]:
         what = f"Service {found.named} lists {eip}, {whose}, in spec.externalIPs: kube-proxy forwards it as well"
         mend = f"{edit}   # without it; and turn on the admission plugin DenyServiceExternalIPs"
         yield Finding("external_ips", what, mend, str(eip))
-    for eip in () if _is_ours(found) else sorted({*_in_status(found)} & owners.keys(), key=str):
+    for eip in () if found.status.is_ours else sorted({*_in_status(found)} & owners.keys(), key=str):
         what = f"the status of Service {found.named} has {eip}, the EIP of {owners[eip]}, and not from the speaker"
         mend = f"{edit} --subresource=status   # without it; and see who may write services/status"
         yield Finding("external_ips", what, mend, str(eip))
-
-
-def _is_ours(found: NamingObject) -> bool:
-    conditions = found.status.conditions or ()
-    return has_ours(tuple({"type": each.type, "status": each.status} for each in conditions))
 
 
 def _in_status(found: NamingObject) -> Iterator[IPAddress]:

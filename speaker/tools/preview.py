@@ -18,7 +18,7 @@ from speaker.standalone.manifests import load, mount
 from speaker.standalone.memory import recall
 from speaker.standalone.patience import Patience
 from speaker.system.files import shown
-from speaker.tools.rehearsal import foreseen, settled, tell
+from speaker.tools.rehearsal import foreseen, settled
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
@@ -39,7 +39,6 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
             decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
             forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
             changes = await forwarder.pending(decision.forwarding)
-            tell(settlement, decision, changes, forwarder.approximations(decision.forwarding))
     except (InvalidManifests, DoubtfulManifests) as error:
         print(error, file=out)
         return 1

@@ -1,9 +1,9 @@
-"""What a running speaker would do with manifests, short of doing it: decide, write it down for the kernel, tell it.
+"""What a running speaker would do with manifests, short of doing it: decide, and write it down for the kernel.
 
 ``validate`` and ``run --dry-run`` go through it, so that nothing is called right over which a speaker would stumble.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
@@ -12,19 +12,15 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, settle
 from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
 from speaker.forwarding import iptables
-from speaker.forwarding.changes import Change, diff
+from speaker.forwarding.changes import diff
 from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.nftables.script import rebuild_script
 from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
-from speaker.node.decide import Decision, decide
-from speaker.node.report import InForce, Report
+from speaker.node.decide import decide
 from speaker.settings import Node
 from speaker.system.files import shown
-from speaker.telemetry.logs import quiet
-from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import NOBODYS
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:
@@ -43,19 +39,8 @@ def rehearse(world: World, settlement: Settlement) -> None:
         rebuild_script(ruleset)
     for version in (4, 6):
         iptables.script("", plan, version)
-    tell(settlement, decision, diff(EMPTY, plan), approximations(plan))
-
-
-def tell(settlement: Settlement, decision: Decision, changes: Sequence[Change], approximated: tuple[str, ...]) -> None:
-    """To nobody."""
-    with quiet():
-        report = Report(Metrics(), Path("/nowhere"))
-        report.settled(settlement)
-        report.decided(decision)
-        report.forwarding(changes, approximated)
-        in_force = InForce(settlement, decision, {})
-        report.brought_about(in_force)
-        report.status(in_force, dict.fromkeys(decision.eips, NOBODYS))
+    diff(EMPTY, plan)
+    approximations(plan)
 
 
 @contextmanager

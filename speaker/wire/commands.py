@@ -1,18 +1,15 @@
-"""What the main process asks of the wire process: every command is a type of its own, which says what is replied."""
+"""What the main process asks of the wire process: each command is a method of ``Commands``, which says what is asked
+and what is replied. ``remote.Wire`` asks, ``process.Life`` does."""
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import Addresses, IPAddress, Link, Mac, Placement
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown, ApiUp, LeaseSeen, RecordRead, RecordsRestored, RecordWritten
-from speaker.ownership.hello import Addresses
 from speaker.wire.events import ClaimStatus, PeerSeen
-
-_R = TypeVar("_R")
 
 
 class PeerSpec(Struct, frozen=True):
@@ -35,74 +32,16 @@ class Spec(Struct, frozen=True):
     take_over: bool = False
 
 
-class Command(Struct, Generic[_R], frozen=True, gc=False):
-    """What the wire process is to do; the reply carries an ``_R``."""
+class Request(NamedTuple):
+    """A ``command`` by its name. ``number``: the reply has the same one."""
 
-    def returns(self, result: _R) -> _R:
-        """``result``, of the type that whoever asked waits for."""
-        return result
-
-
-class UseLinks(Command[None], frozen=True, gc=False):
-    """EIPs are announced on these links and no others. ``macs``: every MAC of this host."""
-
-    links: tuple[Link, ...]
-    macs: frozenset[Mac]
+    number: int
+    command: str
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = {}
 
 
-class Withdraw(Command[None], frozen=True, gc=False):
-    """This node may hold these no longer: nothing is answered for them when the reply comes."""
-
-    eips: Sequence[IPAddress]
-
-
-class Offer(Command[list[IPAddress]], frozen=True, gc=False):
-    """This node may hold these as well. The reply names those that could not be taken."""
-
-    placements: Mapping[IPAddress, Placement]
-
-
-class OfferedAll(Command[None], frozen=True, gc=False):
-    """The main process has said all that may be held here."""
-
-
-class ClaimsOf(Command[list[ClaimStatus]], frozen=True, gc=False):
-    """What is known of the claims to these, in order."""
-
-    eips: Sequence[IPAddress]
-
-
-class IsReady(Command[bool], frozen=True, gc=False):
-    """Whether it holds, of what it was offered, what it may, or knows who does."""
-
-
-class HasPeers(Command[bool], frozen=True, gc=False):
-    """Whether somebody could take over."""
-
-
-class ListPeers(Command[list[PeerSeen]], frozen=True, gc=False):
-    """The other speakers, as heard."""
-
-
-class HoldLock(Command[None], frozen=True, gc=False):
-    """Lock the runtime directory anew, should the lock have been removed."""
-
-
-class TellProgress(Command[None], frozen=True, gc=False):
-    """The main process gets on: for how many seconds each of its loops has been at one step, by name; ``where``: the
-    longest of them."""
-
-    loops: Mapping[str, float]
-    where: str
-
-
-class UseKeys(Command[None], frozen=True, gc=False):
-    """Sign and verify hellos with these from now on; as in ``PeerSpec``."""
-
-    secrets: tuple[bytes, ...]
-
-
-class UseAddresses(Command[None], frozen=True, gc=False):
+class UseAddresses(Struct, frozen=True, gc=False):
     """This node's own on its links, by index: one of each family, all of them, and those of its gateways there."""
 
     own: Mapping[int, Addresses]
@@ -110,81 +49,75 @@ class UseAddresses(Command[None], frozen=True, gc=False):
     gateways: Mapping[int, tuple[IPAddress, ...]]
 
 
-class GatewayAnswers(Command[None], frozen=True, gc=False):
-    """Whether the gateway on the link of this index answers."""
-
-    link: int
-    answers: bool
-
-
-class SetDraining(Command[None], frozen=True, gc=False):
-    """Hand everything over, or end that."""
-
-    on: bool
-
-
-class StartRebalancing(Command[Rebalancing | None], frozen=True, gc=False):
-    """Begin to level the load where that is not under way; how far it is."""
-
-
-class FollowRebalancing(Command[Rebalancing | None], frozen=True, gc=False):
-    """How far the last rebalancing is."""
-
-
-class SetDemoted(Command[None], frozen=True, gc=False):
-    """For a reason that concerns the whole node, others go first."""
-
-    on: bool
-
-
-class SetRecalled(Command[None], frozen=True, gc=False):
-    """What is offered is what the API said before the start of the main process."""
-
-    on: bool
-
-
 ApiEvent: TypeAlias = RecordRead | RecordsRestored | RecordWritten | LeaseSeen | ApiUp | ApiDown
 """What the ownership machine is told of the API server."""
 
 
-class ApiSays(Command[None], frozen=True, gc=False):
-    """What the API server said, in order."""
+class Commands(Protocol):
+    """Those from ``keys`` on only where there are peers."""
 
-    events: Sequence[ApiEvent]
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
+        """EIPs are announced on these links and no others. ``macs``: every MAC of this host."""
+
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        """This node may hold these no longer: nothing is answered for them when the reply comes."""
+
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        """This node may hold these as well. The reply names those that could not be taken."""
+
+    def offered_all(self) -> None:
+        """The main process has said all that may be held here."""
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        """What is known of the claims to these, in order."""
+
+    def ready(self) -> bool:
+        """Whether it holds, of what it was offered, what it may, or knows who does."""
+
+    def has_peers(self) -> bool:
+        """Whether somebody could take over."""
+
+    def peers(self) -> list[PeerSeen]:
+        """The other speakers, as heard."""
+
+    def hold_lock(self) -> None:
+        """Lock the runtime directory anew, should the lock have been removed."""
+
+    def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """The main process gets on: for how many seconds each of its loops has been at one step, by name; ``where``:
+        the longest of them."""
+
+    def keys(self, secrets: tuple[bytes, ...]) -> None:
+        """Sign and verify hellos with these from now on; as in ``PeerSpec``."""
+
+    def use_addresses(self, ours: UseAddresses) -> None: ...
+
+    def gateway(self, link: int, answers: bool) -> None:
+        """Whether the gateway on the link of this index answers."""
+
+    def drain(self, on: bool) -> None:
+        """Hand everything over, or end that."""
+
+    def rebalance(self) -> Rebalancing | None:
+        """Begin to level the load where that is not under way; how far it is."""
+
+    def rebalancing(self) -> Rebalancing | None:
+        """How far the last rebalancing is."""
+
+    def demote(self, on: bool) -> None:
+        """For a reason that concerns the whole node, others go first."""
+
+    def recalled(self, on: bool) -> None:
+        """What is offered is what the API said before the start of the main process."""
+
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
+        """What the API server said, in order."""
+
+    def recorded(self) -> tuple[IPAddress, ...]:
+        """The EIPs of which, for all that the wire process knows, there is a record."""
+
+    def informed(self) -> bool:
+        """Whether some living peer holds what it may by what it reads of the API, for all that it says."""
 
 
-class ListRecorded(Command[tuple[IPAddress, ...]], frozen=True, gc=False):
-    """The EIPs of which, for all that the wire process knows, there is a record."""
-
-
-class IsInformed(Command[bool], frozen=True, gc=False):
-    """Whether some living peer holds what it may by what it reads of the API."""
-
-
-PeerCommand: TypeAlias = (
-    UseKeys
-    | UseAddresses
-    | GatewayAnswers
-    | SetDraining
-    | StartRebalancing
-    | FollowRebalancing
-    | SetDemoted
-    | SetRecalled
-    | ApiSays
-    | ListRecorded
-    | IsInformed
-)
-"""Only where there are peers."""
-AnyCommand: TypeAlias = (
-    UseLinks
-    | Withdraw
-    | Offer
-    | OfferedAll
-    | ClaimsOf
-    | IsReady
-    | HasPeers
-    | ListPeers
-    | HoldLock
-    | TellProgress
-    | PeerCommand
-)
+NAMES = frozenset(name for name in vars(Commands) if not name.startswith("_"))

@@ -1,14 +1,10 @@
-"""What the wire process reports of itself, and to whom."""
+"""How things are in the wire process, as it says when it is asked. What happens there is ``messages.WireEvent``."""
 
 from collections.abc import Mapping
-from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from speaker.layer2.links import Placement
-from speaker.layer2.observer import Observer
-from speaker.model import IPAddress, Link, Mac
-from speaker.ownership.events import WriteRecord
-from speaker.ownership.hello import Addresses, Incarnation, order
+from speaker.model import Addresses, Incarnation, IPAddress, Mac, Placement, Speaker
+from speaker.ownership.hello import order
 from speaker.ownership.machine.peers import PeerState
 
 
@@ -55,61 +51,6 @@ class PeerSeen(NamedTuple):
     """Of silence until it counts as dead, where that is longer than usual: its hellos came late (rule 38)."""
 
 
-class WireEvents(Observer, Protocol):
-    """Who hears what happens in the wire process: each transition once, counts when there are some."""
-
-    def claimed(
-        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
-    ) -> None:
-        """``before``: the other node that had it last, alive or not; None: nobody, as far as is known. ``unanswered``:
-        seconds, to the millisecond, since the last sign of that node, where it died; None: this is no failover. All
-        that tells of a failover has them from here."""
-
-    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
-
-    def frozen(self) -> None:
-        """This process was away for so long that others may have taken over."""
-
-    def peer(self, node: str, link: Link, alive: bool) -> None: ...
-
-    def peers(self, link: str, number: int, silent: int) -> None:
-        """How many are alive there, and how many of the last hour fell silent without a word, whenever that changed."""
-
-    def peers_claims(self) -> None:
-        """What others say that they hold is not what it was. Told a while later."""
-
-    def lost_link(self, link: Link, error: str) -> None: ...
-
-    def hellos_sent(self, link: str, left: bool, count: int) -> None: ...
-
-    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
-        """``rejected`` None: authentic and new."""
-
-    def peers_address(self, address: IPAddress, node: str | None) -> None:
-        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        """Another host that lives has this node's name; see ``events.NameClash``."""
-
-    def name_free(self) -> None:
-        """It was not heard for a while: this node has its name for itself."""
-
-    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
-        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
-        long as that is so, at most once a second."""
-
-    def loop_delay(self, late: float, busy: float) -> None:
-        """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
-        its own."""
-
-
-class Speaker(NamedTuple):
-    """Another node on one of our links: which MAC its hellos come from, and its own addresses there."""
-
-    mac: Mac
-    addresses: Addresses = ()
-
-
 def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
     mac, addresses = speaker if speaker is not None else (None, ())
     began = order(peer.incarnation)
@@ -134,31 +75,3 @@ class Resumed(NamedTuple):
     speakers: tuple[tuple[int, str, Speaker], ...] = ()
     """Index of the link, node, and how it speaks there."""
     draining: bool = False
-
-
-class Acquaintances(Protocol):
-    """Who speaks on which link, by its index: said at first and whenever it changes, before any claim that it bears on.
-    None is ever taken back."""
-
-    def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
-
-
-class OwnerEvents(WireEvents, Acquaintances, Protocol):
-    """What an owner with peers tells."""
-
-    def failed(self, edge: str, error: str) -> None: ...
-
-    def recovered(self, edge: str) -> None: ...
-
-
-class RecordSink(Protocol):
-    """Who speaks with the API server for the wire process."""
-
-    def incarnation(self, number: Incarnation) -> None:
-        """Which life this is; said at the start, and when it is followed by a later one."""
-
-    def silence(self) -> None:
-        """Another host keeps our name: until the next ``incarnation`` nothing is said in it."""
-
-    def write_record(self, order: WriteRecord) -> None:
-        """What is to be written to the API server. ``Wire.written`` is the answer."""

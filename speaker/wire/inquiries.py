@@ -8,12 +8,13 @@ from itertools import islice
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.interfaces.rtnetlink import Neighbor
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Speaker
+from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
-from speaker.ownership.inquiry import Answer, question
-from speaker.wire.events import OwnerEvents, Speaker
+from speaker.packets.asking import Answer, question_from
+from speaker.wire.messages import Events
 
 NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
@@ -35,7 +36,7 @@ class Inquiries:
         ours: Callable[[Mac], bool],
         heard: Callable[[int, int | None], None],
         answered: Callable[[int, Answer], None],
-        events: OwnerEvents,
+        events: Events,
     ) -> None:
         self._ours, self._heard, self._answered, self._events = ours, heard, answered, events
         self._inquirers: dict[int, Inquirer] = {}
@@ -88,7 +89,7 @@ class Inquiries:
             targets += [(gateway, None) for gateway in self.gateways.get(link.index, ())[:OTHERS]]
             targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
         for address, mac in targets:
-            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
                 yield frame
 
     def retell(self) -> None:
@@ -137,13 +138,13 @@ class Inquiries:
         for address, mac in others:
             targets.setdefault(address, mac)
         for address, mac in targets.items():
-            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
                 yield frame
 
     def _refused(self, link: int, words: str) -> None:
         if self._failing.get(link) != words:
             self._failing[link] = words
-            self._events.failed(EDGE, words)
+            self._events.tell(EdgeFailed(EDGE, words))
         if (over := self._over.get(link)) is not None:
             over.cancel()
         self._over[link] = asyncio.get_running_loop().call_later(OVER_SECONDS, self._recovered, link)
@@ -152,7 +153,7 @@ class Inquiries:
         if (over := self._over.pop(link, None)) is not None:
             over.cancel()
         if self._failing.pop(link, None) is not None and not self._failing:
-            self._events.recovered(EDGE)
+            self._events.tell(EdgeRecovered(EDGE))
 
 
 def _in_turn(speakers: Sequence[Speaker], turn: int, most: int) -> Iterator[Speaker]:

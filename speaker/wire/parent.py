@@ -33,6 +33,7 @@ from typing import NoReturn, TypeAlias
 
 import speaker
 from speaker.errors import EdgeError, NotDone
+from speaker.model.events import BugMet, LinkLost
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.garbage import OUT_OF_MEMORY
@@ -41,7 +42,7 @@ from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
-from speaker.wire.messages import Before, BugMet, LinkLost
+from speaker.wire.messages import Before
 from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 

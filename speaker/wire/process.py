@@ -2,7 +2,7 @@
 
 ::
 
-    main process ── commands ──► Conversation ──► Life ──► owner: ``shared.py``; without peers ``alone.py``
+    main process ── commands ──► Conversation ──► Life ──► SharedOwner (``shared.py``)
 
 The owner claims EIPs and has ARP and NDP answered for them. All else here brings it commands, and takes its events out.
 ``parent.py`` starts the main processes.
@@ -11,17 +11,21 @@ The owner claims EIPs and has ARP and NDP answered for them. All else here bring
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from enum import Enum
 from functools import partial
 from secrets import randbits
 from types import TracebackType
-from typing import NoReturn, Self, TypeAlias, assert_never
+from typing import NoReturn, Self
 
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, TAKE_OVER
+from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EdgeFailed, EdgeRecovered
+from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
 from speaker.ownership.hellos.hellos import Hellos
@@ -33,39 +37,13 @@ from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, contained, supervised, unfailing
 from speaker.telemetry.lateness import watch_loop
-from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
-from speaker.wire.commands import (
-    AnyCommand,
-    ApiSays,
-    ClaimsOf,
-    FollowRebalancing,
-    GatewayAnswers,
-    HasPeers,
-    HoldLock,
-    IsInformed,
-    IsReady,
-    ListPeers,
-    ListRecorded,
-    Offer,
-    OfferedAll,
-    PeerCommand,
-    SetDemoted,
-    SetDraining,
-    SetRecalled,
-    Spec,
-    StartRebalancing,
-    TellProgress,
-    UseAddresses,
-    UseKeys,
-    UseLinks,
-    Withdraw,
-)
-from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
+from speaker.wire.commands import NAMES, ApiEvent, Commands, Request, Spec, UseAddresses
+from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Stop
 from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
-from speaker.wire.sharing.hello_links import OpenHellos
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
@@ -74,8 +52,6 @@ OUTLIVED = (
     "no main process worked for longer than --outlive, and no peer that has one could take over: EIPs are answered for "
     "as they were last asked for"
 )
-
-_Owner: TypeAlias = SoloOwner | SharedOwner
 
 
 class Keyring:
@@ -105,7 +81,7 @@ class Life:
         await self._stack.enter_async_context(self.owner)
         self._start("counts", self._events.run)
         self._start("wire loop", partial(watch_loop, self._events.loop_delay))
-        if isinstance(self.owner, SharedOwner):
+        if self._keyring is not None:
             self._start("carrier", partial(follow_carrier, self.owner, self._events))
         return self
 
@@ -127,40 +103,83 @@ class Life:
 
     def api_away(self) -> None:
         """The main process, which talks to the API server, has ended."""
-        if isinstance(self.owner, SharedOwner) and self.spec.peers is not None and self.spec.peers.api:
+        if self.spec.peers is not None and self.spec.peers.api:
             self.owner.api_says([ApiDown()])
 
-    def obey(self, command: AnyCommand) -> object:
-        """What is to be replied."""
-        owner = self.owner
-        match command:
-            case UseLinks():
-                owner.links(command.links, command.macs)
-            case Withdraw():
-                owner.withdraw(command.eips)
-            case Offer():
-                refused = owner.offer(command.placements)
-                freeze_new()
-                return command.returns(refused)
-            case OfferedAll():
-                freeze_new()
-            case ClaimsOf():
-                return command.returns([owner.claim_status(eip) for eip in command.eips])
-            case IsReady():
-                return command.returns(owner.ready)
-            case HasPeers():
-                return command.returns(owner.has_peers)
-            case ListPeers():
-                return command.returns(owner.peers())
-            case HoldLock():
-                self._hold_lock()
-            case TellProgress():
-                pass  # ``Conversation`` has heard it
-            case _:
-                if not isinstance(owner, SharedOwner) or self._keyring is None:
-                    raise WireError("this node is alone")
-                return _obey_with_peers(owner, self._keyring, command)
-        return None
+    # ── ``Commands`` ──
+
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
+        self.owner.links(links, macs)
+
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        self.owner.withdraw(eips)
+
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        refused = self.owner.offer(placements)
+        freeze_new()
+        return refused
+
+    def offered_all(self) -> None:
+        freeze_new()  # and ``Conversation`` has heard it
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        return [self.owner.claim_status(eip) for eip in eips]
+
+    def ready(self) -> bool:
+        return self.owner.ready
+
+    def has_peers(self) -> bool:
+        return self.owner.has_peers
+
+    def peers(self) -> list[PeerSeen]:
+        return self.owner.peers()
+
+    def hold_lock(self) -> None:
+        self._hold_lock()
+
+    def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """``Conversation`` has heard it."""
+
+    @property
+    def _shared(self) -> SharedOwner:
+        if self._keyring is None:
+            raise WireError("this node is alone")
+        return self.owner
+
+    def keys(self, secrets: tuple[bytes, ...]) -> None:
+        self._shared.look()  # what waits was signed with the keys until now
+        if self._keyring is not None:
+            self._keyring.replace(secrets)
+
+    def use_addresses(self, ours: UseAddresses) -> None:
+        self._shared.addresses(ours)
+
+    def gateway(self, link: int, answers: bool) -> None:
+        self._shared.offers.gateway(link, answers)
+
+    def drain(self, on: bool) -> None:
+        self._shared.drain(on)
+
+    def rebalance(self) -> Rebalancing | None:
+        return self._shared.rebalance()
+
+    def rebalancing(self) -> Rebalancing | None:
+        return self._shared.machine.rebalancing
+
+    def demote(self, on: bool) -> None:
+        self._shared.offers.demote(on)
+
+    def recalled(self, on: bool) -> None:
+        self._shared.offers.recall(on)
+
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
+        self._shared.api_says(events)
+
+    def recorded(self) -> tuple[IPAddress, ...]:
+        return self._shared.machine.recorded()
+
+    def informed(self) -> bool:
+        return self._shared.informed()
 
 
 class Conversation:
@@ -213,9 +232,8 @@ class Conversation:
         if self.life is None:
             return False
         owner = self.life.owner
-        if isinstance(owner, SharedOwner):
-            manned = owner.hello_links.manned(owner.machine.peers(boottime()))
-            owner.withdraw([eip for eip, place in owner.offers.placements.items() if place.link.index in manned])
+        manned = owner.hello_links.manned(owner.machine.peers(boottime()))
+        owner.withdraw([eip for eip, place in owner.offers.placements.items() if place.link.index in manned])
         before, self._outlived = self._outlived, bool(owner.offered)
         return self._outlived and not before
 
@@ -239,7 +257,7 @@ class Conversation:
                     life.owner.retell()
                 self.events.retell()
                 if self._outlived:
-                    self.events.failed("outlive", OUTLIVED)
+                    self.events.tell(EdgeFailed("outlive", OUTLIVED))
                 await self._obey(life, channel, messages)
         finally:
             self._channel = None
@@ -258,75 +276,48 @@ class Conversation:
         async for request in messages:
             if not isinstance(request, Request):
                 raise WireError(f"expected a Request: {request!r}")
-            number, command = request.number, request.command
+            number, command, arguments, named = request
             try:
-                if isinstance(command, TellProgress):
-                    self.progress.heard(command.loops, command.where)
-                channel.send(Reply(number, life.obey(command)))
+                if command not in NAMES:
+                    raise WireError("no such command")
+                if command == Commands.progress.__name__:
+                    self.progress.heard(*arguments, **named)
+                channel.send(Reply(number, getattr(life, command)(*arguments, **named)))
             except BUGS as error:
                 self.events.internal_error("wire command", error)
-                channel.send(Reply(number, None, f"{type(command).__name__}: {type(error).__name__}: {error}"))
-            if isinstance(command, OfferedAll):
+                channel.send(Reply(number, None, f"{command}: {type(error).__name__}: {error}"))
+            if command == Commands.offered_all.__name__:
                 self.offered_all = True
                 self._headless(False)
 
     def _headless(self, on: bool) -> None:
         """Whether no main process works: said to peers, and at the end of a time without one to the next."""
-        if self.life is not None and isinstance(self.life.owner, SharedOwner):
+        if self.life is not None:
             self.life.owner.offers.headless = on
         if self._outlived and not on:
             self._outlived = False
-            self.events.recovered("outlive")
+            self.events.tell(EdgeRecovered("outlive"))
 
 
-def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
-    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
-    if spec.peers is None or keyring is None:
-        return SoloOwner(spec.node, boottime, events, layer2)
-    times, peers = Parameters.for_hello(spec.peers.hello), spec.peers
+def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> SharedOwner:
+    peers = spec.peers
     machine = Ownership(
         spec.node,
         incarnate,
         boottime(),
-        times=times,
-        api=peers.api,
-        revision=peers.revision,
+        times=Parameters.for_one() if peers is None else Parameters.for_hello(peers.hello),
+        api=peers is not None and peers.api,
+        revision=0 if peers is None else peers.revision,
         take_over=spec.take_over,
     )
-    open_hellos: OpenHellos = lambda link, count: Hellos(  # noqa: E731
-        link, lambda: keyring.current, peers.ethertype, boottime, count
-    )
-    return SharedOwner(machine, open_hellos, boottime, events, events, layer2)
 
+    def open_hellos(link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
+        assert peers is not None
+        assert keyring is not None  # or there is nobody to hear them
+        return Hellos(link, lambda: keyring.current, peers.ethertype, boottime, count)
 
-def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
-    match command:
-        case UseKeys():
-            owner.look()  # what waits was signed with the keys until now
-            keyring.replace(command.secrets)
-        case UseAddresses():
-            owner.addresses(command)
-        case GatewayAnswers():
-            owner.offers.gateway(command.link, command.answers)
-        case SetDraining():
-            owner.drain(command.on)
-        case StartRebalancing():
-            return command.returns(owner.rebalance())
-        case FollowRebalancing():
-            return command.returns(owner.machine.rebalancing)
-        case SetDemoted():
-            owner.offers.demote(command.on)
-        case SetRecalled():
-            owner.offers.recall(command.on)
-        case ApiSays():
-            owner.api_says(command.events)
-        case ListRecorded():
-            return command.returns(owner.machine.recorded())
-        case IsInformed():
-            return command.returns(owner.informed())
-        case _:
-            assert_never(command)
-    return None
+    layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
+    return SharedOwner(machine, open_hellos, boottime, events, layer2)
 
 
 def incarnate(known: Incarnation) -> Incarnation:
@@ -344,13 +335,13 @@ async def follow_carrier(
     def failed(error: EdgeError) -> None:
         nonlocal failing
         failing = True
-        events.failed("carrier", str(error))
+        events.tell(EdgeFailed("carrier", str(error)))
 
     def looked() -> None:
         nonlocal failing
         if failing:
             failing = False
-            events.recovered("carrier")
+            events.tell(EdgeRecovered("carrier"))
 
     links = owner.hello_links
     async for attempt in retrying(failed, on=EdgeError, limit=5):

@@ -2,13 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, PeerChanged
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     ApiDown,
@@ -21,73 +21,42 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.system.supervise import contained
+from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import get_on
 from speaker.wire.channel import Channel
-from speaker.wire.commands import (
-    AnyCommand,
-    ApiSays,
-    ClaimsOf,
-    Command,
-    FollowRebalancing,
-    GatewayAnswers,
-    HasPeers,
-    HoldLock,
-    IsInformed,
-    IsReady,
-    ListPeers,
-    ListRecorded,
-    Offer,
-    OfferedAll,
-    SetDemoted,
-    SetDraining,
-    SetRecalled,
-    Spec,
-    StartRebalancing,
-    TellProgress,
-    UseAddresses,
-    UseKeys,
-    UseLinks,
-    Withdraw,
-)
-from speaker.wire.events import ClaimStatus, PeerSeen, RecordSink
-from speaker.wire.messages import (
-    Began,
-    EipClaimed,
-    EipYielded,
-    FromMain,
-    FromWire,
-    PeerChanged,
-    Reply,
-    Request,
-    Stop,
-    WireEvent,
-)
-from speaker.wire.receiver import EventReceiver, Listener, Moves
+from speaker.wire.commands import Commands, Request, Spec, UseAddresses
+from speaker.wire.events import ClaimStatus
+from speaker.wire.messages import Began, FromMain, FromWire, Hears, Reply, Stop, WireEvent
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
 _K = TypeVar("_K")
+_P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 Among: TypeAlias = Collection[IPAddress] | None
 """Only of these anything has changed since the call before; None: of any."""
 
 
+def _asks(command: Callable[Concatenate[Commands, _P], _R]) -> Callable[Concatenate["Wire", _P], Awaitable[_R]]:
+    async def ask(wire: "Wire", /, *arguments: _P.args, **named: _P.kwargs) -> _R:
+        return await wire._ask(command, *arguments, **named)
+
+    return ask
+
+
 class Wire:
-    """Entered, it knows us and reports to ``listener``, ``sink`` and ``moves`` for as long as ``watch`` runs. ``end``
-    is the socket that it gave us."""
+    """Entered, it knows us, and each of ``hearers`` hears of its events for as long as ``watch`` runs; ``supervisor``
+    of what goes wrong there. ``end`` is the socket that it gave us."""
 
     def __init__(
         self,
         end: socket.socket,
         spec: Spec,
-        listener: Listener,
-        sink: RecordSink | None = None,
-        moves: Moves | None = None,
+        supervisor: Supervisor,
+        hearers: Sequence[Hears] = (),
     ) -> None:
-        self._end, self._spec, self._listener = end, spec, listener
-        self._receiver = EventReceiver(listener, sink, moves)
+        self._end, self._spec, self._supervisor, self._hearers = end, spec, supervisor, hearers
         self._offered: dict[IPAddress, Placement] = {}
         """As the wire process has it: what is to change there is what is asked for."""
         self._unsure: set[IPAddress] = set()
@@ -131,22 +100,20 @@ class Wire:
             if isinstance(message, Stop):
                 stop()
                 continue
-            with contained("wire message", self._listener):
+            with contained("wire message", self._supervisor):
                 self._hear(message)
         for reply in self._replies.values():
             reply.cancel()
         raise EdgeError("the wire process ended by itself: its messages on stderr say why")
 
     def _hear(self, message: Began | Reply | WireEvent) -> None:
-        match message:
-            case Reply():
-                self._take_reply(message)
-            case Began(found=found):
-                self._offered, self._held, self.draining = dict(found.offered), set(found.held), found.draining
-                self._receiver.resume(message.before, found)
-            case _:
-                self._note(message)
-                self._receiver.hear(message)
+        if isinstance(message, Reply):
+            self._take_reply(message)
+            return
+        self._note(message)
+        for each in self._hearers:
+            with contained("wire message", self._supervisor):
+                each.hear(message)
 
     def _take_reply(self, reply: Reply) -> None:
         waiting = self._replies.pop(reply.number)
@@ -157,8 +124,10 @@ class Wire:
         else:
             waiting.set_result(reply.result)
 
-    def _note(self, event: WireEvent) -> None:
+    def _note(self, event: Began | WireEvent) -> None:
         match event:
+            case Began(found=found):
+                self._offered, self._held, self.draining = dict(found.offered), set(found.held), found.draining
             case EipClaimed():
                 self._held.add(event.eip)
             case EipYielded():
@@ -171,11 +140,13 @@ class Wire:
             case _:
                 pass
 
-    async def _ask(self, command: Command[_R]) -> _R:
+    async def _ask(
+        self, command: Callable[Concatenate[Commands, _P], _R], *arguments: _P.args, **named: _P.kwargs
+    ) -> _R:
         self._number += 1
         reply: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
         self._replies[self._number] = reply
-        self._channel.send(Request(self._number, cast(AnyCommand, command)))
+        self._channel.send(Request(self._number, command.__name__, arguments, named))
         get_on()
         result = await reply
         get_on()
@@ -189,7 +160,7 @@ class Wire:
         asked = offered if among is None else among
         gone = [a for a in asked if a in offered and not _same_link(offered[a], placements.get(a))]
         for some in _slices(gone):
-            await self._ask(Withdraw(some))
+            await self._ask(Commands.withdraw, some)
             for address in some:
                 self._offered.pop(address, None)
             self._unsure.difference_update(some)
@@ -202,12 +173,11 @@ class Wire:
         among: Among = None,
     ) -> bool:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
-        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
-        ``shared.py``, or ``alone.py`` on a node without peers. Whether all were taken: the others are offered again the
-        next time."""
+        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner,
+        ``shared.py``. Whether all were taken: the others are offered again the next time."""
         await self.withdraw_except(placements, among)
         self._unsure &= placements.keys()
-        await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
+        await self._ask(Commands.use_links, tuple(links), macs)  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
         changed |= {a: placements[a] for a in self._unsure if a in placements}
@@ -215,11 +185,11 @@ class Wire:
             these = {address: changed[address] for address in some}
             self._offered.update(these)  # before it is held, which may be reported before the reply comes
             self._unsure.update(these)
-            refused = await self._ask(Offer(these))
+            refused = await self._ask(Commands.offer, these)
             for address in refused:
                 self._offered.pop(address, None)
             self._unsure.difference_update(these.keys() - refused)
-        await self._ask(OfferedAll())
+        await self._ask(Commands.offered_all)
         return not self._unsure
 
     async def addresses(
@@ -233,11 +203,8 @@ class Wire:
         told = UseAddresses(dict(own), dict(bound), dict(gateways))
         if told != self._addresses:  # each reply that is waited for keeps an EIP from its answer
             self._addresses = None
-            await self._ask(told)
+            await self._ask(Commands.use_addresses, told)
             self._addresses = told
-
-    async def gateway(self, link: int, answers: bool) -> None:
-        await self._ask(GatewayAnswers(link, answers))
 
     def offered(self, address: IPAddress) -> Placement | None:
         """Where this node may hold it; None where it may not."""
@@ -248,69 +215,38 @@ class Wire:
     async def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
         """As they stand there now."""
         for some in _slices(records):
-            await self._ask(ApiSays([RecordRead(*each) for each in some]))
+            await self._ask(Commands.api_says, [RecordRead(*each) for each in some])
 
     async def restored(self) -> None:
         """An older backup of the API server's data was restored: all records are sent again after this."""
-        await self._ask(ApiSays([RecordsRestored()]))
-
-    async def recorded(self) -> tuple[IPAddress, ...]:
-        """The EIPs of which, for all that the wire process knows, there is a record."""
-        return await self._ask(ListRecorded())
+        await self._ask(Commands.api_says, [RecordsRestored()])
 
     async def written(self, order: WriteRecord, succeeded: bool, record: Record | None) -> None:
         """The reply to ``order``; ``record``: what stands there now, where that is known."""
-        await self._ask(ApiSays([RecordWritten(order.eip, order.attempt, succeeded, record)]))
+        await self._ask(Commands.api_says, [RecordWritten(order.eip, order.attempt, succeeded, record)])
 
     async def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
         """Node, incarnation, and whether it was renewed while we looked (``LeaseSeen``)."""
         for some in _slices(leases):
-            await self._ask(ApiSays([LeaseSeen(*each) for each in some]))
+            await self._ask(Commands.api_says, [LeaseSeen(*each) for each in some])
 
     async def api(self, up: bool) -> None:
         """Whether the API server answers: mirrors are whole and our own Lease was just renewed, or not."""
-        await self._ask(ApiSays([ApiUp() if up else ApiDown()]))
+        await self._ask(Commands.api_says, [ApiUp() if up else ApiDown()])
 
-    async def informed(self) -> bool:
-        """Some living peer holds what it may by what it reads of the API, for all that it says."""
-        return await self._ask(IsInformed())
+    # ── commands that are asked as they are ──
 
-    async def demote(self, on: bool) -> None:
-        """For a reason that concerns the whole node, others go first."""
-        await self._ask(SetDemoted(on))
-
-    async def recalled(self, on: bool) -> None:
-        """What is offered is what the API said before our start."""
-        await self._ask(SetRecalled(on))
-
-    # ── the rest ──
-
-    async def progress(self, loops: Mapping[str, float], where: str) -> None:
-        """As in ``TellProgress``."""
-        await self._ask(TellProgress(loops, where))
-
-    async def hold_lock(self) -> None:
-        """That of the runtime directory, should it have been removed. Raises EdgeError."""
-        await self._ask(HoldLock())
-
-    async def keys(self, secrets: tuple[bytes, ...]) -> None:
-        await self._ask(UseKeys(secrets))
-
-    # ── how things are ──
+    ready, peers, has_peers = _asks(Commands.ready), _asks(Commands.peers), _asks(Commands.has_peers)
+    demote, recalled, gateway = _asks(Commands.demote), _asks(Commands.recalled), _asks(Commands.gateway)
+    recorded, informed = _asks(Commands.recorded), _asks(Commands.informed)
+    progress, hold_lock, keys = _asks(Commands.progress), _asks(Commands.hold_lock), _asks(Commands.keys)
 
     async def claim_statuses(self, addresses: Iterable[IPAddress]) -> dict[IPAddress, ClaimStatus]:
         found: dict[IPAddress, ClaimStatus] = {}
         for some in _slices(addresses):
-            claims = await self._ask(ClaimsOf(some))
+            claims = await self._ask(Commands.claims_of, some)
             found.update(zip(some, claims, strict=True))
         return found
-
-    async def ready(self) -> bool:
-        """What it may hold of what it was offered, it holds or knows who does."""
-        return await self._ask(IsReady())
-
-    async def peers(self) -> list[PeerSeen]:
-        return await self._ask(ListPeers())
 
     # ── what an operator asks; only with peers ──
 
@@ -332,21 +268,17 @@ class Wire:
     async def set_draining(self, on: bool) -> None:
         """As ``drain``, without waiting for it; or the end of it."""
         self.draining = on
-        await self._ask(SetDraining(on))
-
-    async def has_peers(self) -> bool:
-        """Somebody could take over."""
-        return await self._ask(HasPeers())
+        await self._ask(Commands.drain, on)
 
     async def rebalance(self) -> AsyncIterator[Rebalancing]:
         """Move EIPs until the load is level; how far it is, over and over until it is done."""
-        state = await self._ask(StartRebalancing())
+        state = await self._ask(Commands.rebalance)
         while state is not None:
             yield state
             if state.finished:
                 return
             await asyncio.sleep(_FOLLOW)
-            state = await self._ask(FollowRebalancing())
+            state = await self._ask(Commands.rebalancing)
 
 
 _FOLLOW = 0.05

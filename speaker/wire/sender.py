@@ -2,46 +2,22 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from enum import Enum
+from collections.abc import Callable, Hashable
 
-from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac
-from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
-from speaker.ownership.hello import Incarnation
-from speaker.system.supervise import described
-from speaker.system.waiting import tick
-from speaker.wire.events import Speaker
-from speaker.wire.messages import (
-    Announcements,
-    Answers,
+from speaker.model.events import (
     BugMet,
     BugsMetAgain,
-    Conflict,
     Countable,
     Counts,
-    EdgeFailed,
-    EdgeRecovered,
     EipClaimed,
     EipYielded,
-    HellosFiltered,
-    HellosReceived,
-    HellosSent,
-    Ignorings,
     JoinFailed,
-    LifeBegan,
     LinkLost,
-    Namesake,
-    PeerChanged,
-    PeersClaims,
-    PeersCounted,
-    SendFailures,
-    Silenced,
-    SpeakerSeen,
     WasFrozen,
-    WireEvent,
 )
+from speaker.system.supervise import described
+from speaker.system.waiting import tick
+from speaker.wire.messages import WireEvent
 
 MAIN_TASK = "main process"
 """What a main process that did not get on counts as among the errors that nobody foresaw."""
@@ -54,7 +30,7 @@ COUNT_SECONDS = 2.0
 
 
 class EventSender:
-    """Sends transitions at once and counts a few times a second. An ``OwnerEvents`` and a ``RecordSink``."""
+    """Sends transitions at once and counts a few times a second. ``messages.Events``."""
 
     def __init__(
         self,
@@ -64,18 +40,16 @@ class EventSender:
     ) -> None:
         """``read``: whoever is told keeps up; counts wait until it does. ``listened``: there is somebody."""
         self._send, self._read, self._listened = send, read, listened
-        self._untold: dict[IPAddress, EipClaimed] = {}
-        """Claims that stand and that nobody heard of."""
         self._counts: Counter[Countable] = Counter()
         self._delays: list[tuple[float, float]] = []
         self._counted = asyncio.Event()
         """There is something to hand on."""
         self._bugs: set[tuple[str, str]] = set()
         """Task and place of those that were told."""
-        self._untold_bugs: dict[tuple[str, str], BugMet] = {}
-        """By task and place: the first of each that was met while nobody listened."""
-        self._untold_freezes = 0
-        self._untold_failures: list[LinkLost | JoinFailed] = []
+        self._untold: dict[Hashable, WireEvent] = {}
+        """What happened while nobody listened, and is not in ``Resumed``: claims that stand, by EIP, with the seconds
+        that they took then; bugs, by task and place, the first of each; what failed, and how often this process
+        froze."""
         self._ending = False
 
     async def run(self) -> None:
@@ -97,21 +71,12 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze,
-        what failed, and the bugs that were met."""
+        """What happened while nobody listened."""
         untold, self._untold = self._untold, {}
-        bugs, self._untold_bugs = self._untold_bugs, {}
-        freezes, self._untold_freezes = self._untold_freezes, 0
-        failures, self._untold_failures = self._untold_failures, []
-        self._bugs |= bugs.keys()
-        for _ in range(freezes):
-            self._send(WasFrozen())
         for event in untold.values():
+            if isinstance(event, BugMet):
+                self._bugs.add((event.task, event.place))
             self._send(event)
-        for failure in failures:
-            self._send(failure)
-        for bug in bugs.values():
-            self._send(bug)
 
     def end(self) -> None:
         """Who listens is asked to end as well: what is met from now on is among the ``last_words``."""
@@ -120,34 +85,11 @@ class EventSender:
     def last_words(self) -> tuple[list[BugMet | LinkLost | JoinFailed], dict[str, int]]:
         """What nobody will be told of any more, and how many more bugs were met, by task."""
         again = {what.task: count for what, count in self._counts.items() if isinstance(what, BugsMetAgain)}
-        return [*self._untold_bugs.values(), *self._untold_failures], again
+        return [event for event in self._untold.values() if isinstance(event, BugMet | LinkLost | JoinFailed)], again
 
-    # ── counts ──
-
-    def _count(self, what: Countable, count: int) -> None:
-        self._counts[what] += count
+    def count(self, what: Countable, number: int) -> None:
+        self._counts[what] += number
         self._counted.set()
-
-    def answered(self, family: Family, count: int) -> None:
-        self._count(Answers(family), count)
-
-    def ignored(self, family: Family, reason: Ignored, count: int) -> None:
-        self._count(Ignorings(family, reason), count)
-
-    def announced(self, family: Family, count: int) -> None:
-        self._count(Announcements(family), count)
-
-    def send_failed(self, family: Family, count: int) -> None:
-        self._count(SendFailures(family), count)
-
-    def hellos_sent(self, link: str, left: bool, count: int) -> None:
-        self._count(HellosSent(link, left), count)
-
-    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
-        self._count(HellosReceived(link, rejected), count)
-
-    def peers_claims(self) -> None:
-        self._count(PeersClaims(), 1)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
@@ -155,92 +97,39 @@ class EventSender:
         if len(self._delays) > MAX_DELAYS:
             self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
-    # ── transitions ──
-
-    def claimed(
-        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
-    ) -> None:
-        event = EipClaimed(address, placement, term, before, unanswered)
+    def tell(self, event: WireEvent) -> None:
+        if isinstance(event, EipYielded):
+            self._untold.pop(event.eip, None)
         if self._listened():
             self._send(event)
         else:
-            self._untold[address] = event
+            self._keep(event)
 
-    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        self._untold.pop(address, None)
-        self._send(EipYielded(address, reason, holder))
-
-    def frozen(self) -> None:
-        if self._listened():
-            self._send(WasFrozen())
-        else:
-            self._untold_freezes += 1
-
-    def peer(self, node: str, link: Link, alive: bool) -> None:
-        self._send(PeerChanged(node, link, alive))
-
-    def peers(self, link: str, number: int, silent: int) -> None:
-        self._send(PeersCounted(link, number, silent))
-
-    def speaker(self, link: int, node: str, speaker: Speaker) -> None:
-        self._send(SpeakerSeen(link, node, speaker))
-
-    def lost_link(self, link: Link, error: str) -> None:
-        self._failed(LinkLost(link, error))
-
-    def join_failed(self, error: Exception) -> None:
-        self._failed(JoinFailed(str(error)))
-
-    def _failed(self, event: LinkLost | JoinFailed) -> None:
-        if self._listened():
-            self._send(event)
-        elif len(self._untold_failures) < MAX_FAILURES:
-            self._untold_failures.append(event)
-
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        self._send(Conflict(link, address, mac, held))
-
-    def peers_address(self, address: IPAddress, node: str | None) -> None:
-        self._send(PeersAddress(address, node))
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        self._send(Namesake(link, mac, silent))
-
-    def name_free(self) -> None:
-        self._send(NameFree())
-
-    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
-        self._send(HellosFiltered(link, node, mac, eips))
-
-    def failed(self, edge: str, error: str) -> None:
-        self._send(EdgeFailed(edge, error))
-
-    def recovered(self, edge: str) -> None:
-        self._send(EdgeRecovered(edge))
+    def _keep(self, event: WireEvent) -> None:
+        match event:
+            case EipClaimed(eip=eip):
+                self._untold[eip] = event
+            case WasFrozen():
+                self._untold[object()] = event
+            case LinkLost() | JoinFailed():
+                failures = sum(isinstance(one, LinkLost | JoinFailed) for one in self._untold.values())
+                if failures < MAX_FAILURES:
+                    self._untold[object()] = event
+            case _:
+                self._send(event)  # dropped there: the next main process is sent the whole state
 
     def internal_error(self, task: str, error: BaseException) -> None:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
         key, bug, listened = (task, place), BugMet(task, words, place, trace), self._listened()
-        if key in (self._bugs if listened else self._untold_bugs):
-            self._count(BugsMetAgain(task), 1)
+        if key in (self._bugs if listened else self._untold):
+            self.count(BugsMetAgain(task), 1)
         elif listened:
             self._bugs.add(key)
             self._send(bug)
         if not listened or self._ending:
-            self._untold_bugs.setdefault(key, bug)
+            self._untold.setdefault(key, bug)
 
     def replaced(self, words: str, stacks: str) -> None:
         """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""
-        self._untold_bugs[MAIN_TASK, words] = BugMet(MAIN_TASK, words, "the main process", stacks)
-
-    # ── records ──
-
-    def incarnation(self, number: Incarnation) -> None:
-        self._send(LifeBegan(number))
-
-    def silence(self) -> None:
-        self._send(Silenced())
-
-    def write_record(self, order: WriteRecord) -> None:
-        self._send(order)
+        self._untold[MAIN_TASK, words] = BugMet(MAIN_TASK, words, "the main process", stacks)

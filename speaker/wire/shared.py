@@ -1,4 +1,4 @@
-"""The owner of a node that shares its EIPs with others: carries out what the ownership machine orders.
+"""The owner of a node's EIPs, which it may share with others: carries out what the ownership machine orders.
 
 ::
 
@@ -13,14 +13,17 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement, drop_each, take_each
-from speaker.model import IPAddress, Link, Mac
+from speaker.layer2.links import Links, drop_each, take_each
+from speaker.layer2.responder import AnswerPolicy
+from speaker.model import IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
@@ -49,24 +52,27 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
+from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
 from speaker.wire.commands import ApiEvent, UseAddresses
-from speaker.wire.events import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
 from speaker.wire.inquiries import Inquiries
+from speaker.wire.messages import Events
 from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
+HOLD = 1.0
+"""Seconds for which a node without peers answers after it looked last: one that hangs falls silent by itself."""
 FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
 
 class SharedOwner:
-    """One of several speakers on its links.
+    """One of several speakers on its links, or the only one: then no hello leaves, and links are up.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, reported
     and tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
@@ -77,27 +83,31 @@ class SharedOwner:
         machine: Ownership,
         open_hellos: OpenHellos,
         clock: Callable[[], float],
-        events: OwnerEvents,
-        sink: RecordSink,
+        events: Events,
         layer2: Callable[..., Links] = Links,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
-        self._clock, self._events, self._sink = clock, events, sink
-        self._news = News(events, sink)
+        self._clock, self._events = clock, events
+        self._news = News(events)
         self._tasks = asyncio.TaskGroup()
         self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
-        lost, hear, age = self.hello_links.lost, self.hello_links.hear_before_answering, times.request_age
-        known = self._excuses, times.listen, ours, self._found
+        hear, age, known = self.hello_links.hear_before_answering, times.request_age, (self._excuses, times.listen)
         failed = lambda link, address: self._set_aside([ip_address(address)])  # noqa: E731
-        self._layer2 = layer2(clock, events, lost, hear, age, *known, failed)
+        policy = AnswerPolicy(hear, age, *known, ours, self._found, failed)
+        self._layer2 = layer2(clock, events, self.hello_links.lost, policy)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
+        self._alone = times.alone
+        self._up: set[int] = set()
+        """Alone: the links that the machine knows."""
+        self._unused: set[IPAddress] = set()
+        """Alone: what we held, and nobody else was found to use then. Nobody has it since."""
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
@@ -123,6 +133,13 @@ class SharedOwner:
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others."""
         self._macs, self._ever_macs = macs, self._ever_macs | macs
+        if self._alone:
+            for link in links:
+                self._layer2.peers(link.index, macs)
+                if link.index not in self._up:
+                    self._up.add(link.index)
+                    self._step(LinkChanged(link.index, up=True))
+            return
         self._layer2.keep(links)  # first: a hello promises answers
         self.hello_links.serve(links)
         for hello_link in self.hello_links:
@@ -242,7 +259,7 @@ class SharedOwner:
         if hello_link.speakers.inform(hello) and self.offers.recalled:
             self.offers.offer_again()
         if (speaker := hello_link.speakers.meet(hello, mac)) is not None:
-            self._events.speaker(hello_link.link.index, hello.node, speaker)
+            self._events.tell(SpeakerSeen(hello_link.link.index, hello.node, speaker))
             self._acquaint(hello_link)
         hello_link.speakers.heard(hello, at, self._times.hello)
 
@@ -313,7 +330,8 @@ class SharedOwner:
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             self._carry_out(self.machine.step(now, event), now)
-            self._news.life(self.machine.incarnation, self.machine.claims_heard)
+            if not self._alone:
+                self._news.life(self.machine.incarnation, self.machine.claims_heard)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
@@ -327,6 +345,8 @@ class SharedOwner:
         if not orders:
             return
         if given_up := [order for order in orders if isinstance(order, Withdraw)]:
+            if self._alone:
+                self._unused.update(order.eip for order in given_up if not self._layer2.is_unproven(order.eip))
             drop_each(self._layer2, [order.eip for order in given_up], self._events)
             for gone in given_up:
                 with contained("withdraw", self._events):
@@ -346,17 +366,15 @@ class SharedOwner:
                         self._listen()
                     case DropRequests():
                         self._layer2.drop_queued()
-                        self._events.frozen()
+                        self._events.tell(WasFrozen())
                     case Ask() | Question():
                         self._ask(order)
                     case WriteRecord():
-                        self._sink.write_record(order)
-                    case PeersAddress(eip=eip, node=node):
-                        self._news.peers_address(eip, node)
-                    case NameClash(link=link, mac=mac, silent=silent):
-                        self._news.name_clash(self.hello_links.links.get(link or 0), mac, silent)
-                    case NameFree():
-                        self._news.name_free()
+                        self._events.tell(order)
+                    case NameClash(link=link):
+                        self._news.tell(replace(order, on=self.hello_links.links.get(link or 0)))
+                    case PeersAddress() | NameFree():
+                        self._news.tell(order)
                     case InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         report(f"ownership: {doing}", error, self._events)
@@ -364,7 +382,7 @@ class SharedOwner:
     def _take(self, orders: Iterable[Claim]) -> None:
         offered = self.offers.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
-        probe = frozenset(order.eip for order in orders if order.first)
+        probe = frozenset(order.eip for order in orders if order.first and order.eip not in self._unused)
         probed = [eip for eip in placements.keys() - probe if eip in self._held]
         drop_each(self._layer2, probed, self._events)
         taken, failed = take_each(self._layer2, placements, probe, self._events)
@@ -372,7 +390,7 @@ class SharedOwner:
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = time.time()
             came = self.machine.held_before(order.eip), order.unanswered(self._clock())
-            self._events.claimed(order.eip, placements[order.eip], order.term, *came)
+            self._events.tell(EipClaimed(order.eip, placements[order.eip], order.term, *came))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         """Soon: not in the middle of other orders."""
@@ -382,10 +400,13 @@ class SharedOwner:
     def _let_go(self, order: Withdraw) -> None:
         if self._held.pop(order.eip, None) is None:
             return
-        self._events.yielded(order.eip, order.reason.value, self.claim_status(order.eip).holder)
+        self._events.tell(EipYielded(order.eip, order.reason.value, self.claim_status(order.eip).holder))
 
     def _send(self, order: SendHello, now: float) -> None:
         link = order.link
+        if self._alone:
+            self._layer2.extend(now + HOLD, link)
+            return
         if (hello_link := self.hello_links.get(link)) is None:
             return
         if self._clock() - now > self._times.request_age:
@@ -403,7 +424,7 @@ class SharedOwner:
         self._layer2.extend(float("-inf"))
         self._layer2.drop_queued()
         self.hello_links.drop_queued()
-        self._events.frozen()
+        self._events.tell(WasFrozen())
 
     def _tell_of_peers(self) -> None:
         """Reports who came and who fell silent."""

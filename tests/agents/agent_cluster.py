@@ -53,7 +53,7 @@ from agent_process import Agent, Process
 from asking import Asking
 from real_api import RealApi
 
-from speaker.cluster.kinds import announcement_name
+from speaker.api.records import announcement_name
 from speaker.lab.breaking.faults import cut, mend
 from speaker.lab.breaking.switch import spoil
 from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, lab_eips, service_of

@@ -17,14 +17,10 @@ REMEMBER = "speaker.agent.source:REMEMBER_SECONDS"
 
 
 @pytest.fixture(scope="package")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Installed; skips where there is no API server, or no right to make namespaces."""
+def standing(namespaces: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Installed; skips where there is no API server."""
     if reason := missing():
         pytest.skip(reason)
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
     planted = Switches(tmp_path_factory.mktemp("planted") / "planted", (), {REMEMBER: REMEMBERS})
     with pytest.MonkeyPatch.context() as patch, cluster_in(tmp_path_factory.mktemp("agents")) as cluster:
         for name, value in planted.environment.items():

@@ -242,9 +242,6 @@ SISTERS: dict[str, Attack] = {
             25_000, lambda at: f"2001:db8:1111:2222:3333:4444:{at // 65536:x}:{at % 65536:x}/128"
         ),
     ),
-    "Services of ours with many source ranges mapped into IPv6": services(
-        62, loadBalancerSourceRanges=_ranges(1_000, lambda at: f"::ffff:{IPv4Address(0x0A000001 + at)}/128")
-    ),
     "Services of ours with a large annotation of ranges": services(
         360, {"service.beta.kubernetes.io/load-balancer-source-ranges": ",".join(_ranges(16_000))}
     ),

@@ -23,7 +23,7 @@ from playing import OF_A_TENANT, OF_A_TENANT_STEPS, Recorder, firing, save
 from prometheus import missing
 from speaker_processes import told_apart
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 MANIFEST = Path(__file__).parents[2] / "manifests" / "base" / "agent.yaml"
 (CONTAINER,) = yaml.safe_load(MANIFEST.read_text())["spec"]["template"]["spec"]["containers"]
@@ -152,7 +152,7 @@ async def attacked(weighed: Weighed, attack: Attack) -> tuple[dict[str, int], di
         most = {name: max(size, most[name]) for name, size in weighed.sizes().items()}
     told = {name: f"{before[name] >> 20} → {most[name] >> 20} MB" for name in before}
     sys.stderr.write(json.dumps({"answers": codes, "sizes": told, "kills": weighed.kills()}) + "\n")
-    assert codes, "nothing was written"
+    assert any(200 <= code < 300 for code in codes), f"nothing was written: {codes}"
     assert weighed.kills() == dict.fromkeys(weighed.groups, 0)
     assert weighed.pids() == pids, "somebody ended"
     assert broken_promises(cluster.views(watch), lossless=True) == []

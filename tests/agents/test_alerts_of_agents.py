@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="alerts")]
 
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/eip-speaker-controller"
 MORE = IPv4Address("192.0.2.217")

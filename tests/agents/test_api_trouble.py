@@ -7,13 +7,13 @@ from agent_cluster import AFTERMATH, HELLO_MS, REMEMBERED, broken_promises, hold
 from agent_objects import ANNOUNCEMENTS, DRAIN, SERVICES
 
 from speaker.agent.last_known import RECALL_SECONDS
-from speaker.cluster.kinds import announcement_name
+from speaker.api.records import announcement_name
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 from speaker.lab.watching.capture import relapses
 from speaker.ownership.parameters import Parameters
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 ANSWERED_AGAIN = 10.0
 """Seconds, of which an agent waits for the API for RECALL_SECONDS."""

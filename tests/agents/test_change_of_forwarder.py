@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from agent_cluster import LEASES, SERVICES, Cluster, until
 
-from speaker.cluster.kinds import FORWARDER
+from speaker.api.records import FORWARDER
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 FORWARDS = "--forwarder=nftables"
 

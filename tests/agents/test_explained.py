@@ -13,7 +13,7 @@ from pods import FakePods
 
 from speaker.settings import AGENTS_NAMESPACE
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 
 def said(cluster, node, *command):

@@ -12,11 +12,11 @@ from agent_cluster import Cluster, broken_promises, holders_of, pause, until
 from agent_objects import ANNOUNCEMENTS, NODES, SERVICES, SLICES, endpoints
 from fault_plan import Switches
 
-from speaker.cluster.kinds import announcement_name
+from speaker.api.records import announcement_name
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.process import HEALTH
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 PLACES = (
     # what the API says

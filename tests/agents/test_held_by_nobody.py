@@ -8,11 +8,11 @@ from fault_plan import Switches
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 SOONER = {
     "speaker.agent.source:REMEMBER_SECONDS": REMEMBERS,
-    "speaker.controller.lives:DEAD": 20.0,
+    "speaker.controller.sessions:DEAD": 20.0,
     "speaker.controller.leader:LOOK": 1.0,
 }
 """Seconds: a Lease is renewed every 15."""

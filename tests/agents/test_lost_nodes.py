@@ -8,7 +8,7 @@ from speaker.lab.hosts.speakers import holds_most
 from speaker.lab.watching.capture import relapses
 from speaker.ownership.parameters import Parameters
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 AN_HOUR = 3600
 A_LEASE_RENEWED = Parameters().renew + 1

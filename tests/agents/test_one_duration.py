@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 PAGE = "127.0.0.1:9901"
 MQTT = f"mqtt://{API_ADDRESS}"

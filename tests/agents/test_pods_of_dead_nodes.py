@@ -4,10 +4,10 @@ import pytest
 from agent_cluster import LEASES, holders_of, until
 from real_api import MANIFESTS
 
-from speaker.cluster.kinds import MISSES
+from speaker.api.records import MISSES
 from speaker.lab.hosts.speakers import holds_most
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 RIGHTS = str(MANIFESTS.parent / "components" / "mark-pods-not-ready" / "pod-rights.yaml")
 KUBELETS, PODS = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", "/api/v1/namespaces/default/pods"

@@ -9,7 +9,7 @@ from speaker.lab.request import Trouble
 from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.sick import suffer, ward
 
-pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 SHORT = Trouble(seconds=3.0, after=1.0)
 FLAPS = Trouble(seconds=0.5, after=3.0)

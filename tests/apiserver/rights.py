@@ -1,6 +1,6 @@
 """Who may do what, asked of a real API server with the tokens of the controller and of an agent: a table for the docs.
 
-.venv/bin/python tests/apiserver/rights.py      writes it into docs/kubernetes.md; a test fails where they differ
+.venv/bin/python tests/apiserver/rights.py      writes it into docs/permissions.md; a test fails where they differ
 """
 
 import sys
@@ -15,7 +15,7 @@ from asking import Asking
 from real_api import PATIENCE, RealApi
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "kubernetes.md"
+PAGE = ROOT / "docs" / "permissions.md"
 BEGIN, END = "<!-- rights: made by tests/apiserver/rights.py -->\n", "<!-- end of rights -->\n"
 
 Body = dict[str, Any]

@@ -8,17 +8,17 @@ import time
 
 import pytest
 from asking import Asking, refusals
+from crds import DIRECTORY, definitions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_api import PATIENCE
 
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import Facts, correction
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, read
+from speaker.api.objects import Metadata
 from speaker.api.ranges import parse_range
-from speaker.cluster.crds import DIRECTORY, definitions
-from speaker.cluster.objects import Metadata
+from speaker.api.records import AnnouncementObject
 from speaker.errors import InvalidManifests
 
 pytestmark = pytest.mark.apiserver

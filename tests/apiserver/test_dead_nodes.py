@@ -12,7 +12,7 @@ from asking import Asking
 from real_api import BUILT, MANIFESTS, RealApi, missing, until
 from test_controller_command import Replica
 
-from speaker.cluster.kinds import MISSES
+from speaker.api.records import MISSES
 
 pytestmark = pytest.mark.apiserver
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from real_api import RealApi
+from speaker.cluster.kinds import ASSIGNED
 
 from speaker.cli import main
 

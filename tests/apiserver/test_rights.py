@@ -1,4 +1,4 @@
-"""Who may do what, as docs/kubernetes.md has it, row by row."""
+"""Who may do what, as docs/permissions.md has it, row by row."""
 
 import pytest
 from rights import Rights, documented, verdict

@@ -7,12 +7,11 @@ import pytest
 from asking import Asking
 from real_api import RealApi
 
-from speaker.agent.objects import AssignedObject, SliceObject
 from speaker.agent.view import News, Reader, ViewSettings
+from speaker.api.kinds import ASSIGNED, AssignedObject, ServiceObject, SliceObject
+from speaker.api.reading import read_service
 from speaker.api.service import SOURCE_RANGES_ANNOTATION
-from speaker.cluster.kinds import ASSIGNED, ServiceObject
 from speaker.cluster.mirror.feed import Feed
-from speaker.cluster.reading import read_service
 from speaker.model import NOBODY, Service, ServiceKey
 
 pytestmark = pytest.mark.apiserver

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long(part="rest")]
 VERIFIED = Path(__file__).parents[1] / "verified" / "test_executing.py"
 
 

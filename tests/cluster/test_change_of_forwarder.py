@@ -1,6 +1,6 @@
 """From the overlay `default` beside kube-proxy in ipvs mode to `ipvs`, and back, in the order of
 docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. The same in nftables mode with the
-overlay `nftables`, but not in CI, which has no time for it.
+overlay `nftables`.
 """
 
 import json
@@ -27,6 +27,8 @@ from serving import (
 )
 
 pytestmark = pytest.mark.cluster
+BESIDE, ALONE = pytest.mark.long(part="change"), pytest.mark.long(part="alone")
+"""kube-proxy."""
 POOL = ["192.0.2.64/27", "2001:db8:1::a00/120"]
 """That of web.yaml, as kube-proxy takes it."""
 
@@ -99,7 +101,7 @@ class Changing(Serving):
 @pytest.fixture(scope="module", params=["nftables", "ipvs"])
 def forwarder(request: pytest.FixtureRequest) -> str:
     """An overlay, and kube-proxy's mode."""
-    if why := missing(request.param, spared="nftables"):
+    if why := missing(request.param):
         pytest.skip(why)
     return str(request.param)
 
@@ -128,6 +130,7 @@ def alone(cluster: Changing, forwarder) -> Changing:
     return cluster
 
 
+@BESIDE
 def test_a_kube_proxy_that_answers_arp_for_every_eip_is_a_problem(cluster: Changing, forwarder):
     """With ``strictARP`` off, which is its default."""
     if forwarder != "ipvs":
@@ -142,19 +145,23 @@ def test_a_kube_proxy_that_answers_arp_for_every_eip_is_a_problem(cluster: Chang
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
+@BESIDE
 def test_a_change_to_agents_that_forward_fails_no_new_connection(cluster: Changing, forwarder, during):
     unharmed(during(cluster, lambda: cluster.overlay(forwarder)))
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
+@BESIDE
 def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(overlaid: Changing, during):
     unharmed(during(overlaid, lambda: overlaid.restart_everywhere("kube-proxy")))
 
 
+@BESIDE
 def test_a_change_back_fails_no_new_connection(overlaid: Changing, during):
     unharmed(during(overlaid, overlaid.go_back))
 
 
+@BESIDE
 def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, forwarder, during):
     """It is what docs/beside-kube-proxy.md says to do after a change back."""
     if not cluster.been_changed:
@@ -166,6 +173,7 @@ def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(
     cluster.settle()
 
 
+@ALONE
 def test_nodes_that_boot_without_kube_proxy_fail_no_new_connection(cluster: Changing, forwarder, during):
     cluster.need_no_proxy(forwarder)
     unharmed(during(cluster, cluster.lose_proxy, places=("LAN",)))
@@ -174,10 +182,12 @@ def test_nodes_that_boot_without_kube_proxy_fail_no_new_connection(cluster: Chan
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
+@ALONE
 def test_without_kube_proxy_clients_everywhere_are_served(alone: Changing, during):
     unharmed(during(alone, lambda: None))
 
 
+@ALONE
 def test_without_kube_proxy_a_service_admits_and_keeps_whom_it_says_and_health_checks_are_answered(
     alone: Changing, eips, stranger
 ):
@@ -186,16 +196,19 @@ def test_without_kube_proxy_a_service_admits_and_keeps_whom_it_says_and_health_c
     healthy_where_endpoints_are(alone, eips["local"][0])
 
 
+@ALONE
 def test_without_kube_proxy_a_drain_fails_no_new_connection(alone: Changing, eips, during):
     node = alone.holder(eips["web"][0])
     with ended(alone, node):
         unharmed(during(alone, lambda: drain(alone, node), avoid=node))
 
 
+@ALONE
 def test_without_kube_proxy_a_rolling_update_fails_no_new_connection(alone: Changing, during):
     unharmed(during(alone, lambda: update(alone)))
 
 
+@ALONE
 def test_without_kube_proxy_a_crash_is_soon_over_whatever_the_policy(alone: Changing, eips, during):
     node = alone.holder(eips["local"][0])
     with booted_again(alone, node):
@@ -206,6 +219,7 @@ def test_without_kube_proxy_a_crash_is_soon_over_whatever_the_policy(alone: Chan
         assert node not in holders(alone).values()
 
 
+@ALONE
 def test_it_goes_and_is_cleaned_up_as_the_documentation_says_and_leaves_nothing(alone: Changing, forwarder, eips):
     cluster = alone
     remove_services(cluster)

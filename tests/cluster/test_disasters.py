@@ -1,5 +1,5 @@
 """What an operator dreads, and does all the same: authorities, keys and backups that change, and the way out. Each is
-about agents and the API, not about kube-proxy: CI has it in one of its modes."""
+about agents and the API, not about kube-proxy."""
 
 import json
 import os
@@ -16,13 +16,14 @@ from real_cluster import MODES, SPEAKER_NAMESPACE, missing
 from serving import Serving, is_gone, remove_services, unharmed
 
 pytestmark = pytest.mark.cluster
+DISASTER = pytest.mark.long(part="disasters")
 MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
 
 @pytest.fixture(scope="module", params=MODES)
 def doomed(request: pytest.FixtureRequest) -> Iterator[Serving]:
     """In the order of this file: the last tests take the speaker away."""
-    if why := missing(request.param, spared="iptables"):
+    if why := missing(request.param):
         pytest.skip(why)
     with Serving(request.param) as cluster:
         yield cluster
@@ -84,6 +85,7 @@ def brought(cluster: Serving) -> None:
         )
 
 
+@DISASTER
 def test_another_authority_of_the_cluster_fails_no_new_connection_and_restarts_nothing(doomed: Serving, during):
     before = restarts(doomed)
 
@@ -101,6 +103,7 @@ def test_another_authority_of_the_cluster_fails_no_new_connection_and_restarts_n
     unharmed(met)
 
 
+@DISASTER
 def test_another_key_of_the_agents_fails_no_new_connection(doomed: Serving, during, tmp_path):
     """Three steps, as docs/kubernetes.md has them."""
     key = tmp_path / "key"
@@ -129,6 +132,7 @@ def test_another_key_of_the_agents_fails_no_new_connection(doomed: Serving, duri
     unharmed(during(doomed, rotate))
 
 
+@DISASTER
 def test_an_older_etcd_backup_fails_no_new_connection(doomed: Serving, during):
     """And what was given since then is given anew. What watches is restarted, as docs/kubernetes.md says: but for the
     speaker, which notices by itself."""

@@ -19,7 +19,7 @@ from cluster_parts import (
 from emulated import emulated
 from real_cluster import missing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long(part="rest")]
 MOST = 70e6
 """Bytes beside the base, unpacked."""
 OTHER = {"amd64": "arm64", "arm64": "amd64"}[HERE]

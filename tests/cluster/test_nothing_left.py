@@ -14,7 +14,7 @@ from cluster_parts import base_image
 from cluster_world import groups_left, sweep
 from real_cluster import RealCluster, missing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long(part="rest")]
 HERE = Path(__file__).parent
 SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward")
 

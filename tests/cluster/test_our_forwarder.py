@@ -18,7 +18,7 @@ from serving import SOON, Serving, booted_again, ended, let_in_by_ranges, moved,
 
 from speaker.lab.network.namespaces import Namespace
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long(part="forwarder")]
 AT, LOGIN = "192.0.2.100", ("speaker", "hunter2")
 """The broker, on the client's host, and as whom it is told."""
 EC = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"

@@ -9,6 +9,7 @@ from real_cluster import SPEAKER_NAMESPACE
 from serving import Serving, ended, unharmed
 
 pytestmark = pytest.mark.cluster
+MOVE = pytest.mark.long(part="moves")
 OTHER = {"iptables": "nftables", "nftables": "iptables", "ipvs": "iptables"}
 
 
@@ -19,6 +20,7 @@ def test_a_drain_fails_no_new_connection(cluster, eips, during):
     unharmed(met)
 
 
+@MOVE
 def test_a_cordon_moves_nothing_and_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["web"][0])
     before = holders(cluster)
@@ -28,6 +30,7 @@ def test_a_cordon_moves_nothing_and_fails_no_new_connection(cluster, eips, durin
     unharmed(met)
 
 
+@MOVE
 def test_a_node_that_is_drained_and_emptied_of_its_pods_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["local"][0])
     with ended(cluster, node):
@@ -35,6 +38,7 @@ def test_a_node_that_is_drained_and_emptied_of_its_pods_fails_no_new_connection(
     unharmed(met)
 
 
+@MOVE
 def test_new_pods_for_old_ones_fail_no_new_connection(cluster, during):
     def replace():
         cluster.kubectl("rollout", "restart", "deployment/web")
@@ -72,6 +76,7 @@ def emptied(cluster: Serving, node: str) -> Iterator[None]:
         cluster.settle()
 
 
+@MOVE
 def test_a_first_endpoint_on_a_node_with_a_slow_kube_proxy_fails_no_new_connection(cluster: Serving, eips, during):
     """All other nodes wait to give their EIPs away: this one takes those of the policy Local once its kube-proxy sends
     to its pod, not as soon as that is ready."""
@@ -90,6 +95,7 @@ def test_a_first_endpoint_on_a_node_with_a_slow_kube_proxy_fails_no_new_connecti
     unharmed(met)
 
 
+@MOVE
 def test_an_agent_that_is_deleted_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["web"][0])
 
@@ -106,6 +112,7 @@ def test_a_rolling_update_fails_no_new_connection(cluster, during):
     assert all(version.endswith("+next") for version in versions.values()), versions
 
 
+@MOVE
 def test_a_controller_that_is_replaced_fails_no_new_connection(cluster, during):
     def replace():
         cluster.kubectl("-n", "eip-speaker", "rollout", "restart", "deployment/eip-speaker-controller")
@@ -114,10 +121,12 @@ def test_a_controller_that_is_replaced_fails_no_new_connection(cluster, during):
     unharmed(during(cluster, replace))
 
 
+@MOVE
 def test_kube_proxy_that_is_restarted_fails_no_new_connection(cluster: Serving, during):
     unharmed(during(cluster, lambda: cluster.restart_everywhere("kube-proxy")))
 
 
+@MOVE
 def test_kube_proxy_in_another_mode_fails_no_new_connection_where_the_node_is_drained_before(cluster: Serving, during):
     """There and back. On the node itself kube-proxy removes its old rules before it writes new ones: clients there and
     in pods see that, whoever announces, and are on a node that is not changed."""
@@ -132,6 +141,7 @@ def test_kube_proxy_in_another_mode_fails_no_new_connection_where_the_node_is_dr
     unharmed(during(cluster, change, avoid=node))
 
 
+@MOVE
 def test_a_kubelet_that_is_frozen_fails_no_new_connection(cluster: Serving, eips, during):
     """Kubernetes takes its node for NotReady, and its pods for unready; they and the agent go on."""
     node = cluster.holder(eips["local"][0])

@@ -7,6 +7,7 @@ from cluster_story import url
 from serving import SOON, Serving, booted_again, moved
 
 pytestmark = pytest.mark.cluster
+MOVE = pytest.mark.long(part="moves")
 OUTAGE = 60.0
 """Seconds."""
 
@@ -21,6 +22,7 @@ def test_a_crashed_nodes_eips_are_answered_by_another(cluster: Serving, eips, du
     assert cluster.holder(eips["local"][0]) not in ("", node), "it took back what had moved"
 
 
+@MOVE
 def test_a_node_that_crashes_while_the_api_is_away_is_replaced_as_soon(cluster: Serving, eips, during):
     node = cluster.holder(eips["local"][0])
 

@@ -48,9 +48,9 @@ MAIN = (
     "speaker.wire.remote:Wire.offer",
     "speaker.wire.remote:Wire.withdraw_except",
     "speaker.wire.remote:Wire.claim_statuses",
-    "speaker.wire.receiver:EventReceiver.hear",
-    "speaker.wire.receiver:EventReceiver._count",
-    "speaker.node.report:Report.claimed",
+    "speaker.wire.remote:Wire._hear",
+    "speaker.node.gauges:count_event",
+    "speaker.node.report:Report.hear",
     # what people are told
     "speaker.node.report:Report.settled",
     "speaker.node.report:Report.decided",
@@ -81,10 +81,10 @@ MORE_MAIN = (
     "speaker.forwarding.nftables.forwarder:NftablesForwarder.approximations",
     "speaker.forwarding.nftables.nft:run",
     "speaker.wire.remote:Wire.addresses",
-    "speaker.wire.remote:Wire.ready",
-    "speaker.node.report:Report.yielded",
-    "speaker.node.gauges:Counted.loop_delay",
-    "speaker.node.gauges:Counted.hellos_sent",
+    "speaker.wire.remote:Wire._ask",
+    "speaker.node.report:Report._say",
+    "speaker.node.gauges:_count",
+    "speaker.node.known.noted:Noted.hear",
     "speaker.node.report:Report.forwarding",
     "speaker.node.report:Report.problems",
     "speaker.node.report:Report.health",
@@ -103,8 +103,8 @@ WIRE = (
     "speaker.wire.shared:SharedOwner._let_go",
     "speaker.wire.shared:SharedOwner.offer",
     "speaker.ownership.machine.machine:Ownership.step",
-    "speaker.ownership.machine.machine:Ownership._judge",
-    "speaker.ownership.machine.hearing:Hearing._hear",
+    "speaker.ownership.machine.holding:Claims.judge",
+    "speaker.ownership.machine.hearing:Hearing.hear",
     "speaker.ownership.hellos.frames:encode",
     "speaker.ownership.hellos.frames:decode",
     "speaker.ownership.hellos.hellos:Hellos.send",
@@ -157,7 +157,7 @@ LASTING = (
     # what goes before an answer
     "speaker.wire.sharing.hello_links:HelloLinks.__iter__",
     # what comes after a hello left
-    "speaker.wire.sender:EventSender.hellos_sent",
+    "speaker.wire.sender:EventSender.count",
     "speaker.layer2.links:Links.extend",
 )
 MORE_LASTING = (

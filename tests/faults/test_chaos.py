@@ -10,8 +10,6 @@ from chaos_lab import ChaosLab
 from chaos_plan import Fault, Phase, drawn, read
 from fault_lab import HELLO_MS
 
-from speaker.lab.network.namespaces import Namespace
-
 SEED, COUNT = 28, 20
 SECONDS = 2.0
 """For which a fault lasts that does: twice as long as an EIP may be out."""
@@ -19,7 +17,7 @@ KNOWN = (
     "wire speaker.layer2.answer:answer_arp CancelledError once STEADY",
     "wire speaker.layer2.answer:answer_ndp Exception lasting STEADY",
     "wire speaker.layer2.claims:Claims.expired Exception lasting STEADY",
-    "wire speaker.wire.sender:EventSender.hellos_sent MemoryError lasting STEADY",
+    "wire speaker.wire.sender:EventSender.count MemoryError lasting STEADY",
     "main speaker.standalone.manifests:load StopIteration once EDIT",
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",
     "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",
@@ -29,11 +27,7 @@ KNOWN = (
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[ChaosLab]:
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[ChaosLab]:
     with ChaosLab(tmp_path_factory.mktemp("chaos"), SECONDS, HELLO_MS) as lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
@@ -47,6 +41,7 @@ def faults(lab: ChaosLab) -> Iterator[Fault]:
 
 
 @pytest.mark.netns
+@pytest.mark.long(part="chaos")
 @pytest.mark.parametrize("words", KNOWN)
 async def test_what_once_silenced_an_eip_or_went_untold_does_not(lab, words):
     struck = await lab.strikes(read(words))
@@ -55,6 +50,7 @@ async def test_what_once_silenced_an_eip_or_went_untold_does_not(lab, words):
 
 
 @pytest.mark.netns
+@pytest.mark.long(part="chaos")
 @pytest.mark.parametrize("number", range(COUNT - len(KNOWN)))
 async def test_an_error_in_any_function_silences_no_eip_for_longer_than_a_failover_and_is_told(lab, faults, number):
     for fault in faults:

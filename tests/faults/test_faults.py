@@ -9,22 +9,19 @@ import pytest
 from fault_lab import HEAD, LASTS, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
 from places import CONSTANTS, LASTING, MORE, MORE_LASTING, PLACES, Notice, Place
 
-from speaker.lab.network.namespaces import Namespace
-
 AT_LEAST = 40
 EVERYWHERE = bool(os.environ.get("SPEAKER_FAULTS_EVERYWHERE"))
 TRIED = (*PLACES, *(MORE if EVERYWHERE else ()))
 NAMES = [place.at for place in TRIED]
 LAST = (*LASTING, *(MORE_LASTING if EVERYWHERE else ()))
+EVERY = 6
+LONG = pytest.mark.long(part="faults")
+"""All but each sixth, as every place takes seconds."""
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
+def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
     """One for all places: a speaker that is not well again is seen by the next of them."""
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
     with fault_lab(tmp_path_factory.mktemp("faults"), list(dict.fromkeys((*NAMES, *LAST))), CONSTANTS) as lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
@@ -64,14 +61,16 @@ def concerns(about: str, eip: object) -> bool:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("place", TRIED, ids=NAMES)
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, id=place.at, marks=[LONG] * bool(n % EVERY)) for n, place in enumerate(TRIED)]
+)
 async def test_what_is_raised_there_is_told_costs_at_most_a_failover_and_heals(lab, place):
     seen = await lab.suffers(place.at)
     assert list(broken(place, seen, lab.victim)) == []
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("at", LAST)
+@pytest.mark.parametrize("at", [pytest.param(at, marks=[LONG] * bool(n % EVERY)) for n, at in enumerate(LAST)])
 async def test_what_lasts_costs_a_failover_as_well(lab, at):
     seen = await lab.suffers(at, LASTS)
     seen.logged |= at in NAMES  # in full when it was met first

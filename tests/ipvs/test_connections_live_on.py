@@ -3,12 +3,12 @@
 IPVS in the guest, nftables on the kernel that is here. They talk all the time.
 """
 
-import os
 import re
 import signal
 from contextlib import ExitStack
 
 import pytest
+from guest_guard import HAS_NFTABLES
 from live_connections import echoing, talking
 
 COUNT = 500
@@ -111,7 +111,7 @@ def table(kind) -> str | None:
     """What it keeps its rules in: None for iptables, the guard of IPVS on a kernel without nftables."""
     if kind == "nftables":
         return "eip-speaker"
-    return "eip-speaker-guard" if os.environ.get("EIP_SPEAKER_GUEST") == "qemu" else None
+    return "eip-speaker-guard" if HAS_NFTABLES else None
 
 
 def rules(sh, node, kind) -> list[str]:

@@ -13,7 +13,6 @@ send to them has the holder's MAC by heart, as after an answer of the speaker's.
 """
 
 import asyncio
-import os
 import selectors
 import socket
 import subprocess
@@ -25,10 +24,11 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+from guest_guard import guest_guard
+
 from speaker.forwarding.forwarder import Forwarder
-from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs.forwarder import Guard, IpvsForwarder
-from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
+from speaker.forwarding.ipvs.forwarder import IpvsForwarder
+from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.forwarding.plan import plan
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import (
@@ -417,15 +417,8 @@ def nftables_nodes(*, bridged: bool = False) -> Iterator[Nodes]:
 
 @contextmanager
 def ipvs_nodes(directory: Path, *, bridged: bool = False) -> Iterator[Nodes]:
-    """With the guard that ``open_ipvs`` would choose, which starts programs to find out what the kernel has."""
-
-    def guard() -> Guard:
-        if os.environ.get("EIP_SPEAKER_GUEST") == "qemu":
-            return NftablesGuard()
-        return IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
-
     with estate(bridged=bridged) as made:
-        yield Nodes(made, lambda name: IpvsForwarder(directory / name, guard()))
+        yield Nodes(made, lambda name: IpvsForwarder(directory / name, guest_guard()))
 
 
 # ── What comes of it, whatever forwards ───────────────────────────────────────────────────────────────────────

@@ -26,6 +26,7 @@ WRONG: Mapping[str, tuple[Make, Small]] = {
 }
 
 
+@pytest.mark.long(part="exploration")
 def test_no_way_through_a_small_world_breaks_a_promise() -> None:
     """Two minutes of one core, however long those take."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"}

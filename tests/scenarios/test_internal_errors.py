@@ -3,8 +3,9 @@
 import pytest
 from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.world import World
+from simulation.wrong_machines import part
 
-from speaker.ownership.events import InternalError, Order
+from speaker.ownership.events import Event, InternalError, Order
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.rules import Rules
 
@@ -26,11 +27,13 @@ TRIO = Schedule(
 )
 """Something happens, so that every place is come by."""
 PLACES = [
-    *("_take_in", "_hear", "_climb", "_learn", "_answer_requests", "_hear_moves", "_peer_changed", "_watch_peers"),
-    *("_watch", "_probe", "must_listen", "_judge", "_judge_held", "_judge_free", "rivals", "eligible", "held_until"),
-    *("claim_at", "rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
-    *("_keep_touch", "_ask", "in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
-    *("_follow_move_plans", "_change_link", "_look_at", "_end_write", "_set_vacant", "_hear_left", "_become_mutual"),
+    *("Ownership._take_in", "Hearing.hear", "Name.climb", "Hearing._learn", "Hearing._answer_requests", "Moves.hear"),
+    *("Silence.peer_changed", "Silence.watch_peers", "Silence._watch", "Silence._probe", "Rules.must_listen"),
+    *("Claims.judge", "Claims._judge_held", "Claims._judge_free", "Known.rivals", "Rules.eligible", "Rules.held_until"),
+    *("Rules.claim_at", "Rules.rank", "Claims.claim", "Claims.yield_", "Claims.announce", "Claims._judge_draining"),
+    *("Records.follow", "Ownership._hello", "Silence._keep_touch", "Silence._ask", "Rules.in_touch"),
+    *("Silence.hear_frame", "Hearing.hear_answer", "Claims._judge_rival", "Moves._follow", "Ownership._change_link"),
+    *("Agenda.look_at", "Records.end", "Claims._set_vacant", "Hearing._hear_left", "Hearing._become_mutual"),
 ]
 
 
@@ -41,36 +44,29 @@ class Unforeseen(Exception):
 def breaking(place: str) -> type[Ownership]:
     """Raises at ``place`` once, in the machine of n0."""
 
-    class Misjudging(Rules):
-        pass
-
     class Breaking(Ownership):
         told: list[InternalError] = []  # noqa: RUF012  one for all of the world's hosts
-        now = 0.0
-        born = float("inf")
+        broken = False
 
         def __init__(self, *arguments: object, **named: object) -> None:
-            super().__init__(*arguments, rules=Misjudging(), **named)  # type: ignore[arg-type]
+            misjudging = type("Misjudging", (Rules,), {})()
+            super().__init__(*arguments, rules=misjudging, **named)  # type: ignore[arg-type]
+            kind, method = place.split(".")
+            right = getattr(part(self, kind), method)
 
-        def step(self, now: float, event: object) -> list[Order]:
-            Breaking.born = min(Breaking.born, now)
-            self.now = now
-            orders = super().step(now, event)  # type: ignore[arg-type]
+            def once(*arguments: object, **named: object) -> object:
+                if self.node == "n0" and self.known.agenda.now >= BEGINS and not Breaking.broken:
+                    Breaking.broken = True
+                    raise Unforeseen(place)
+                return right(*arguments, **named)
+
+            setattr(part(self, kind), method, once)
+
+        def step(self, now: float, event: Event) -> list[Order]:
+            orders = super().step(now, event)
             self.told.extend(order for order in orders if isinstance(order, InternalError))
             return orders
 
-    judges = hasattr(Rules, place)
-    where = Misjudging if judges else Breaking
-
-    def once(self: object, *arguments: object, **named: object) -> object:
-        machine = arguments[0] if judges else self
-        if machine.node == "n0" and machine.now >= BEGINS and not Breaking.broken:
-            Breaking.broken = True
-            raise Unforeseen(place)
-        return getattr(super(where, self), place)(*arguments, **named)
-
-    Breaking.broken = False  # type: ignore[attr-defined]
-    setattr(where, place, once)
     return Breaking
 
 

@@ -137,8 +137,8 @@ def test_a_clone_that_starts_falls_silent_and_the_original_goes_on(lan: Lan, ord
     assert all(before)
     clone = lan.host("web", order)
     lan.run(8.0)
-    assert clone.machine.silent
-    assert not original.machine.silent
+    assert clone.machine.known.silent
+    assert not original.machine.known.silent
     assert (original.held, peer.held, clone.held) == (*before, set())
     assert not list(original.orders(Withdraw))
     assert not list(peer.orders(Withdraw))
@@ -174,7 +174,7 @@ def test_the_clone_takes_the_name_once_the_original_is_gone_for_a_while(lan: Lan
     lan.run(5.9)
     assert peer.held == set(EIPS), "the peer has taken over meanwhile"
     lan.run(5.0 + SILENCE + 1.0)
-    assert not clone.machine.silent
+    assert not clone.machine.known.silent
     assert list(clone.orders(NameFree))
     peer.alive = False
     lan.run(5.0 + SILENCE + 3.0)
@@ -185,16 +185,16 @@ def test_of_two_that_start_together_the_one_that_began_first_keeps_the_name(lan:
     first, second = lan.host("web", 100), lan.host("web", 101)
     lan.run(3.0)
     assert (first.held, second.held) == (set(EIPS), set())
-    assert (first.machine.silent, second.machine.silent) == (False, True)
+    assert (first.machine.known.silent, second.machine.known.silent) == (False, True)
 
 
 def test_clones_of_a_running_machine_that_share_even_its_life_are_told_apart(lan: Lan) -> None:
     one, two = lan.host("web", 100), lan.host("web", 100)
     two.machine.incarnation = one.machine.incarnation
-    two.machine.lives = one.machine.lives.copy()
+    two.machine.name.lives = one.machine.name.lives.copy()
     lan.run(4.0)
     assert served_by(lan) == [1] * 4
-    assert one.machine.silent is not two.machine.silent
+    assert one.machine.known.silent is not two.machine.known.silent
 
 
 def test_two_that_both_hold_when_their_lans_are_joined_end_with_one(lan: Lan) -> None:
@@ -205,8 +205,8 @@ def test_two_that_both_hold_when_their_lans_are_joined_end_with_one(lan: Lan) ->
     lan.cut.clear()
     lan.run(5.0)
     assert served_by(lan) == [1] * 4
-    assert sorted(host.machine.silent for host in hosts[::2]) == [False, True]
-    assert not any(host.machine.silent for host in hosts[1::2])
+    assert sorted(host.machine.known.silent for host in hosts[::2]) == [False, True]
+    assert not any(host.machine.known.silent for host in hosts[1::2])
     lan.run(30.0)
     assert served_by(lan) == [1] * 4
     assert all(len(list(host.orders(NameClash))) == 1 for host in (hosts[0], hosts[2]))
@@ -234,7 +234,7 @@ def test_recordings_of_our_previous_life_silence_nobody(lan: Lan) -> None:
             event = HelloHeard(LINK, hello, past.mac)
             lan.at(3.0 + n * 0.05, lambda event=event, host=host: host.step(event))  # type: ignore[misc]
         lan.run(3.0 + len(recorded) * 0.05 + 1)
-        assert not host.machine.silent
+        assert not host.machine.known.silent
         assert not list(host.orders(NameClash))
         assert any(peer.node == "web" and peer.alive for peer in lan.hosts[1].machine.peers(lan.now)[LINK])
 
@@ -294,7 +294,7 @@ def test_the_silent_one_writes_no_records_of_that_name(lan: Lan) -> None:
     lan.run(3.0)
     clone = lan.host("web", 500, api=True)
     lan.run(5.0)
-    assert clone.machine.silent
+    assert clone.machine.known.silent
     clone.step(ApiUp())
     for n, eip in enumerate(EIPS):
         clone.step(EligibilityChanged(eip, None))
@@ -311,5 +311,5 @@ def test_hellos_that_only_name_us_by_an_old_life_prove_nothing(lan: Lan) -> None
     other = hello._replace(incarnation=incarnation(1, 1), sequence=10**6, heard={})
     host.step(HelloHeard(LINK, other, Mac(b"\2\0\0\0\0\x63")))
     lan.run(6.0)
-    assert not host.machine.silent
+    assert not host.machine.known.silent
     assert not list(host.orders(NameClash))

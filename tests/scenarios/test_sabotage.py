@@ -1,14 +1,13 @@
 """Every rule taken away breaks a promise within a bounded number of schedules: the simulation is not blind.
 
-A sabotage overrides one judgement of ``Rules``, or one thing that the machine does. The families tried are those whose
-faults the rule is there for. Where another rule makes up for the one taken away, both are, and either of them alone is
-seen to keep the promise.
+A sabotage overrides one judgement of ``Rules``, or one thing that a part of the machine does. The families tried are
+those whose faults the rule is there for. Where another rule makes up for the one taken away, both are, and either of
+them alone is seen to keep the promise.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from inspect import signature
 from pathlib import Path
 from random import Random
@@ -17,12 +16,9 @@ from typing import NamedTuple
 import pytest
 from simulation import wrong_machines, wrong_rules
 from simulation.families import FAMILIES
-from simulation.host import Make
 from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
-
-from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.rules import Rules
+from simulation.wrong_machines import made_of, right
 
 BOUND = 500
 """Schedules of each family, from the row's first on."""
@@ -55,7 +51,7 @@ class Row(NamedTuple):
 
     name: str
     rules: tuple[int, ...]
-    wrong: type[Rules] | type[Ownership]
+    wrong: type | tuple[type, ...]
     families: tuple[str, ...]
     first: int = 0
 
@@ -65,9 +61,19 @@ SABOTAGES = [
     Row(">= on terms", (8,), wrong_rules.EqualTermsBeat, ("equal", "mixed"), 100),
     Row("no self-lease", (27,), wrong_rules.NoSelfLease, ("freeze",)),
     Row("no age limit on requests", (28,), wrong_machines.NoAgeLimit, ("freeze",), 15),
-    Row("no re-announcement against a worse claim", (20,), wrong_machines.SilentToRivals, ("mixed", "equal")),
+    Row(
+        "no re-announcement against a worse claim",
+        (20,),
+        (wrong_machines.SilentToRivals, wrong_machines.SilentOnMutualHearing),
+        ("mixed", "equal"),
+    ),
     Row("no re-announcement on mutual hearing", (22,), wrong_machines.SilentOnMutualHearing, ("mixed",), 17),
-    Row("no re-announcement on yielded", (21,), wrong_machines.SilentOnYielded, ("mixed",)),
+    Row(
+        "no re-announcement on yielded",
+        (21,),
+        (wrong_machines.SilentOnYielded, wrong_machines.SilentOnMutualHearing),
+        ("mixed",),
+    ),
     Row("hard drain", (26,), wrong_rules.HardDrain, ("drain",)),
     Row("ranks over all nodes", (13,), wrong_rules.RanksOverAll, ("ineligible_many",)),
     Row("claim only at the beat", (2,), wrong_machines.ClaimsAtTheBeat, ("crash", "drain")),
@@ -98,10 +104,21 @@ SABOTAGES = [
     Row("no first probe", (18,), wrong_machines.ProbesNothing, ("lease_blind",)),
     Row("no record", (24,), wrong_machines.WritesNothing, ("crash",), 11),
     Row("records are overtaken at once", (23,), wrong_rules.OvertakesRecords, ("split",)),
-    Row("nothing tells of letting go", (1, 3, 19), wrong_machines.NothingTellsOfLettingGo, ("freeze",)),
+    Row(
+        "nothing tells of letting go",
+        (1, 3, 19),
+        (wrong_machines.NothingTellsOfLettingGo, wrong_machines.YieldsAreAll),
+        ("freeze",),
+    ),
     Row("nobody is told all", (4,), wrong_machines.TellsNobodyAll, ("windows",), 2),
     Row("no climbing", (5,), wrong_machines.ClimbsNot, ("clock_back",)),
-    Row("no probing", (6, 36), wrong_machines.ProbesNobody, ("steady",), 120),
+    Row(
+        "no probing",
+        (6, 36),
+        (wrong_machines.ProbesNobody, wrong_machines.HeedsNoAnswer, wrong_machines.SendsNoCopies),
+        ("steady",),
+        120,
+    ),
     Row("old lives go on", (7,), wrong_machines.OldLivesGoOn, ("clock_back",)),
     Row("held where it may not be", (10,), wrong_machines.HoldsWhatItMayNot, ("release",)),
     Row("claims of the deaf bind", (11, 17), wrong_rules.DeafHoldOnAndBind, ("deaf",)),
@@ -137,19 +154,17 @@ UNPLAYED: Mapping[int, str] = {
 """Rules of which no family knows, and who does."""
 
 
-def machine(wrong: type[Rules] | type[Ownership]) -> Make:
-    return partial(Ownership, rules=wrong()) if issubclass(wrong, Rules) else wrong
-
-
-def halves(wrong: type[Rules] | type[Ownership]) -> list[type[Rules] | type[Ownership]]:
-    """What ``wrong`` and each of its bases add to the rules as they are, the last of which are these."""
-    return [base for base in wrong.__mro__ if issubclass(base, (Rules, Ownership))]
+def halves(wrong: type | tuple[type, ...]) -> list[tuple[type, ...]]:
+    """What is wrong; each of its classes alone, or what one adds to its base; and nothing, the rules as they are."""
+    if isinstance(wrong, tuple):
+        return [wrong, *((each,) for each in wrong), ()]
+    return [*((base,) for base in wrong.__mro__[:-2]), ()]
 
 
 @pytest.mark.parametrize("row", SABOTAGES, ids=lambda row: row.name)
 def test_a_rule_taken_away_breaks_a_promise(row: Row) -> None:
     # The rules as they are, and half of a pair, must keep what it breaks.
-    wrong, *bases = (machine(base) for base in halves(row.wrong))
+    wrong, *bases = (made_of(*half) for half in halves(row.wrong))
     for seed in range(row.first, row.first + BOUND):
         for schedule in (PLAYED[name](seed) for name in row.families):
             if broken(schedule, wrong) is not None and not any(broken(schedule, base) for base in bases):
@@ -167,13 +182,12 @@ def test_every_rule_is_taken_away_or_tested_elsewhere() -> None:
 def test_every_sabotage_is_real() -> None:
     """A renamed method would turn a sabotage into the rules as they are, one that is called otherwise into a bug."""
     for row in SABOTAGES:
-        *bases, right = halves(row.wrong)
-        assert right in (Rules, Ownership)
-        for base in bases:
+        for base in {each for half in halves(row.wrong) for each in half}:
             own = [name for name in vars(base) if name == "__init__" or not name.startswith("__")]
             assert own, row.name
             for name in own:
-                assert name == "__init__" or arguments(getattr(base, name)) == arguments(getattr(right, name)), row.name
+                found = arguments(getattr(base, name))
+                assert name == "__init__" or found == arguments(getattr(right(base), name)), row.name
 
 
 def arguments(work: Callable[..., object]) -> list[str]:

@@ -126,7 +126,7 @@ class ApiServer:
         def up(asked: int) -> None:
             if answered[0] == asked:
                 answered[0] += 1
-                if not host.machine.api.up:
+                if not host.machine.known.api.up:
                     self._list(host)
                 host.tell(ApiUp())
                 again(self._schedule.times.renew, renew)

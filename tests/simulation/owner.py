@@ -12,11 +12,13 @@ from typing import Any, Protocol, cast
 from speaker.layer2.claims import Claims
 from speaker.layer2.holdings import Holdings
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links, Placement
+from speaker.layer2.links import Links
 from speaker.layer2.observer import Observer
-from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
+from speaker.model.events import Countable, EipClaimed, EipYielded
 from speaker.ownership.events import Ask, Order, Question, SendHello, WriteRecord, Yielded
 from speaker.ownership.machine.machine import Ownership
+from speaker.wire.messages import WireEvent
 from speaker.wire.shared import SharedOwner
 
 _ALL = 1 << 30
@@ -89,7 +91,7 @@ class Owner:
 
 class _Owner(SharedOwner):
     def __init__(self, machine: Ownership, clock: Callable[[], float], events: "_Events", deeds: Deeds) -> None:
-        super().__init__(machine, cast(Any, None), clock, cast(Any, events), cast(Any, events), _Links)
+        super().__init__(machine, cast(Any, None), clock, events, _Links)
         self._deeds = deeds
 
     def _ask(self, order: Ask | Question) -> None:
@@ -102,29 +104,23 @@ class _Events:
     def __init__(self, deeds: Deeds) -> None:
         self._deeds = deeds
 
-    def claimed(self, eip: IPAddress, placement: Placement, term: int, *came: object) -> None:
-        self._deeds.claimed(eip, term)
+    def tell(self, event: WireEvent) -> None:
+        match event:
+            case EipClaimed(eip=eip, term=term):
+                self._deeds.claimed(eip, term)
+            case EipYielded(eip=eip, reason=reason):
+                self._deeds.yielded(eip, Yielded(reason))
+            case WriteRecord():
+                self._deeds.write(event)
+            case _:
+                pass
 
-    def yielded(self, eip: IPAddress, reason: str, holder: str | None) -> None:
-        self._deeds.yielded(eip, Yielded(reason))
-
-    def write_record(self, order: WriteRecord) -> None:
-        self._deeds.write(order)
+    def count(self, what: Countable, number: int) -> None: ...
 
     def internal_error(self, task: str, error: BaseException) -> None:
         """A bug that the machine met is given up by the machine. None is to be met in carrying its orders out."""
         if not task.startswith("ownership"):
             raise error
-
-    def frozen(self) -> None: ...
-
-    def peers_address(self, eip: IPAddress, node: str | None) -> None: ...
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
-
-    def name_free(self) -> None: ...
-
-    def silence(self) -> None: ...
 
 
 class _HelloLinks:

@@ -187,7 +187,7 @@ class Promises:
         return not self._schedule.loss and not any(network.cuts.values()) and self._clock.now - network.last_cut > 0.5
 
     def _beaten(self, host: Host, other: Host, eip: IPAddress) -> bool:
-        return other.machine.eips[eip].term > host.machine.eips[eip].term
+        return other.machine.known.eips[eip].term > host.machine.known.eips[eip].term
 
     # ── What is ───────────────────────────────────────────────────────────────────────────────────────────────
 

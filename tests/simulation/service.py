@@ -195,7 +195,7 @@ class Heal:
         since = self._clock.now - self._ended
         if since > host.times.hello + other.times.hello + self._schedule.delay:
             return True
-        peer = host.machine.segments[self._network.link_of[eip]].peers.by_node.get(other.name)
+        peer = host.machine.known.segments[self._network.link_of[eip]].peers.by_node.get(other.name)
         return peer is not None and host.clock() - peer.heard_at < since
 
     def judge(self) -> str | None:

@@ -1,8 +1,9 @@
-"""Machines that do something wrong, each of which takes one rule of ``docs/ownership.md`` away."""
+"""Parts of machines that do something wrong, each of which takes one rule of ``docs/ownership.md`` away."""
 
 from dataclasses import replace
 from typing import Any
 
+from simulation.host import Make
 from speaker.ownership.events import (
     Claim,
     EipAnswered,
@@ -14,12 +15,49 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello
+from speaker.ownership.machine.agenda import Agenda
 from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import Hearing
+from speaker.ownership.machine.holding import Claims
+from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.moving import Moves
+from speaker.ownership.machine.naming import Name
 from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.records import Records
+from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Returns, Segment
+from speaker.ownership.machine.silence import Silence
+from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.patience import Patience
+
+
+def made_of(*wrong: type) -> Make:
+    """Machines in which each of these stands for what it is derived from: the rules, a part, or the whole."""
+
+    def make(*arguments: Any, **named: Any) -> Ownership:
+        kind = next((each for each in wrong if issubclass(each, Ownership)), Ownership)
+        rules = next((each for each in wrong if issubclass(each, Rules)), Rules)
+        machine = kind(*arguments, rules=rules(), **named)
+        for each in wrong:
+            for part in vars(machine).values():
+                if isinstance(part, right(each)) and not isinstance(part, Rules):
+                    part.__class__ = each
+        return machine
+
+    return make
+
+
+def part(machine: Ownership, kind: str) -> Any:
+    """That of this class, by its name; or the whole."""
+    parts = (machine, *vars(machine).values())
+    return next(each for each in parts if kind in (base.__name__ for base in type(each).__mro__))
+
+
+def right(wrong: type) -> type:
+    """What it is derived from in the end."""
+    return wrong.__mro__[-2]
 
 
 class NoAgeLimit(Ownership):
@@ -29,17 +67,17 @@ class NoAgeLimit(Ownership):
         super().__init__(*arguments, times=replace(times, request_age=0.99 * times.self_lease), **named)
 
 
-class SilentOnMutualHearing(Ownership):
+class SilentOnMutualHearing(Hearing):
     """Rule 22."""
 
     def _become_mutual(self, segment: Segment) -> None:
         segment.tell_all = True
 
 
-class SilentOnYielded(SilentOnMutualHearing):
+class SilentOnYielded(Claims):
     """Rule 21."""
 
-    def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
+    def hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
         pass
 
 
@@ -50,45 +88,45 @@ class SilentToRivals(SilentOnYielded):
         pass
 
 
-class ClaimsAtTheBeat(Ownership):
-    def _hurry(self) -> None:
+class ClaimsAtTheBeat(Agenda):
+    def hurry(self) -> None:
         pass
 
 
-class BelievesRecordings(Ownership):
+class BelievesRecordings(Known):
     """Rule 5's last sentence left out: every authentic frame counts."""
 
-    def _segment(self, link: int, now: float) -> Segment:
-        segment = super()._segment(link, now)
+    def segment(self, link: int, now: float) -> Segment:
+        segment = super().segment(link, now)
         segment.peers._names_us = lambda heard, incarnation: True  # type: ignore[method-assign]
         return segment
 
 
-class BelievesOtherLinks(Ownership):
+class BelievesOtherLinks(Known):
     """What a node said on one of its links counts on all of them."""
 
-    def _segment(self, link: int, now: float) -> Segment:
-        segment = super()._segment(link, now)
+    def segment(self, link: int, now: float) -> Segment:
+        segment = super().segment(link, now)
         segment.peers._same_link = lambda peer, hello, incarnation: True  # type: ignore[method-assign]
         return segment
 
 
-class SilentAboutOtherLinks(Ownership):
+class SilentAboutOtherLinks(Hearing):
     """What was let go on a link without a carrier is not told on the others."""
 
     def _hear_left(self, other: Segment, hello: Hello) -> None:
         pass
 
 
-class BlindToDeletion(Ownership):
+class BlindToDeletion(Records):
     """A record that was deleted is taken to stand."""
 
-    def _read(self, x: Eip, record: Record, now: float) -> None:
+    def read(self, x: Eip, record: Record, now: float) -> None:
         if not record.gone:
-            super()._read(x, record, now)
+            super().read(x, record, now)
 
 
-class TrustsItsOwnEarsAlone(Ownership):
+class TrustsItsOwnEarsAlone(Hearing):
     """Rule 7: what others heard counts for nothing."""
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
@@ -97,7 +135,7 @@ class TrustsItsOwnEarsAlone(Ownership):
             other.vouched_at = NEVER
 
 
-class BelievesHearsay(Ownership):
+class BelievesHearsay(Hearing):
     """Rule 7: whoever is spoken of lives, however long ago it was heard."""
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
@@ -106,7 +144,7 @@ class BelievesHearsay(Ownership):
             segment.peers.by_node[node].vouched_at = now
 
 
-class TakesItsTimeForEverybodys(Ownership):
+class TakesItsTimeForEverybodys(Hearing):
     """Rule 7: a peer that says hello less often than we do is dead as soon as any."""
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
@@ -114,32 +152,32 @@ class TakesItsTimeForEverybodys(Ownership):
         peer.patience = 1.0
 
 
-class Undamped(Ownership):
+class Undamped(Claims):
     """Rule 14: a link that comes and goes takes its turn as any."""
 
     def _judge_free(self, x: Eip, now: float) -> float:
         if x.link is not None:
-            self.segments[x.link].returns = Returns()
+            self._k.segments[x.link].returns = Returns()
         return super()._judge_free(x, now)
 
 
-class AsksNobody(Ownership):
+class AsksNobody(Silence):
     """Rule 15: a silent peer's EIPs are taken unasked."""
 
     def _ask(self, segment: Segment, now: float) -> None:
         pass
 
 
-class HeedsNoAnswer(Ownership):
+class HeedsNoAnswer(Hearing):
     """Rule 15: who answers for what it holds is dead all the same."""
 
-    def _hear_answer(self, event: EipAnswered, now: float) -> None:
-        segment = self._segment(event.link, now)
-        self._hear_frame(segment, now, event.eip.version)
-        self._hear_answered(segment, event.eip)
+    def hear_answer(self, event: EipAnswered, now: float) -> None:
+        segment = self._k.segment(event.link, now)
+        self._silence.hear_frame(segment, now, event.eip.version)
+        self._unanswered.hear_answered(segment, event.eip)
 
 
-class AccusesUnproven(Ownership):
+class AccusesUnproven(Unanswered):
     """Rule 37: who gets no answer of anybody blames each that it asked."""
 
     def _sample(self, segment: Segment, now: float) -> None:
@@ -148,11 +186,11 @@ class AccusesUnproven(Ownership):
         super()._sample(segment, now)
 
 
-class StandsAlways(Ownership):
+class StandsAlways(Claims):
     """Rule 29: what was taken unheard goes back, though the taker does not hear that it should."""
 
     def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
-        if self.rules.beats(self, x, peer, peer.claims[x.address]) and self.rules.unknowing(x, peer):
+        if self._rules.beats(self._k, x, peer, peer.claims[x.address]) and self._rules.unknowing(x, peer):
             self._stand(x, peer.claims[x.address], now)
         return super()._judge_rival(x, peer, now)
 
@@ -166,25 +204,25 @@ class ProbesNothing(Ownership):
         ]
 
 
-class WritesNothing(Ownership):
+class WritesNothing(Records):
     """Rule 24: the record does not follow."""
 
-    def _judge_record(self, x: Eip, now: float) -> float:
+    def follow(self, x: Eip, now: float) -> float:
         return float("inf")
 
 
-class YieldsAreAll(Ownership):
+class YieldsAreAll(Hearing):
     """Rule 3: that a claim is missing in its span means nothing."""
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         super()._learn(segment, peer, hello._replace(covers=None), now)
 
 
-class NothingTellsOfLettingGo(YieldsAreAll):
+class NothingTellsOfLettingGo(Known):
     """Rules 1 and 19: what was let go is not said to be."""
 
-    def _segment(self, link: int, now: float) -> Segment:
-        segment = super()._segment(link, now)
+    def segment(self, link: int, now: float) -> Segment:
+        segment = super().segment(link, now)
         segment.own.yields_said = lambda now, beat: {}  # type: ignore[method-assign]
         return segment
 
@@ -196,24 +234,24 @@ class OldLivesGoOn(YieldsAreAll):
         super()._begin_life(segment, old, now)
         for eip, term in old.claims.items() if old is not None else ():
             segment.peers.by_node[old.node]._claim(eip, term)  # type: ignore[union-attr]
-            self._eip(eip).rivals.setdefault(segment.link, set()).add(old.node)  # type: ignore[union-attr]
+            self._k.eip(eip).rivals.setdefault(segment.link, set()).add(old.node)  # type: ignore[union-attr]
 
 
-class TellsNobodyAll(Ownership):
+class TellsNobodyAll(Hearing):
     """Rule 4."""
 
     def _become_mutual(self, segment: Segment) -> None:
         segment.announce_all = True
-        self._hurry()
+        self._agenda.hurry()
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         super()._answer_requests(segment, peer, hello._replace(wants=frozenset()), now)
 
 
-class ClimbsNot(Ownership):
+class ClimbsNot(Name):
     """Rule 5: who reads of a later life of its own goes on with the earlier one."""
 
-    def _climb(self, hello: Hello, now: float) -> None:
+    def climb(self, hello: Hello, now: float) -> None:
         pass
 
 
@@ -222,35 +260,35 @@ class SendsNoCopies(Ownership):
 
     def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
         super()._speak_on(segment, beat, now)
-        if self._orders and isinstance(order := self._orders[-1], SendHello):
-            self._orders[-1] = order._replace(direct=())
+        if self._agenda.orders and isinstance(order := self._agenda.orders[-1], SendHello):
+            self._agenda.orders[-1] = order._replace(direct=())
 
 
-class ProbesNobody(HeedsNoAnswer, SendsNoCopies):
+class ProbesNobody(Silence):
     """Rule 6: a silent peer is not asked to speak."""
 
     def _probe(self, segment: Segment, peer: Peer) -> None:
         pass
 
 
-class HoldsWhatItMayNot(Ownership):
+class HoldsWhatItMayNot(Claims):
     """Rule 10: who may hold an EIP no longer goes on."""
 
-    def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
+    def change_eligibility(self, event: EligibilityChanged, now: float) -> None:
         if event.link is not None:
-            super()._change_eligibility(event, now)
+            super().change_eligibility(event, now)
 
 
-class MissesWhoWent(Ownership):
+class MissesWhoWent(Known):
     """Rule 12: the silence of those who said that they go counts."""
 
-    def _segment(self, link: int, now: float) -> Segment:
-        segment = super()._segment(link, now)
+    def segment(self, link: int, now: float) -> Segment:
+        segment = super().segment(link, now)
         segment.peers.expected = lambda now: [*segment.peers.by_node.values()]  # type: ignore[method-assign]
         return segment
 
 
-class TakesWhatIsServed(Ownership):
+class TakesWhatIsServed(Claims):
     """Rule 15: what another speaker answers for, whose claim was not heard, is vacant."""
 
     def _judge_free(self, x: Eip, now: float) -> float:
@@ -258,41 +296,42 @@ class TakesWhatIsServed(Ownership):
         return super()._judge_free(x, now)
 
 
-class HoldsInName(Ownership):
+class HoldsInName(Hearing):
     """Rules 18 and 24: that the first probe found somebody is not told, and the record says that we hold it."""
 
-    def _hear_answer(self, event: EipAnswered, now: float) -> None:
-        super()._hear_answer(replace(event, probed=False), now)
+    def hear_answer(self, event: EipAnswered, now: float) -> None:
+        super().hear_answer(replace(event, probed=False), now)
 
 
-class ObeysRecords(Ownership):
+class ObeysRecords(Claims):
     """Rule 23: a record that names another takes an EIP away."""
 
-    def _judge_record(self, x: Eip, now: float) -> float:
-        if x.record is not None and self.rules.foreign(self, x) and x.record.term >= x.term:
-            self._yield(x, Yielded.BETTER_CLAIM, now)
+    def _judge_held(self, x: Eip, now: float) -> float:
+        wake = super()._judge_held(x, now)
+        if x.holding and x.record is not None and self._rules.foreign(self._k, x) and x.record.term >= x.term:
+            self.yield_(x, Yielded.BETTER_CLAIM, now)
             return float("inf")
-        return super()._judge_record(x, now)
+        return wake
 
 
-class MendsNoRecord(Ownership):
+class MendsNoRecord(Records):
     """Rule 30: what was not written while the API was gone is not written later."""
 
-    def _regain_api(self, now: float) -> None:
+    def regain(self, now: float) -> None:
         pass
 
 
-class TakesNothingOnRequest(Ownership):
+class TakesNothingOnRequest(Moves):
     """Rule 31."""
 
-    def _take(self, x: Eip, now: float) -> None:
+    def _claim_on_request(self, x: Eip, now: float) -> None:
         pass
 
 
-class LearnsNoPatience(Ownership):
+class LearnsNoPatience(Hearing):
     """Rule 38."""
 
-    def _hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
-        super()._hear(segment, hello, at, now)
+    def hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
+        super().hear(segment, hello, at, now)
         for peer in segment.peers.by_node.values():
             peer.lenience = Patience()

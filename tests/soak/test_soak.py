@@ -7,19 +7,14 @@ import pytest
 from slopes import Series
 from soak import SERVICES, soak
 
-from speaker.lab.network.namespaces import Namespace
-
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 SEED = int(os.environ.get("SOAK_SEED", 1 if "CI" in os.environ else random.randrange(1 << 32)))
 """In CI the same every time, as Hypothesis' are: what a search finds there, nobody can mend that day."""
 
 
 @pytest.mark.netns
-def test_nothing_grows_and_nothing_is_broken(capsys):
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+@pytest.mark.long(part="soak")
+def test_nothing_grows_and_nothing_is_broken(namespaces, capsys):
     result = soak(SERVICES, SECONDS, SEED)
     with capsys.disabled():
         print("", result, sep="\n")  # noqa: T201

@@ -12,15 +12,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from examples import PROFILE, examples
 from hypothesis import HealthCheck, settings
 
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.api.kinds import EipObject, ServiceObject
 from speaker.model import Mac
 from speaker.packets.bpf import LOAD_PKTTYPE, Program
 from speaker.packets.ethernet import PACKET_HOST
 
-settings.register_profile("unit", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unit")
+settings.register_profile(
+    PROFILE, settings(), max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(PROFILE)
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from speaker.allocator.ledger import Ledger
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import SpeakerError
 from speaker.forwarding import iptables, limits, sysctl
 from speaker.forwarding.ipvs import strict_arp
@@ -33,9 +33,8 @@ from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGua
 from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows import table as unknown_flows
-from speaker.interfaces import asking, martians
+from speaker.interfaces import martians
 from speaker.interfaces.carrier import watch_carrier
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy import kernel
 from speaker.kubeproxy.recognise import Mode
@@ -45,6 +44,8 @@ from speaker.layer2.sockets.packet_socket import PacketSocket
 from speaker.model import Family, Link, Mac, Protocol
 from speaker.node.control import serving_control
 from speaker.ownership.hellos.keyfile import read_keys
+from speaker.packets.asker import answers
+from speaker.packets.asking import Question
 from speaker.settings import Bind, Timeouts
 from speaker.standalone.manifests import load
 from speaker.standalone.state import read_state
@@ -137,7 +138,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "conntrack": forgot,
         "rtnetlink": lambda: entered(Watcher()),
         "carrier": lambda: watch_carrier(lambda: [1], lambda *_: None, asyncio.Event()),
-        "gateway": lambda: asking.answers(asked, 1, 0.01),
+        "gateway": lambda: answers(asked, 1, 0.01),
         "martians": martians.martian_sources,
         "reverse path": martians.reverse_path_drops,
         "packet socket": packets,

@@ -14,14 +14,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 
 import msgspec
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
+from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, NodeObject, ServiceObject, SliceObject
 from speaker.api.world import read_world
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
 from speaker.cluster.mirror.feed import Feed
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
@@ -32,7 +32,7 @@ from speaker.forwarding.plan import Plan, VirtualServer, plan
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE, veto
 
-EXAMPLES = int(os.environ.get("SPEAKER_FAIL_CLOSED", "500"))
+EXAMPLES = int(os.environ.get("SPEAKER_FAIL_CLOSED", examples(200)))
 LIKE_THIS = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 IN_SHORT = settings(LIKE_THIS, max_examples=max(EXAMPLES // 4, 1))
 

@@ -12,10 +12,11 @@ from speaker.agent.view import DRAIN
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import RefusalReason as Refused
 from speaker.allocator.settle import settle
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.api.records import FORWARDER, MISSES
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER, MISSES
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
 from speaker.interfaces.resolve import UnresolvedReason as Unresolved
@@ -65,7 +66,7 @@ def test_every_metric_is_listed():
 
 def test_every_reason_to_let_a_claim_go_and_to_reject_a_hello_is_listed():
     text = section("operations.md", "What to look at")
-    changes = {reason.value for reason in Yielded} | {"claimed", "not_offered"}
+    changes = {reason.value for reason in Yielded} | {"claimed"}
     assert {word for word in changes if f"`{word}`" not in text and word != "claimed"} == set()
     assert {reason.value for reason in (*Rejected, *Replayed) if f"`{reason.value}`" not in text} == set()
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -188,10 +189,18 @@ def test_what_cleans_up_has_the_agents_rights_and_their_files_and_for_no_longer_
 # ── Overlays and components ──
 
 
+_kustomized = cache(kustomized)
+"""Once for a session, as each takes a process."""
+
+
 @pytest.fixture
 def rendered(kubectl) -> Callable[..., list[dict[str, Any]]]:
     """``rendered("ipvs", "metrics")`` are the objects of that overlay with those components."""
-    return lambda overlay, *components: list(yaml.safe_load_all(kustomized(kubectl, overlay, components)))
+
+    def parsed(overlay: str, *components: str) -> list[dict[str, Any]]:
+        return list(yaml.load_all(_kustomized(kubectl, overlay, components), Loader=yaml.CSafeLoader))
+
+    return parsed
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -9,15 +9,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.agent.record import Facts, change
-from speaker.cluster.kinds import FullMetadata
-from speaker.cluster.objects import Key
+from speaker.api.kinds import FullMetadata
+from speaker.api.objects import Key
+from speaker.api.records import RecordedObject
 from speaker.controller.announced import Users
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failovers, RecordedObject
+from speaker.controller.failovers import Failovers
 from speaker.controller.failovers import told as events_of
 from speaker.controller.page import ControllerPage
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import EipClaimed
 from speaker.node.report import Report
 from speaker.ownership.events import Claim, WriteRecord
 from speaker.ownership.hello import Incarnation
@@ -45,9 +46,9 @@ async def happened(seconds, home):
     metrics = Metrics()
     report = Report(metrics, home)
     page, messages = HostPage("n2", report), []
-    report.telling.heard += [page.heard, lambda line: messages.append(event(Topics("p"), line, "n2", 0.0))]
+    report.hearers += [page.hear, lambda one: messages.append(event(Topics("p"), one, "n2", 0.0))]
     unanswered = Claim(EIP, 2, 4, silent_since=1000.0).unanswered(1000.0 + seconds)
-    report.claimed(EIP, Placement(ETH0, Gratuitous()), 4, "n1", unanswered)
+    report.hear(EipClaimed(EIP, Placement(ETH0, Gratuitous()), 4, "n1", unanswered))
     report.telling.finish()
     page.shown(NOTHING, {}, {})
     await asyncio.sleep(0)

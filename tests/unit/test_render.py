@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import accumulate, combinations
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import pairs
 from real_api import BUILT
 from render import (
     CLEANUP,
@@ -37,8 +38,18 @@ from render import (
 from speaker import __version__
 
 IMAGE = "registry.example.com:5000/lb/eip-speaker:1.2.3"
-MIXTURES = [some for count in range(len(COMPONENTS) + 1) for some in combinations(COMPONENTS, count)]
 FLAGS = {"agent": ["--ignore-exclude-label", "--hello=50"], "controller": ["--default-class"]}
+MIXTURES = [
+    (
+        overlay,
+        tuple(name for name, there in zip(COMPONENTS, components, strict=True) if there),
+        FLAGS if flagged else {},
+    )
+    for overlay, flagged, *components in pairs(OVERLAYS, (False, True), *[(False, True)] * len(COMPONENTS))
+]
+MIXTURES += [(overlay, some, FLAGS) for overlay in OVERLAYS for some in [(), COMPONENTS]]
+"""Overlay, components and flags. The chart's conditions stand apart from each other (``_under_conditions`` refuses what
+does not), so that two at a time show what there is to see; and all of them, and none, as people take them."""
 
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 
@@ -59,6 +70,7 @@ def only_container(found: Objects, name: str) -> dict[str, Any]:
 
 
 _kustomized = cache(kustomized)
+"""Once for a session, as each takes a process."""
 
 
 def by_kustomize(kubectl: str, overlay: str, components: Iterable[str], flags: dict[str, list[str]]) -> Objects:
@@ -74,8 +86,7 @@ def by_kustomize(kubectl: str, overlay: str, components: Iterable[str], flags: d
 # ── Files ──
 
 
-@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(("overlay", "components"), dict.fromkeys((overlay, some) for overlay, some, _ in MIXTURES))
 def test_a_rendered_file_is_the_overlay_with_the_components_and_the_image(kubectl, overlay, components):
     text = rendered(kubectl, overlay, components, IMAGE)
     assert objects(text) == by_kustomize(kubectl, overlay, components, {})
@@ -230,9 +241,7 @@ def assert_the_same(found: Objects, wanted: Objects) -> None:
         assert each == wanted[key]
 
 
-@pytest.mark.parametrize("flags", [{}, FLAGS], ids=["", "with flags"])
-@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(("overlay", "components", "flags"), MIXTURES)
 def test_the_chart_has_the_same_objects_as_kustomize(kubectl, chart, overlay, components, flags):
     """Without Helm: as ``played`` reads it."""
     values = values_of(overlay, components, flags)
@@ -241,9 +250,7 @@ def test_the_chart_has_the_same_objects_as_kustomize(kubectl, chart, overlay, co
     assert_the_same(objects(text), by_kustomize(kubectl, overlay, components, flags))
 
 
-@pytest.mark.parametrize("flags", [{}, FLAGS], ids=["", "with flags"])
-@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(("overlay", "components", "flags"), MIXTURES)
 def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, tmp_path, overlay, components, flags):
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values_of(overlay, components, flags)))
     done = helm("template", f"--values={tmp_path / 'values.yaml'}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speaker.diagnosis.finding import KINDS, Symptom
+from speaker.checks import KINDS, Symptom
 from speaker.lab.practice.table import FAULTS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,12 +11,12 @@ from fake_api import FakeApi
 from real_api import RealApi
 from relay import Relay
 
+from speaker.api.objects import Key, Object
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import Key, Object
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)

@@ -11,16 +11,17 @@ import msgspec
 import pytest
 from fake_api import Refused
 
+from speaker.api.kinds import ASSIGNED, EIPS
+from speaker.api.records import ANNOUNCEMENTS, FORWARDER
 from speaker.cluster.election.elector import Leadership, Timing
 from speaker.cluster.election.lease import Election, LeaseName
-from speaker.cluster.kinds import ASSIGNED, FORWARDER
 from speaker.cluster.mirror.reflector import Patience
 from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.key import SECRET
 from speaker.controller.leader import Leader
-from speaker.controller.sweeper import ANNOUNCEMENTS, Grace
-from speaker.controller.wanted import EIPS, FINALIZER, IpMode
+from speaker.controller.sweeper import Grace
+from speaker.controller.wanted import FINALIZER, IpMode
 from speaker.errors import ApiRefused, EdgeError
 
 GUARD = 60.0

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from speaker.agent.announcement_writer import AnnouncementWriter
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, path_of
+from speaker.api.records import AnnouncementObject
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
+from speaker.api.objects import Object
 from speaker.cluster.mirror.reflector import SILENT_WATCHES, Patience, Reflector, Resource
 from speaker.cluster.mirror.store import by_label
-from speaker.cluster.objects import Object
 from speaker.cluster.transport.client import MAX_ANSWER
 from speaker.cluster.transport.pages import pages
 from speaker.errors import ApiRefused, ApiUnreachable

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.agent.objects import LeaseObject
 from speaker.agent.record import life_of
 from speaker.agent.session import Pace, Session, SessionEvents
-from speaker.cluster.kinds import FORWARDER, MISSES
+from speaker.api.records import FORWARDER, MISSES, LeaseObject
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation

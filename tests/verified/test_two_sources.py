@@ -9,6 +9,7 @@ import ssl
 from typing import Any
 
 import pytest
+from crds import definitions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -16,12 +17,11 @@ from real_api import USERS
 from two_sources import EIPS, NAMESPACES, NODE, SERVICES, SLICES, Estate, Http, Memory, offered, path_of
 
 from speaker.api.ranges import parse_range
-from speaker.cluster.crds import definitions
 from speaker.model import Pool
 
 ASKED = os.environ.get("SPEAKER_TWO_SOURCES")
 """Of a search (``make fuzz``), which is another each time; a test is the same every time where Hypothesis is (CI)."""
-HISTORIES = int(ASKED or "500")
+HISTORIES = int(ASKED or 150)
 STEPS = 6
 SEARCH = 5000
 """Histories of one search: Hypothesis remembers them all, and becomes slow."""

@@ -1,8 +1,8 @@
 """One estate of pools, Services, endpoints and nodes, told twice: by files to ``speaker run``, and by an API to the
 controller and an agent. ``Estate.differences`` says where the two come to different ends.
 
-What may differ, and why, is in docs/kubernetes.md ("As without Kubernetes, and not"); it is said here where it is
-passed over.
+docs/kubernetes.md says what may differ, and why ("Differences from running without Kubernetes"). A comment says so here
+where it is passed over.
 """
 
 import http.client
@@ -17,20 +17,27 @@ from typing import Any, Protocol
 
 import msgspec
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import News as AgentNews
 from speaker.agent.view import Reader, ViewSettings, node_intent
 from speaker.allocator.assign import Allocator
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.fields import ApiObject
+from speaker.api.kinds import (
+    ASSIGNED,
+    EIPS,
+    AssignedObject,
+    EipObject,
+    HostObject,
+    NodeObject,
+    ServiceObject,
+    SliceObject,
+    condition_of,
+)
+from speaker.api.objects import Key, Object
 from speaker.api.service import RECORD
 from speaker.api.world import read_world
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, condition_of
-from speaker.cluster.objects import Key, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.wanted import EIPS
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot, own
 from speaker.model import IPAddress, Link, Mac, Pool, ServiceKey
 from speaker.node.decide import Decision

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from speaker.api.records import LeaseObject, leases_in
 from speaker.cluster.election.elector import Elector, Leadership, LeaseRecord, Look, ObservedLease, Rest, Timing, Write
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
@@ -18,22 +19,6 @@ from speaker.system.decoding import UNFIT
 _CONFLICT = 409
 
 Work: TypeAlias = Callable[[Leadership], Coroutine[Any, Any, None]]
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    lease_transitions: int | None = None
-    renew_time: str | None = None
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +35,6 @@ class LeaseName:
     @property
     def collection(self) -> str:
         return leases_in(self.namespace)
-
-
-def leases_in(namespace: str) -> str:
-    """The path of their collection."""
-    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 class Deposed(EdgeError):
@@ -230,8 +210,8 @@ class Election:
 
     def _taken(self, body: bytes) -> ObservedLease:
         try:
-            lease = msgspec.json.decode(body, type=_Lease)
             self._stored = msgspec.json.decode(body)
+            lease = msgspec.convert(self._stored, LeaseObject)
             version = int(lease.metadata.resource_version)
         except (*UNFIT, ValueError) as error:
             raise EdgeError(f"{self._lease.path}: cannot be read as a Lease: {error}") from error

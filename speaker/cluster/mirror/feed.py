@@ -10,9 +10,9 @@ from typing import Generic
 
 import msgspec
 
+from speaker.api.objects import Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Index, Store, T, differences
-from speaker.cluster.objects import Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.errors import EdgeError
 from speaker.removals import Removals
 from speaker.system.decoding import UNFIT

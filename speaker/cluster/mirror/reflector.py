@@ -12,16 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
+from speaker.api.objects import Key
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change, Index, Store, T
-from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
 from speaker.cluster.transport.pages import PAGE, one_page, pages
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.removals import Doubt, Waiting
 from speaker.system.clock import time_of_day
 from speaker.system.retry import retrying
+from speaker.system.waiting import Timer
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
@@ -122,7 +123,7 @@ class Reflector(Generic[T]):
         """What the watch brings waits while something is asked for beside it, and the other way round."""
         self.waits: Doubt | None = None
         """What a list lacked, and stays until another decides."""
-        self._again: asyncio.TimerHandle | None = None
+        self._again = Timer(self.list_again)
         """When that other list is asked for."""
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
@@ -137,7 +138,7 @@ class Reflector(Generic[T]):
         """Seconds that the server asked us to wait before the next attempt."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
-        self._looks_for_room = False
+        self._room_look = Timer(self._look_for_room)
 
     @property
     def store(self) -> Store[T]:
@@ -233,7 +234,7 @@ class Reflector(Generic[T]):
                 await self._trying
             except asyncio.CancelledError:
                 if task.cancelling():
-                    self._stop_waiting()
+                    self._again.cancel()
                     raise
 
     async def _try(self) -> None:
@@ -382,7 +383,7 @@ class Reflector(Generic[T]):
             await self._turn()
         self.lists += 1
         if (waiting := self._feed.removals.waiting) is not None:
-            self._ask_again(waiting)  # also where it was the list that decides, and came a moment too soon
+            self._again.set_at(waiting.until)  # also where it was the list that decides, and came a moment too soon
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
         anew, self._anew = self._anew, False
@@ -392,23 +393,14 @@ class Reflector(Generic[T]):
         """For the list that decides, which is asked for when it is due."""
         if waiting == (self.waits and self.waits.waiting):
             return
-        self._stop_waiting()
+        self._again.cancel()
         self.waits = None
         if waiting is not None:
-            self._ask_again(waiting)
+            self._again.set_at(waiting.until)
             self.waits = Doubt(self.resource.name, waiting, time_of_day(waiting.until - self._now()))
         self._doubted()
 
-    def _ask_again(self, waiting: Waiting) -> None:
-        self._stop_waiting()
-        self._again = asyncio.get_running_loop().call_at(waiting.until, self.list_again)
-
-    def _stop_waiting(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-
     def _look_for_room(self) -> None:
-        self._looks_for_room = False
         if self._feed.without_room and self.resource.room is not None and self.resource.room.again:
             self.list_again()
         else:
@@ -416,9 +408,8 @@ class Reflector(Generic[T]):
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
         self._wait(self._feed.removals.waiting)
-        if self._feed.without_room and not self._looks_for_room:
-            self._looks_for_room = True
-            asyncio.get_running_loop().call_later(ROOM, self._look_for_room)
+        if self._feed.without_room and not self._room_look.pending:
+            self._room_look.set(ROOM)
         before, self._told_aside = self._told_aside, self.set_aside
         if (changes := self._feed.collect()) or even_nothing:
             self._deliver(changes)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Any, Protocol
 
-from speaker.cluster.objects import Object
+from speaker.api.objects import Object
 
 FREED = 0.05
 """Of the room, that is made at once: to look for what is newest takes a while."""

@@ -5,7 +5,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from speaker.cluster.objects import Key, Object
+from speaker.api.objects import Key, Object
 
 T = TypeVar("T", bound=Object)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speaker.cluster.transport.server import Server
-from speaker.cluster.transport.trust import MAX_FILE, Trust
+from speaker.cluster.transport.trust import MAX_FILE, Server, Trust
 from speaker.errors import EdgeError, SettingError
 from speaker.model import with_port
 from speaker.settings import DEFAULT_SERVICE_ACCOUNT

@@ -18,8 +18,8 @@ import aiohttp
 import msgspec
 
 from speaker import __version__
-from speaker.cluster.objects import read_refusal
-from speaker.cluster.transport.server import Server
+from speaker.api.objects import read_refusal
+from speaker.cluster.transport.trust import Server
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 
 REQUEST = 5.0

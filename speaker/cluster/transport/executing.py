@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from speaker.cluster.objects import Status
+from speaker.api.objects import Status
 from speaker.cluster.transport.client import Client
 from speaker.errors import EdgeError
 from speaker.system.decoding import UNFIT

@@ -8,8 +8,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_kube_config
 from yaml import YAMLError
 
-from speaker.cluster.transport.server import Server
-from speaker.cluster.transport.trust import MAX_FILE, Trust
+from speaker.cluster.transport.trust import MAX_FILE, Server, Trust
 from speaker.errors import EdgeError, SettingError
 from speaker.system.files import read_regular, shown
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from speaker.cluster.objects import Object, Page, read_page
+from speaker.api.objects import Object, Page, read_page
 from speaker.cluster.transport.client import REQUEST, Client, Query
 from speaker.errors import TooLong
 from speaker.system.decoding import UNFIT

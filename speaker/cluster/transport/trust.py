@@ -1,12 +1,13 @@
-"""Whom we believe to be the API: an SSL context made of files, and made anew as they are replaced.
+"""An API server, how to be let in there, and whom we believe to be it.
 
 Connections that stand are kept: what they were made by was good then. New ones go by what the files say now.
 """
 
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from speaker.system.files import read_regular
@@ -53,3 +54,19 @@ class Trust:
         context = self._make()
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An API server, and the credentials for it: what ``Client`` needs."""
+
+    url: str
+    trust: Trust | None = None
+    """None: what the machine trusts."""
+    tls_name: str | None = None
+    """The name its certificate has; None: the host of ``url``."""
+    proxy: str | None = None
+    authorization: Callable[[], Awaitable[str | None]] | None = None
+    """The header of that name, asked for before each request."""
+    refused: Callable[[], None] = lambda: None
+    """Called when the API does not know that header's token any more."""

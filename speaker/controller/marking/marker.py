@@ -14,12 +14,10 @@ from typing import Protocol, TypeVar
 import msgspec
 import structlog
 
-from speaker.cluster.election.lease import leases_in
-from speaker.cluster.hosts import HostObject, NodeStatus
-from speaker.cluster.kinds import MISSES, Condition, FullMetadata, misses_read
+from speaker.api.kinds import PODS, Condition, NodeObject
+from speaker.api.objects import Key, Named, Object
+from speaker.api.records import MISSES, LeaseObject, leases_in, misses_read
 from speaker.cluster.mirror.store import Store
-from speaker.cluster.objects import Key, Named, Object
-from speaker.cluster.paths import PODS
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, suspected
@@ -41,16 +39,6 @@ SHOWN = 10
 """Agents that are named."""
 
 T_co = TypeVar("T_co", bound=Object, covariant=True)
-
-
-class WordObject(Object, frozen=True, gc=False):
-    """A session Lease, as far as it says whom its agent misses."""
-
-    metadata: FullMetadata
-
-
-class NodeObject(HostObject, frozen=True, gc=False):
-    status: NodeStatus = NodeStatus()
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +73,7 @@ class Marker:
         self,
         client: Client,
         agents: str,
-        words: Mirror[WordObject],
+        words: Mirror[LeaseObject],
         changed: asyncio.Event,
         nodes: Callable[[], Store[NodeObject] | None],
         writes: Writes,
@@ -181,7 +169,7 @@ class Marker:
         await self._writes.want({**dict.fromkeys(gone), **orders})
 
 
-def _misses(found: WordObject) -> frozenset[str]:
+def _misses(found: LeaseObject) -> frozenset[str]:
     return misses_read(found.metadata.annotations.get(MISSES, ""))
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import (
     AddEip,
@@ -47,9 +48,8 @@ from speaker.forwarding.ipvs.tables import IpvsTables, Refusal
 from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
 from speaker.forwarding.nftables.forwarder import open_guard
 from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, VirtualServerKey, crowded, without
-from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import Traffic
-from speaker.model import Family, IPAddress
+from speaker.model import IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
 
@@ -130,7 +130,7 @@ class IpvsForwarder:
         self._believed: KernelState | None = None
         self._look_again = 0.0
         self._draining = Draining()
-        self._refusals: tuple[str, ...] = ()
+        self._refusals: tuple[Finding, ...] = ()
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
         """As the protocol says. What can never work (an unknown scheduler) is left out, closed, and a problem."""
@@ -163,7 +163,8 @@ class IpvsForwarder:
             await self._do(self._arp.restore)
         self._plan = want
         causes = root_causes(refused)
-        self._refusals = (*map(str, causes), *map(taken, sorted(map(str, plan.eips - want.eips))))
+        words = (*map(str, causes), *map(taken, sorted(map(str, plan.eips - want.eips))))
+        self._refusals = said("not_in_kernel", words, "ipvsadm -Ln; speaker run DIR --dry-run")
         if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
             raise EdgeError("; ".join(worth_retrying))
         not_made = {refusal.change for refusal in refused}
@@ -191,7 +192,7 @@ class IpvsForwarder:
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return crowded(plan)
 
-    async def problems(self) -> tuple[str, ...]:
+    async def problems(self) -> tuple[Finding, ...]:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
 
     def traffic(self, *, real_servers: bool) -> Traffic:
@@ -296,9 +297,8 @@ class IpvsForwarder:
         self._arp.tighten()
         self._settings.adjust()
 
-    def _problems(self) -> tuple[str, ...]:
-        off = forwarding_off({Family.of(eip) for eip in self._plan.eips})
-        return (*off, *self._settings.problems(), *lax_everywhere(conf_all()))
+    def _problems(self) -> tuple[Finding, ...]:
+        return (*self._settings.problems(), *lax_everywhere(conf_all()))
 
     def _remove(self, have: Plan) -> tuple[str, ...]:
         """Virtual servers before their mark."""

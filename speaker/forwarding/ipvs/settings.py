@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.remembered import Remembered
 
@@ -44,9 +45,13 @@ class IpvsSettings:
         self._remembered.forget()
         return tuple(f"net.ipv4.vs.{name}=1" for name in ours)
 
-    def problems(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[Finding, ...]:
         return tuple(
-            f"net.ipv4.vs.{name}={value}: {NEEDED[name]}; `sysctl -w net.ipv4.vs.{name}=1` on the host"
+            Finding(
+                "ipvs_settings",
+                f"net.ipv4.vs.{name}={value}: {NEEDED[name]}; `sysctl -w net.ipv4.vs.{name}=1` on the host",
+                f"sysctl -w net.ipv4.vs.{name}=1",
+            )
             for name, value in self._values().items()
             if value != 1
         )

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.remembered import Remembered
 from speaker.netlink.messages import attribute, attributes, nested, u32
@@ -75,11 +76,15 @@ def restore(links: Sequence[ArpLink], originals: Mapping[str, int]) -> tuple[Set
     )
 
 
-def lax_everywhere(everywhere: Mapping[int, int]) -> tuple[str, ...]:
-    """Sentences about conf/all values that no value of a link can make strict."""
+def lax_everywhere(everywhere: Mapping[int, int]) -> tuple[Finding, ...]:
+    """The conf/all values that no value of a link can make strict."""
     return tuple(
-        f"net.ipv4.conf.all.{NAMES[kind]}={value} lets the kernel answer ARP for EIPs on every link: "
-        f"`sysctl -w net.ipv4.conf.all.{NAMES[kind]}={WANTED[kind]}`, or 0"
+        Finding(
+            "kernel_answers",
+            f"net.ipv4.conf.all.{NAMES[kind]}={value} lets the kernel answer ARP for EIPs on every link: "
+            f"`sysctl -w net.ipv4.conf.all.{NAMES[kind]}={WANTED[kind]}`, or 0",
+            f"sysctl -w net.ipv4.conf.all.{NAMES[kind]}={WANTED[kind]}",
+        )
         for kind, value in everywhere.items()
         if value > WANTED[kind] and value not in STRICT[kind]
     )

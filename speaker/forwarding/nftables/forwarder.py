@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 from typing import TypeAlias
 
+from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change, ChangeRealServer, diff
 from speaker.forwarding.conntrack.flows import Flow, affected, goes_on
@@ -22,9 +23,8 @@ from speaker.forwarding.nftables.script import change_script, rebuild_script
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.nftables.table import Step, Table
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
-from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import UNKNOWN, Traffic
-from speaker.model import Family, Protocol
+from speaker.model import Protocol
 from speaker.system.rights import may_administer_network
 
 Forget: TypeAlias = Callable[[Iterable[VirtualServerKey], Callable[[Flow], bool]], Awaitable[int]]
@@ -55,10 +55,9 @@ class NftablesForwarder:
         self._turn = asyncio.Lock()
         """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
         self._asked: Plan | None = None
-        self._families = frozenset(Family)
         # Survives an error: the retry finds the table as it should be, and no changes.
         self._to_check: frozenset[VirtualServerKey] = frozenset()
-        self._unforgotten: tuple[str, ...] = ()
+        self._unforgotten: tuple[Finding, ...] = ()
         """That connections could not be forgotten the last time."""
 
     async def tend(self) -> tuple[Change, ...]:
@@ -73,7 +72,6 @@ class NftablesForwarder:
         self._asked = plan
         changes, _ = await self._table.bring_to(plan)
         self._to_check = self._to_check.union(affected(changes))
-        self._families = frozenset(map(Family.of, plan.eips))
         await self._forget_gone(plan)
         return changes
 
@@ -83,7 +81,8 @@ class NftablesForwarder:
         try:
             await (self._forgets or forget)(self._to_check, lambda flow: goes_on(flow, plan))
         except EdgeError as error:
-            self._unforgotten = (f"connections of before the last change may go on where they went: {error}",)
+            words = f"connections of before the last change may go on where they went: {error}"
+            self._unforgotten = said("edge_fails", [words], "conntrack -L")
         else:
             self._to_check, self._unforgotten = frozenset(), ()
 
@@ -93,8 +92,8 @@ class NftablesForwarder:
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return approximations(plan) + crowded(plan)
 
-    async def problems(self) -> tuple[str, ...]:
-        return forwarding_off(self._families) + self._unforgotten + await _dropping_chains()
+    async def problems(self) -> tuple[Finding, ...]:
+        return self._unforgotten + await _dropping_chains()
 
     def traffic(self, *, real_servers: bool) -> Traffic:
         """Nothing: its rules see the first packet of a connection only, and do not count those."""
@@ -175,7 +174,7 @@ def _guard_step(listing: Listing | None, want: Plan) -> Step:
     return (), rebuild_script(ruleset) if have is None else change_script(have, ruleset)
 
 
-async def _dropping_chains() -> tuple[str, ...]:
+async def _dropping_chains() -> tuple[Finding, ...]:
     """Docker and firewalld drop forwarded traffic by default; one accepting table cannot overrule another's drop."""
     found = [item["chain"] for item in await nft.list_chains() if "chain" in item]
     chains = [chain for chain in found if isinstance(chain, dict)]
@@ -186,11 +185,15 @@ async def _dropping_chains() -> tuple[str, ...]:
     )
 
 
-def dropping(chains: Iterable[str]) -> tuple[str, ...]:
-    """A sentence for each chain of forwarded traffic whose policy is to drop."""
+def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
+    """Each chain of forwarded traffic whose policy is to drop."""
     return tuple(
-        f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and comes"
-        " from the endpoints"
+        Finding(
+            "drop_policy",
+            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and"
+            " comes from the endpoints",
+            f"nft insert rule {chain} ct status dnat accept",
+        )
         for chain in chains
     )
 

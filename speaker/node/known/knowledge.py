@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from speaker.allocator.assign import Usage
 from speaker.allocator.ranges import names
 from speaker.allocator.settle import Settlement
+from speaker.checks import Finding
 from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
@@ -24,7 +25,6 @@ from speaker.forwarding.changes import (
 from speaker.forwarding.plan import Plan
 from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, TrafficPolicy, World, format_mac, rank
 from speaker.node.decide import Decision, MayHold, MayNotHold
-from speaker.node.problems import Problem
 from speaker.ownership.eligibility import veto
 from speaker.settings import Node
 from speaker.wire.events import ClaimStatus, PeerSeen
@@ -148,7 +148,7 @@ class Knowledge:
     services: tuple[KnownService, ...] = ()
     pools: tuple[KnownPool, ...] = ()
     peers: tuple[KnownPeer, ...] = ()
-    problems: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Finding, ...] = ()
     """Kind and sentence."""
     rejected: tuple[Rejected, ...] = ()
     links: tuple[str, ...] = ()
@@ -345,7 +345,3 @@ def links_of(decision: Decision) -> tuple[str, ...]:
 
 def families_of(decision: Decision) -> tuple[str, ...]:
     return tuple(sorted({Family.of(address).value for address in decision.eips}))
-
-
-def told_problems(problems: Iterable[Problem]) -> tuple[tuple[str, str], ...]:
-    return tuple((problem.kind, problem.sentence) for problem in problems)

@@ -1,9 +1,9 @@
 """What a node remembers only to be able to say it: how it came by each EIP, and hellos that it could not read. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
-from enum import Enum
 
 from speaker.model import IPAddress
+from speaker.model.events import Counts, EipClaimed, EipYielded, HellosReceived
 from speaker.node.decide import MayHold, MayNotHold
 
 MOST = 100_000
@@ -17,49 +17,48 @@ class Noted:
         self._clock = clock
         self.decided: Mapping[IPAddress, MayHold | MayNotHold] = {}
         """What was decided last."""
-        self._histories: dict[IPAddress, tuple[str, str]] = {}
-        """The last change in words, and the reason why the EIP was let go."""
-        self._failovers: dict[IPAddress, tuple[str, float]] = {}
+        self._last: dict[IPAddress, EipClaimed | EipYielded] = {}
+        """The last change."""
         self._rejected: dict[tuple[str, str], float] = {}
         """Link and reason → when the last was heard."""
 
-    def claimed(self, address: IPAddress, before: str | None, unanswered: float | None = None) -> None:
-        self._failovers.pop(address, None)
-        if unanswered is not None:
-            self._failovers[address] = before or "", unanswered
-        self._note(address, f"claimed; {before} had it before" if before else "claimed; nobody had it before")
-
-    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        self._failovers.pop(address, None)
-        self._note(address, f"let go ({reason}){f', to {holder}' if holder else ''}", reason)
-
-    def _note(self, address: IPAddress, words: str, reason: str = "") -> None:
-        self._histories.pop(address, None)
-        self._histories[address] = words, reason
-        if len(self._histories) > MOST:
-            oldest = next(iter(self._histories))
-            del self._histories[oldest]
-            self._failovers.pop(oldest, None)
+    def hear(self, event: object) -> None:
+        """Of whatever happens what concerns it."""
+        match event:
+            case EipClaimed(eip=eip) | EipYielded(eip=eip):
+                self._last.pop(eip, None)
+                self._last[eip] = event
+                if len(self._last) > MOST:
+                    del self._last[next(iter(self._last))]
+            case Counts(counts=counts):
+                for what in counts:
+                    if isinstance(what, HellosReceived) and what.rejected is not None:
+                        self._rejected[what.link, what.rejected.value] = self._clock()
 
     def history(self, address: IPAddress) -> str:
-        """Of the last change; '' where there was none since the start."""
-        return self._histories.get(address, ("", ""))[0]
+        """The last change in words; '' where there was none since the start."""
+        match self._last.get(address):
+            case EipClaimed(before=before):
+                return f"claimed; {before or 'nobody'} had it before"
+            case EipYielded(reason=reason, holder=holder):
+                return f"let go ({reason}){f', to {holder}' if holder else ''}"
+            case None:
+                return ""
 
     def why_not(self, address: IPAddress) -> str:
         """The reason why this node does not hold it; '' where nothing is known of it."""
-        decided = self.decided.get(address)
+        decided, last = self.decided.get(address), self._last.get(address)
         if isinstance(decided, MayNotHold):
             return decided.reason
-        return self._histories.get(address, ("", ""))[1]  # what it has just let go may be yet to be heard
+        return last.reason if isinstance(last, EipYielded) else ""  # what it has just let go may be yet to be heard
 
     def failover(self, address: IPAddress) -> tuple[str, float] | None:
         """Which node fell silent, '' where that is not known, and the seconds from its last sign to the claim of this
         node; None: it did not come by the EIP that way, or has let it go since."""
-        return self._failovers.get(address)
-
-    def hello(self, link: str, rejected: Enum | None) -> None:
-        if rejected is not None:
-            self._rejected[link, rejected.value] = self._clock()
+        last = self._last.get(address)
+        if not isinstance(last, EipClaimed) or last.unanswered is None:
+            return None
+        return last.before or "", last.unanswered
 
     def rejected(self) -> Collection[tuple[str, str, float]]:
         """Link, reason, and seconds since the last one."""

@@ -1,6 +1,6 @@
 """What this node knows of each EIP, and what it says of its own claims on a link (rules 1 to 4). Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
 from speaker.model import IPAddress
@@ -28,79 +28,50 @@ class Attempt:
     """The version that it was to follow; 0: there was no record."""
 
 
+@dataclass(slots=True, eq=False)
 class Eip:
     """One EIP. ``link``: where this node would announce it, None while it may not hold it."""
 
-    __slots__ = (
-        "address",
-        "aside",
-        "aside_for",
-        "aside_until",
-        "disputed_until",
-        "heard_yields",
-        "held_by",
-        "held_since",
-        "holding",
-        "let_go_at",
-        "link",
-        "maxterm",
-        "owner",
-        "probed_until",
-        "record",
-        "record_read_at",
-        "rivals",
-        "served_until",
-        "successor_until",
-        "term",
-        "unknowing_since",
-        "vacant_since",
-        "wake",
-        "weak",
-        "worse_claims",
-        "writing",
-    )
-
-    def __init__(self, address: IPAddress) -> None:
-        self.address = address
-        self.link: int | None = None
-        self.holding = False
-        self.weak = False
-        """Claimed perhaps not knowing of another (rule 18): that one stands, if it held on and was only unheard."""
-        self.term = 0
-        self.maxterm = 0
-        self.held_by: tuple[int, str] = (0, "")
-        """The highest term at which another node had it, by its hellos or by its record, and that node."""
-        self.held_since = NEVER
-        self.disputed_until = NEVER
-        """Another speaker or a stranger answered the probe before our first answer: we hold it in name only, and are to
-        be told again if that goes on."""
-        self.probed_until = NEVER
-        """When the probe that goes before the first answer is over, as a rule."""
-        self.let_go_at = NEVER
-        self.owner: str | None = None
-        """The peer that says it is its own address."""
-        self.aside = False
-        """Neither held nor judged before ``aside_until``, after a bug of ours."""
-        self.aside_until = NEVER
-        self.aside_for = 0.0
-        """Seconds, the last time."""
-        self.record: Record | None = None
-        self.record_read_at = NEVER
-        self.rivals: dict[int, set[str]] = {}
-        """Link → nodes whose hellos there list a claim, alive or not; terms stand in ``Peer.claims``."""
-        self.served_until = NEVER
-        """Another speaker than the one that claimed it last answered for it on the wire, not long before that."""
-        self.successor_until = NEVER
-        """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
-        self.worse_claims: dict[str, tuple[int, int]] = {}
-        """Node → (its term, our term) for which we announced again: once is enough."""
-        self.unknowing_since: dict[str, float] = {}
-        """Node → since when it claims what it took from us unheard, and does not hear us."""
-        self.heard_yields: dict[str, int] = {}
-        """Node → the term of its yield after which we announced again."""
-        self.vacant_since: float | None = None
-        self.writing: Attempt | None = None
-        self.wake = FOREVER
+    address: IPAddress
+    link: int | None = None
+    holding: bool = False
+    weak: bool = False
+    """Claimed perhaps not knowing of another (rule 18): that one stands, if it held on and was only unheard."""
+    term: int = 0
+    maxterm: int = 0
+    held_by: tuple[int, str] = (0, "")
+    """The highest term at which another node had it, by its hellos or by its record, and that node."""
+    held_since: float = NEVER
+    disputed_until: float = NEVER
+    """Another speaker or a stranger answered the probe before our first answer: we hold it in name only, and are to
+    be told again if that goes on."""
+    probed_until: float = NEVER
+    """When the probe that goes before the first answer is over, as a rule."""
+    yielded_at: float = NEVER
+    owner: str | None = None
+    """The peer that says it is its own address."""
+    aside: bool = False
+    """Neither held nor judged before ``aside_until``, after a bug of ours."""
+    aside_until: float = NEVER
+    aside_for: float = 0.0
+    """Seconds, the last time."""
+    record: Record | None = None
+    record_read_at: float = NEVER
+    rivals: dict[int, set[str]] = field(default_factory=dict)
+    """Link → nodes whose hellos there list a claim, alive or not; terms stand in ``Peer.claims``."""
+    served_until: float = NEVER
+    """Another speaker than the one that claimed it last answered for it on the wire, not long before that."""
+    successor_until: float = NEVER
+    """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
+    worse_claims: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Node → (its term, our term) for which we announced again: once is enough."""
+    unknowing_since: dict[str, float] = field(default_factory=dict)
+    """Node → since when it claims what it took from us unheard, and does not hear us."""
+    heard_yields: dict[str, int] = field(default_factory=dict)
+    """Node → the term of its yield after which we announced again."""
+    vacant_since: float | None = None
+    writing: Attempt | None = None
+    wake: float = FOREVER
 
     def raise_maxterm(self, term: int) -> None:
         self.maxterm = max(self.maxterm, term)
@@ -157,7 +128,7 @@ class OwnClaims:
         self._untold_yields.pop(eip, None)
 
     def remove(self, eip: IPAddress, now: float, better: int = 0) -> None:
-        """``better``: the term of the claim it was let go for."""
+        """``better``: the term of the claim it was yielded to."""
         term = self.terms.pop(eip)
         self.weak.discard(eip)
         self._windows.clear()

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 
 from speaker.model import IPAddress
-from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
+from speaker.ownership.events import EipAnswered, PeersAddress
 from speaker.ownership.hello import Hello, Terms
-from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.holding import Claims
+from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.moving import Moves
+from speaker.ownership.machine.naming import Name
 from speaker.ownership.machine.peers import FORGOTTEN, MAX_NODES, NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
 
@@ -15,109 +19,112 @@ NOTED = 1.0
 """Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
-
-
 MAX_SAID = 500_000
 """EIPs and addresses that are kept of what all nodes of a link said of themselves: five times ``MAX_EIPS``."""
 _LONG = 1000
-"""EIPs that one let go, after which those are forgotten that it let go long ago."""
+"""EIPs that one yielded, after which those are forgotten that it yielded long ago."""
 
 
-class Hearing(Unanswered):
+class Hearing:
     """Peers appear, speak, fall silent and die."""
 
-    def _hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
+    def __init__(
+        self,
+        k: Known,
+        claims: Claims,
+        name: Name,
+        moves: Moves,
+        silence: Silence,
+        unanswered: Unanswered,
+    ) -> None:
+        self._k, self._agenda, self._claims, self._name, self._moves = k, k.agenda, claims, name, moves
+        self._silence, self._unanswered = silence, unanswered
+
+    def hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
         """``at``: when it arrived."""
         if not segment.up:
             return
-        self._climb(hello, now)
+        self._name.climb(hello, now)
         hello = self._within_bounds(hello)
         old = segment.peers.by_node.get(hello.node)
-        was_alive = old is not None and old.is_alive(now, self.times)
-        was_mutual = old is not None and old.hears_us(now, self.times)
+        was_alive = old is not None and old.is_alive(now, self._k.times)
+        was_mutual = old is not None and old.hears_us(now, self._k.times)
         made_way = old is not None and old.makes_way
         accused = old.accuses if old is not None else frozenset()
         if not segment.peers.by_node:
             segment.meet_the_first(now)
-        hearing, peer = segment.peers.hear(hello, self.incarnation, at)
+        hearing, peer = segment.peers.hear(hello, self._k.incarnation, at)
         segment.hearings[hearing] += 1
         if peer is None:
-            if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
+            if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self._k.times.hello / 4:
                 segment.greeted_at = now
-                self._hurry()
+                self._agenda.hurry()
             return
         if hello.direct:
-            self._hear_direct(segment, hello, now)
+            self._silence.hear_direct(segment, hello, now)
         else:
-            self._note_sign(segment, at)
+            self._silence.note_sign(segment, at)
             segment.heard_at, segment.direct = at, 0
         if peer is not old:
             self._begin_life(segment, old, now)
             if old is None and len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
-                self._begin_to_hear(segment, now)
+                self._silence.begin_to_hear(segment, now)
         self._learn(segment, peer, hello, now)
         if hello.own or hello.addresses or peer.own:
             self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.makes_way is not made_way:
-            self._peer_changed(peer)
+            self._silence.peer_changed(peer)
         if peer.accuses != accused:
-            self._hear_accused(segment, accused, peer, now)
+            self._unanswered.hear_accused(segment, accused, peer, now)
         self._answer_requests(segment, peer, hello, now)
-        self._hear_moves(segment, peer, hello, now)
-        if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
+        self._moves.hear(segment, peer, hello, now)
+        if peer.hears_us(now, self._k.times) and not (was_mutual and peer is old):
             self._become_mutual(segment)
-            self._look_at(peer.weak)  # what it took unheard goes back now (rule 29)
+            self._agenda.look_at(peer.weak)  # what it took unheard goes back now (rule 29)
         peer.alive = True
-        self._watch_at = min(self._watch_at, now + self.times.suspect)
-        self._revive(segment, now)
+        self._agenda.watch_at = min(self._agenda.watch_at, now + self._k.times.suspect)
+        self._silence.revive(segment, now)
         if not segment.in_touch:
-            self._feel(segment, now)
+            self._silence.feel(segment, now)
 
-    def _sender(self, event: HelloHeard) -> Peer | None:
-        segment = self.segments.get(event.link)
-        return segment.peers.by_node.get(event.hello.node) if segment is not None else None
-
-    def _unhear(self, event: HelloHeard, before: Peer | None, heard_at: float, now: float) -> None:
+    def unhear(self, link: int, peer: Peer | None, before: Peer | None, heard_at: float, now: float) -> None:
         """What was half understood is put in order; its sender was heard as long ago as ``before`` was, or never."""
-        peer = self._sender(event)
         if peer is None:
             return
         peer.heard_at = heard_at if peer is before else NEVER
-        if not peer.is_alive(now, self.times):
+        if not peer.is_alive(now, self._k.times):
             peer.claims = {}
         peer.restore()
         for address, term in peer.claims.items():
-            x = self._eip(address)
-            x.rivals.setdefault(event.link, set()).add(peer.node)
+            x = self._k.eip(address)
+            x.rivals.setdefault(link, set()).add(peer.node)
             x.raise_maxterm(term)
-        self._look_at(peer.claims)
-        self._look_at(before.claims if before is not None else ())
-        self._watch_at = now
+        self._agenda.look_at(peer.claims)
+        self._agenda.look_at(before.claims if before is not None else ())
+        self._agenda.watch_at = now
 
     def _within_bounds(self, hello: Hello) -> Hello:
         """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
-        if len(self.eips) < MAX_EIPS:
+        if len(self._k.eips) < MAX_EIPS:
             return hello
         return hello._replace(claims=self._known(hello.claims), yielded=self._known(hello.yielded))
 
     def _known(self, terms: Terms) -> Terms:
-        return {eip: term for eip, term in terms.items() if eip in self.eips}
+        return {eip: term for eip, term in terms.items() if eip in self._k.eips}
 
-    def _forget_some(self, now: float) -> None:
+    def forget_some(self, now: float) -> None:
         """At each beat, where there are too many: whoever has the key can make up names, and EIPs for each."""
-        if now < self._beat_at:
+        if now < self._agenda.beat_at:
             return
-        for segment in self.segments.values():
+        for segment in self._k.segments.values():
             for peer in segment.peers.by_node.values():
                 if peer.own and now >= peer.heard_at + FORGOTTEN:
-                    for address in peer.own:
-                        self._disown(address, (segment.link, peer.node))
-                    peer.own = {}
+                    self._disown_all(segment, peer)
                 if len(peer.ended) > _LONG:
-                    peer.ended = {eip: at for eip, at in peer.ended.items() if now < at + self.times.linger}
-            for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self.times)):
+                    peer.ended = {eip: at for eip, at in peer.ended.items() if now < at + self._k.times.linger}
+            for peer in (forgotten := _too_many([*segment.peers.by_node.values()], now, self._k.times)):
                 self._forget_peer(segment, peer)
-            for x in (self.eips[address] for address in segment.own.terms) if forgotten else ():
+            for x in (self._k.eips[address] for address in segment.own.terms) if forgotten else ():
                 for told in (x.worse_claims, x.unknowing_since, x.heard_yields):
                     for node in [node for node in told if node not in segment.peers.by_node]:
                         del told[node]
@@ -126,34 +133,25 @@ class Hearing(Unanswered):
         """As if it had never been heard."""
         del segment.peers.by_node[peer.node]
         for address in peer.claims:
-            self._eip(address).rivals.get(segment.link, set()).discard(peer.node)
-        for address in peer.own:
-            self._disown(address, (segment.link, peer.node))
-        self._peer_changed(peer)
-
-    def _revive(self, segment: Segment, now: float) -> None:
-        """Those held dead whom a witness has heard."""
-        for peer in segment.peers.by_node.values():
-            if not peer.alive and peer.is_alive(now, self.times):
-                peer.alive = True
-                self._watch_at = now
-                self._peer_changed(peer)
+            self._k.eip(address).rivals.get(segment.link, set()).discard(peer.node)
+        self._disown_all(segment, peer)
+        self._silence.peer_changed(peer)
 
     def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
         """A higher incarnation voids the old one's claims."""
-        self._watch_at = now
+        self._agenda.watch_at = now
         if old is None:
             return
         segment.peers.by_node[old.node].own = old.own
         for address in old.claims:
-            self._eip(address).rivals.get(segment.link, set()).discard(old.node)
-        self._look_at(old.claims)
+            self._k.eip(address).rivals.get(segment.link, set()).discard(old.node)
+        self._agenda.look_at(old.claims)
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         self._expect_successors(peer, hello, now)
         changed = peer.learn(hello)
         for address in changed:
-            x = self._eip(address)
+            x = self._k.eip(address)
             nodes = x.rivals.setdefault(segment.link, set())
             term = peer.claims.get(address)
             if term is None:
@@ -164,16 +162,16 @@ class Hearing(Unanswered):
                 x.note_holder(term, peer.node)
                 x.served_until = NEVER  # whoever answered has said so by now
         if changed:
-            self.claims_heard += 1
-            self._look_at(changed)
-        for other in self.segments.values():
+            self._k.claims_heard += 1
+            self._agenda.look_at(changed)
+        for other in self._k.segments.values():
             if other is not segment:
                 self._hear_left(other, hello)
         for address, term in hello.yielded.items():
-            x = self._eip(address)
+            x = self._k.eip(address)
             x.raise_maxterm(term)
             if x.holding and x.link == segment.link:
-                self._hear_yielded(x, peer, term, now)
+                self._claims.hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is
@@ -185,40 +183,39 @@ class Hearing(Unanswered):
         place = segment.link, peer.node
         for address in (*hello.own, *hello.addresses):
             if address not in peer.own:
-                self._theirs[address].add(place)
+                self._k.owners[address].add(place)
                 self._change_owner(address)
             peer.own[address] = now
-        for address in [address for address, at in peer.own.items() if now - at >= self.times.linger]:
+        for address in [address for address, at in peer.own.items() if now - at >= self._k.times.linger]:
             del peer.own[address]
             self._disown(address, place)
-        for other in self.segments.values():
+        for other in self._k.segments.values():
             twin = other.peers.by_node.get(peer.node)
             if twin is not None and twin.own and twin.link == peer.link and not other.up:
-                self._hear_instead(other, twin)
+                self._disown_all(other, twin)  # the link was made anew here, with another index
 
-    def _hear_instead(self, other: Segment, twin: Peer) -> None:
-        """The same link of a peer is heard on another of ours: it was made anew here, with another index."""
-        for address in twin.own:
-            self._disown(address, (other.link, twin.node))
-        twin.own = {}
+    def _disown_all(self, segment: Segment, peer: Peer) -> None:
+        for address in peer.own:
+            self._disown(address, (segment.link, peer.node))
+        peer.own = {}
 
     def _disown(self, address: IPAddress, place: tuple[int, str]) -> None:
-        self._theirs[address].discard(place)
-        if not self._theirs[address]:
-            del self._theirs[address]
+        self._k.owners[address].discard(place)
+        if not self._k.owners[address]:
+            del self._k.owners[address]
         self._change_owner(address)
 
     def _change_owner(self, address: IPAddress) -> None:
-        x, owner = self.eips.get(address), self._owner(address)
+        x, owner = self._k.eips.get(address), self._k.owner(address)
         if x is None or x.owner == owner:
             return
         x.owner = owner
         if x.link is not None:
-            self._orders.append(PeersAddress(address, owner))
-        self._look_at([address])
+            self._agenda.orders.append(PeersAddress(address, owner))
+        self._agenda.look_at([address])
 
     def _hear_left(self, other: Segment, hello: Hello) -> None:
-        """What a node let go on a link that carries none of its hellos any more, it says on the others."""
+        """What a node yielded on a link that carries none of its hellos any more, it says on the others."""
         if not hello.yielded:
             return
         twin = other.peers.by_node.get(hello.node)
@@ -226,29 +223,29 @@ class Hearing(Unanswered):
             return
         gone = twin.leave(hello.yielded, hello.stamp)
         for address in gone:
-            x = self._eip(address)
+            x = self._k.eip(address)
             x.rivals.get(other.link, set()).discard(twin.node)
             x.raise_maxterm(hello.yielded[address])
         if gone:
-            self.claims_heard += 1
-            self._look_at(gone)
-            self._peer_changed(twin)
+            self._k.claims_heard += 1
+            self._agenda.look_at(gone)
+            self._silence.peer_changed(twin)
 
     def _expect_successors(self, peer: Peer, hello: Hello, now: float) -> None:
         """Somebody claims what this peer held, at the term it yielded to: whoever does will be heard, or is gone."""
         for address, term in hello.yielded.items():
             if peer.claims.get(address, term) < term and address not in hello.claims:
-                self._eip(address).successor_until = now + self.times.suspect
+                self._k.eip(address).successor_until = now + self._k.times.suspect
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         # Asked in every hello until it is heard: answering each would keep those from hearing it who lag behind.
-        if self.node in hello.wants and not segment.own.told_lately(now):
+        if self._k.node in hello.wants and not segment.own.told_lately(now):
             segment.tell_all = True
-            self._hurry()
-        if self.node in hello.probes:
-            self._hurry()
+            self._agenda.hurry()
+        if self._k.node in hello.probes:
+            self._agenda.hurry()
         elif hello.probes and any(self._heard_lately(segment, node, now) for node in hello.probes):
-            self._hurry()  # bear witness (rule 6)
+            self._agenda.hurry()  # bear witness (rule 6)
         if peer.synced():
             peer.unsynced_since = None
         elif peer.unsynced_since is None:
@@ -256,43 +253,35 @@ class Hearing(Unanswered):
 
     def _heard_lately(self, segment: Segment, node: str, now: float) -> bool:
         peer = segment.peers.by_node.get(node)
-        return peer is not None and now - peer.heard_at < 2 * self.times.hello
+        return peer is not None and now - peer.heard_at < 2 * self._k.times.hello
 
     def _become_mutual(self, segment: Segment) -> None:
         """Rules 4 and 22."""
         segment.tell_all = True
         segment.announce_all = True
-        self._hurry()
+        self._agenda.hurry()
 
-    def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
-        """Rule 21: whoever listened to the loser until now points at it."""
-        if now < max(x.disputed_until, x.probed_until) and not self._take_over:
-            self._prove(x)
-        if x.heard_yields.get(peer.node) != term:
-            x.heard_yields[peer.node] = term
-            self._announce(x)
-
-    def _hear_answer(self, event: EipAnswered, now: float) -> None:
-        segment = self._segment(event.link, now)
-        self._hear_frame(segment, now, event.eip.version)
-        self._hear_answered(segment, event.eip)
-        x = self._eip(event.eip)
+    def hear_answer(self, event: EipAnswered, now: float) -> None:
+        segment = self._k.segment(event.link, now)
+        self._silence.hear_frame(segment, now, event.eip.version)
+        self._unanswered.hear_answered(segment, event.eip)
+        x = self._k.eip(event.eip)
         if x.holding:
-            if event.probed and x.term in x.heard_yields.values() and not self._take_over:
-                self._prove(x)  # whoever answered gave way to us meanwhile
+            if event.probed and x.term in x.heard_yields.values() and not self._claims.take_over:
+                self._claims.prove(x)  # whoever answered gave way to us meanwhile
             elif event.probed:
-                self._dispute(x, now)
+                self._claims.dispute(x, now)
             return
         peer = segment.peers.by_node.get(event.node) if event.node is not None else None
         if peer is None:
             return
         if event.eip not in peer.claims:
-            x.served_until = now + self.times.dead
-            self._look_at([x.address])
-        elif not peer.is_heard(now, self.times) or peer.suspect_at(self.times) <= now:
+            x.served_until = now + self._k.times.dead
+            self._agenda.look_at([x.address])
+        elif not peer.is_heard(now, self._k.times) or peer.suspect_at(self._k.times) <= now:
             peer.answered_at = now
             peer.unanswered.pop(event.eip, None)
-            self._revive(segment, now)
+            self._silence.revive(segment, now)
 
 
 def _too_many(peers: Sequence[Peer], now: float, times: Parameters) -> list[Peer]:

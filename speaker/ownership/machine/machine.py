@@ -1,14 +1,15 @@
 """Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
-``Ownership.step`` is the only way in, and ``_judge`` is where each EIP is decided. What is decided, of what is known,
-stands in ``rules.py``; ``wire/shared.py`` carries the orders out. Work per step follows what changed, not EIPs times
-peers.
+``Ownership.step`` is the only way in, and ``Claims.judge`` (``holding.py``) is where each EIP is decided. What is
+decided, of what is known, stands in ``rules.py``; ``wire/shared.py`` carries the orders out. Work per step follows what
+changed, not EIPs times peers.
 """
 
-import heapq
-from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 
 from speaker.model import IPAddress
+from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
     ApiDown,
@@ -25,37 +26,78 @@ from speaker.ownership.events import (
     LinkChanged,
     Listen,
     Order,
-    PeersAddress,
     Rebalance,
     RecordRead,
     RecordsRestored,
     RecordWritten,
+    SendHello,
     SetAside,
     Tick,
     Withdraw,
     Yielded,
 )
-from speaker.ownership.hello import Hello
-from speaker.ownership.machine.claims import Eip
+from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.machine.agenda import pop
 from speaker.ownership.machine.hearing import Hearing
-from speaker.ownership.machine.peers import FOREVER, NEVER, PeerState
-from speaker.ownership.machine.segment import Segment, Sender
+from speaker.ownership.machine.holding import Claims
+from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.moving import Moves
+from speaker.ownership.machine.naming import Name
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, PeerState
+from speaker.ownership.machine.records import Records
+from speaker.ownership.machine.rules import Rules
+from speaker.ownership.machine.segment import Segment
+from speaker.ownership.machine.silence import Silence
+from speaker.ownership.machine.unanswered import Unanswered
+from speaker.ownership.parameters import Parameters
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
 _BATCH = 200
 """EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
+_RULES = Rules()
 
 
-class Ownership(Hearing):
-    """One life of one node; see ``MachineState`` for what it is made of."""
+class Ownership:
+    """One life of one node.
+
+    ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
+    before a window rotates over them. With ``api`` an API server is configured, reachable or not. ``revision``: of what
+    is installed here; where nodes differ, the higher one claims first. ``rules``: what decides, for tests.
+    ``take_over``: a stranger may answer for what peers hold in name (rule 18).
+    """
+
+    def __init__(
+        self,
+        node: str,
+        incarnate: Callable[[Incarnation], Incarnation],
+        now: float,
+        *,
+        times: Parameters | None = None,
+        api: bool = False,
+        per_hello: int = 64,
+        revision: int = 0,
+        rules: Rules = _RULES,
+        take_over: bool = False,
+    ) -> None:
+        k = self.known = Known(node, now, times or Parameters(), api, revision, per_hello)
+        self.node, self.times, self._rules = node, k.times, rules
+        self._agenda = k.agenda
+        records = self.records = Records(k, rules)
+        claims = self.claims = Claims(k, rules, records, take_over)
+        self.moves = Moves(k, rules, claims)
+        self.name = Name(k, claims, self.moves, incarnate)
+        self.silence = Silence(k, rules, claims, records)
+        self.unanswered = Unanswered(k, rules)
+        self.hearing = Hearing(k, claims, self.name, self.moves, self.silence, self.unanswered)
 
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back. Those of a hello that more
         follow (``HelloHeard.more``) come with the next event."""
-        if now - self._now > 1.5 * self.times.hello:
-            self.away_at = now
-        self._now = now
+        agenda = self._agenda
+        if now - agenda.now > 1.5 * self.times.hello:
+            self.known.away_at = now
+        agenda.now = now
         more = isinstance(event, HelloHeard) and event.more
         if now >= self.answer_until and not more:
             kept = self._come_back(now)
@@ -66,24 +108,24 @@ class Ownership(Hearing):
         if more:
             return []
         for stage in (
-            self._end_clash,
-            self._watch_peers,
-            self._forget_some,
-            self._ask_holders,
+            self.name.end_clash,
+            self.silence.watch_peers,
+            self.hearing.forget_some,
+            self.unanswered.ask_holders,
             self._end_listening,
-            self._watch_health,
-            self._guide_plans,
-            self._review,
+            self.moves.watch_health,
+            self.moves.guide_plans,
+            self.records.review,
         ):
             try:
                 stage(now)
             except Exception as error:
-                self._contain(stage.__name__.strip("_"), "everything", error)
+                agenda.contain(stage.__name__.strip("_"), "everything", error)
         self._judge_due(now, idle=not isinstance(event, _IN_SERIES))
         self._speak(now)
-        orders, self._orders = self._orders, []
+        orders, agenda.orders = agenda.orders, []
         if len(orders) > 1:
-            # What was claimed, or proven, and given up behind it in one step would be answered for from then on.
+            # What was claimed, or proven, and yielded behind it in one step would be answered for from then on.
             orders = [order for order in orders if not isinstance(order, Claim) or self.holding(order.eip)]
             # Silence first: nothing else may delay it.
             orders.sort(key=lambda order: not isinstance(order, Withdraw))
@@ -91,328 +133,300 @@ class Ownership(Hearing):
 
     def next_wake(self, now: float) -> float:
         """When a ``Tick`` is due; in the past if there is more to do at once."""
-        return max(now if self._urgent or self._pending else self._next_due(), self._calm_at)
+        agenda = self._agenda
+        return max(now if agenda.urgent or agenda.pending else self._next_due(), agenda.calm_at)
 
     def _next_due(self) -> float:
-        wake = min(self._beat_at, self._watch_at, self._review_at)
-        if self._hurried:
-            wake = min(wake, self.sent_at + self.times.pace)
-        for segment in self.segments.values():
+        agenda = self._agenda
+        wake = min(agenda.beat_at, agenda.watch_at, self.records.review_at, agenda.next_alarm())
+        if agenda.hurried:
+            wake = min(wake, self.known.sent_at + self.times.pace)
+        for segment in self.known.segments.values():
             wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else FOREVER)
-        while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
-            heapq.heappop(self._alarms)
-        return min(wake, self._alarms[0][0]) if self._alarms else wake
+        return wake
+
+    # ── Asked of it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.known.incarnation
+
+    @property
+    def draining_since(self) -> float | None:
+        return self.known.draining_since
+
+    @property
+    def peers_changed(self) -> int:
+        return self.known.peers_changed
+
+    @property
+    def claims_heard(self) -> int:
+        return self.known.claims_heard
+
+    @property
+    def rebalancing(self) -> Rebalancing | None:
+        return self.moves.rebalancing
 
     @property
     def watch_at(self) -> float:
         """No peer can become suspect or dead before. From then on all hellos that wait are to be heard first."""
-        return self._watch_at
+        return self._agenda.watch_at
 
     def speak_again(self) -> None:
         """The hello that was ordered last did not leave: it was no longer true by then."""
-        self._hurry()
+        self._agenda.hurry()
 
     @property
     def answer_until(self) -> float:
         """Nothing may be answered or announced at this instant or later (rule 27)."""
-        return self.rules.answer_until(self)
+        return self._rules.answer_until(self.known)
 
     def holding(self, eip: IPAddress) -> bool:
-        known = self.eips.get(eip)
+        known = self.known.eips.get(eip)
         return known is not None and known.holding
 
     def term(self, eip: IPAddress) -> int:
         """Of this node's claim, which rises while it holds the EIP, too; 0 where it never had one."""
-        known = self.eips.get(eip)
+        known = self.known.eips.get(eip)
         return known.term if known is not None else 0
 
     def held(self) -> dict[IPAddress, int]:
         """EIP → term."""
-        return {eip: term for segment in self.segments.values() for eip, term in segment.own.terms.items()}
+        return {eip: term for segment in self.known.segments.values() for eip, term in segment.own.terms.items()}
+
+    def holder(self, eip: IPAddress, now: float) -> tuple[str, int] | None:
+        """As ``Known.holder``."""
+        return self.known.holder(eip, now)
+
+    def heard_on(self, eip: IPAddress, node: str) -> int | None:
+        """A link on which ``node`` says that it holds it; of one that went, and is another now, it says no more."""
+        x, segments = self.known.eips.get(eip), self.known.segments
+        links = x.rivals.items() if x is not None else ()
+        return next((link for link, nodes in links if node in nodes and segments[link].up), None)
+
+    def held_before(self, eip: IPAddress) -> str | None:
+        """The other node that had it last, alive or not; None: nobody, as far as this one knows."""
+        x = self.known.eips.get(eip)
+        return x.held_by[1] or None if x is not None else None
 
     def recorded(self) -> tuple[IPAddress, ...]:
         """The EIPs of which there is a record, as far as was heard."""
-        return tuple(x.address for x in self.eips.values() if x.record is not None and not x.record.gone)
+        return tuple(x.address for x in self.known.eips.values() if x.record is not None and not x.record.gone)
 
     @property
     def ready(self) -> bool:
         """No link that is up still listens: what this node may claim, it would."""
-        return not any(segment.up and segment.listening for segment in self.segments.values())
+        return not any(segment.up and segment.listening for segment in self.known.segments.values())
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
         """Link → everybody heard there within the last hour, by name."""
-        return {link: segment.peers.states(now, segment.sick) for link, segment in self.segments.items()}
+        return {link: segment.peers.states(now, segment.sick) for link, segment in self.known.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
         """It says that it holds ``eip``, or did so within the last ``linger``."""
-        segment = self.segments.get(link)
-        peer = segment.peers.by_node.get(node) if segment is not None else None
+        peer = self._heard(link, node)
         if peer is None or not peer.is_alive(now, self.times):
             return False
         return eip in peer.claims or now < peer.ended.get(eip, NEVER) + self.times.linger
 
     def believed(self, link: int, hello: Hello) -> bool:
         """It was heard last, and counts."""
-        segment = self.segments.get(link)
-        peer = segment.peers.by_node.get(hello.node) if segment is not None else None
+        peer = self._heard(link, hello.node)
         return peer is not None and peer.stamp == hello.stamp
+
+    def _heard(self, link: int, node: str) -> Peer | None:
+        segment = self.known.segments.get(link)
+        return segment.peers.by_node.get(node) if segment is not None else None
 
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _heed(self, event: Event, now: float) -> None:
         """A hello that a bug of ours keeps from being understood counts as lost, so that its sender dies if all of its
-        hellos do; an EIP whose news are lost is given up for a while."""
-        before = self._sender(event) if isinstance(event, HelloHeard) else None
+        hellos do; an EIP whose news are lost is set aside for a while."""
+        before = self._heard(event.link, event.hello.node) if isinstance(event, HelloHeard) else None
         heard_at = before.heard_at if before is not None else NEVER
         try:
             self._take_in(event, now)
         except Exception as error:
             match event:
                 case HelloHeard():
-                    self._contain("hear", event.hello.node, error)
-                    self._unhear(event, before, heard_at, now)
+                    self._agenda.contain("hear", event.hello.node, error)
+                    self.hearing.unhear(event.link, self._heard(event.link, event.hello.node), before, heard_at, now)
                 case EligibilityChanged():
-                    self._contain("change eligibility", event.eip, error)
-                    self._give_up(self._eip(event.eip), now)
+                    self._agenda.contain("change eligibility", event.eip, error)
+                    self.claims.set_aside(self.known.eip(event.eip), now)
                     if event.link is not None:
-                        self._segment(event.link, now)
-                    self._eip(event.eip).link = event.link
+                        self.known.segment(event.link, now)
+                    self.known.eip(event.eip).link = event.link
                 case RecordRead() | RecordWritten():
-                    self._contain("read record", event.eip, error)
-                    self._give_up(self._eip(event.eip), now)
+                    self._agenda.contain("read record", event.eip, error)
+                    self.claims.set_aside(self.known.eip(event.eip), now)
                 case _:
-                    self._contain("take in", type(event).__name__, error)
+                    self._agenda.contain("take in", type(event).__name__, error)
 
     def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Tick():
                 pass
             case HelloHeard() if event.hello.node == self.node:
-                self._hear_own_name(self._segment(event.link, now), event, now)
+                self.name.hear_namesake(self.known.segment(event.link, now), event, now)
             case HelloHeard():
-                self._hear(self._segment(event.link, now), event.hello, now - event.age, now)
+                self.hearing.hear(self.known.segment(event.link, now), event.hello, now - event.age, now)
             case LinkChanged():
-                self._change_link(self._segment(event.link, now), event.up, now)
+                self._change_link(self.known.segment(event.link, now), event.up, now)
             case EligibilityChanged():
-                self._change_eligibility(event, now)
+                self.claims.change_eligibility(event, now)
             case RecordRead():
-                self._read(self._eip(event.eip), event.record, now)
+                self.records.read(self.known.eip(event.eip), event.record, now)
             case RecordsRestored():
-                self._restored(now)
+                self.records.restored(now)
             case RecordWritten():
-                self._written(self._eip(event.eip), event, now)
+                if term := self.records.written(x := self.known.eip(event.eip), event, now):
+                    self.claims.raise_term(x, term, now)
             case ApiUp():
-                if self.api.came_up():
-                    self._regain_api(now)
-                    self._watch_at = now
+                if self.known.api.came_up():
+                    self.records.regain(now)
+                    self._agenda.watch_at = now
             case ApiDown():
-                self._lose_api()
+                self.known.api.up = False
             case LeaseSeen() if event.node == self.node:
-                self._see_own_lease(event, now)
+                self.name.see_lease(event, now)
             case LeaseSeen():
                 pass  # another's: who lives is heard on the wire
             case FrameHeard():
-                self._hear_frame(segment := self._segment(event.link, now), now, event.version)
-                self._hear_other(segment, event.version)
+                self.silence.hear_frame(segment := self.known.segment(event.link, now), now, event.version)
+                self.unanswered.hear_other(segment, event.version)
             case EipAnswered():
-                self._hear_answer(event, now)
+                self.hearing.hear_answer(event, now)
             case Rebalance():
-                self._rebalance(now)
+                self.moves.rebalance(now)
             case SetAside():
-                self._give_up(self._eip(event.eip), now)
+                self.claims.set_aside(self.known.eip(event.eip), now)
             case Drain():
-                self.draining_since = (self.draining_since or now) if event.on else None
-                self._pending.update(dict.fromkeys(self.eips))
-                self._hurry()
+                self.known.draining_since = (self.draining_since or now) if event.on else None
+                self._agenda.look_later(self.known.eips)
+                self._agenda.hurry()
 
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
-        self.peers_changed += 1
+        self.known.peers_changed += 1
         segment.pause()
         if up and not segment.up:
-            segment.listen(self._listen_until(now))
+            segment.listen(now + self.times.listen)
             segment.up_at = now
-            if now - self.boot >= self.times.listen:
+            if now - self.known.boot >= self.times.listen:
                 segment.returns.add(now)
         lost, segment.up = segment.up and not up, up
-        self._watch_at = now
+        self._agenda.watch_at = now
         if lost:
-            self._hurry()  # what is let go here can only be said on the other links
-        self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
-
-    def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
-        x = self._eip(event.eip)
-        if x.holding and event.link != x.link:
-            self._yield(x, Yielded.INELIGIBLE, now)
-        self._end_write(x)
-        if x.link is not None:
-            self.segments[x.link].eligible -= 1
-        if event.link is not None:
-            segment = self._segment(event.link, now)
-            segment.eligible += 1
-            segment.demoted = event.demoted
-        if x.owner is not None and (x.link is None) is not (event.link is None):
-            self._orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
-        x.link = event.link
-        self._look_at([x.address])
+            self._agenda.hurry()  # what is yielded here can only be said on the other links
+        self._agenda.look_later(self.known.eips_on(segment.link))
 
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
 
     def _come_back(self, now: float) -> bool:
         """Rules 27 and 39: whether what we hold is kept."""
-        self.standstills.add(now)
-        for segment in self.segments.values():
+        self.known.standstills.add(now)
+        for segment in self.known.segments.values():
             segment.returns.add(now)
-        try:
-            kept = self.rules.kept_through(self, now)
-        except Exception as error:
-            self._contain("come back", "everything", error)
-            kept = False
+        kept_through = partial(self._rules.kept_through, self.known, now)
+        kept = self._agenda.attempt("come back", "everything", kept_through, otherwise=False)
         if kept:
-            self._orders.append(DropRequests())
+            self._agenda.orders.append(DropRequests())
         else:
             self._freeze(now)
         return kept
 
     def _freeze(self, now: float) -> None:
-        for x in self.eips.values():
+        for x in self.known.eips.values():
             try:
-                if x.holding:
-                    self._yield(x, Yielded.FROZEN, now)
-                self._end_write(x)
-                self._set_vacant(x, None)
+                self.claims.clear(x, Yielded.FROZEN, now)
             except Exception as error:
-                self._contain("freeze", x.address, error)
-                self._give_up(x, now)
-        for segment in self.segments.values():
-            try:
-                segment.listen_out(now, self._listen_until(now))
-            except Exception as error:
-                self._contain("listen out", f"link {segment.link}", error)
+                self._agenda.contain("freeze", x.address, error)
+                self.claims.set_aside(x, now)
+        for segment in self.known.segments.values():
+            self._agenda.attempt("listen out", segment, partial(segment.listen_out, now, now + self.times.listen), None)
             segment.pause()
-        self._abandon_plans()
-        self._orders.append(Listen(self._listen_until(now)))
-        self.sent_at = now
-
-    def _listen_until(self, now: float) -> float:
-        return now + self.times.listen
+        self.moves.abandon_all()
+        self._agenda.orders.append(Listen(now + self.times.listen))
+        self.known.sent_at = now
 
     def _end_listening(self, now: float) -> None:
-        for segment in self.segments.values():
+        for segment in self.known.segments.values():
             if segment.listen_until > now and not segment.heard_out:
                 continue
-            if self._still_listens(segment, now):
+            if self._agenda.attempt(
+                "end listening", segment, partial(self._rules.must_listen, self.known, segment, now), otherwise=False
+            ):
                 segment.listen_until = now + self.times.hello / 10
             else:
                 segment.end_listening()
-                self._pending.update(dict.fromkeys(e for e, x in self.eips.items() if x.link == segment.link))
+                self._agenda.look_later(self.known.eips_on(segment.link))
 
-    def _still_listens(self, segment: Segment, now: float) -> bool:
-        try:
-            return self.rules.must_listen(self, segment, now)
-        except Exception as error:
-            self._contain("end listening", f"link {segment.link}", error)
-            return False
-
-    # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── One EIP after the other ───────────────────────────────────────────────────────────────────────────────
 
     def _judge_due(self, now: float, idle: bool) -> None:
         """What just changed comes first, then what became due; the rest waits until the machine is ``idle``."""
+        k, agenda = self.known, self._agenda
         for _ in range(_BATCH):
-            if self._urgent:
-                x = self._eip(_pop(self._urgent))
-            elif (due := self._due(now)) is not None:
+            if agenda.urgent:
+                x = k.eip(pop(agenda.urgent))
+            elif (due := agenda.due(now)) is not None:
                 x = due
-            elif idle and self._pending:
-                x = self.eips[_pop(self._pending)]
+            elif idle and agenda.pending:
+                x = k.eips[pop(agenda.pending)]
             else:
                 return
             try:
-                self._judge(x, now)
+                self.claims.judge(x, now)
             except Exception as error:
-                self._contain("judge", x.address, error)
-                self._give_up(x, now)
-
-    def _due(self, now: float) -> Eip | None:
-        while self._alarms and self._alarms[0][0] <= now:
-            when, _, x = heapq.heappop(self._alarms)
-            if x.wake == when:
-                x.wake = FOREVER
-                return x
-        return None
-
-    def _judge(self, x: Eip, now: float) -> None:
-        """Keep or yield an EIP that is held (``holding.py``), claim a free one when it is this node's turn
-        (``claiming.py``). Both act on what ``Rules`` says (``rules.py``): above all ``beats``, ``held_until`` and
-        ``claim_at``."""
-        if x.aside and now < x.aside_until:
-            self._wake_at(x, x.aside_until)
-            return
-        x.aside = False
-        if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
-            self._write_timed_out(x, x.writing)
-        wake = self._judge_held(x, now) if x.holding else FOREVER
-        if not x.holding:
-            wake = self._judge_free(x, now)
-        if x.writing is not None:
-            wake = min(wake, x.writing.sent_at + self.times.record_timeout)
-        if self._unwritten and self.api.up and self._writing < self.times.writes:
-            self._look_at([_pop(self._unwritten)])
-        self._wake_at(x, wake)
+                agenda.contain("judge", x.address, error)
+                self.claims.set_aside(x, now)
 
     # ── Speaking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _speak(self, now: float) -> None:
-        for segment in self.segments.values():
+        for segment in self.known.segments.values():
             if segment.announce or segment.announce_all:
-                self._announce_on(segment)
-        beat = now >= self._beat_at
-        hurried = self._hurried and now >= self.sent_at + self.times.pace
-        if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):
+                self._agenda.attempt("announce", segment, partial(self._announce_on, segment), None)
+        beat = now >= self._agenda.beat_at
+        hurried = self._agenda.hurried and now >= self.known.sent_at + self.times.pace
+        if (
+            not beat
+            and not hurried
+            and not any(s.up and now >= s.own.next_slice_at() for s in self.known.segments.values())
+        ):
             return
         if beat:
-            self._beat_at = now + self.times.hello
-        self._hurried = False
-        self.sent_at = now
-        speaks, self._last_word = self._last_word or not self.silent, False
-        for segment in self.segments.values():
+            self._agenda.beat_at = now + self.times.hello
+        self._agenda.hurried = False
+        self.known.sent_at = now
+        speaks = self.name.speaks()
+        for segment in self.known.segments.values():
             if segment.up and speaks:
-                self._speak_on(segment, beat, now)
+                self._agenda.attempt("speak", segment, partial(self._speak_on, segment, beat, now), None)
 
     def _announce_on(self, segment: Segment) -> None:
-        try:
-            if eips := segment.to_announce():
-                self._orders.append(Announce(segment.link, eips))
-        except Exception as error:
-            self._contain("announce", f"link {segment.link}", error)
+        if eips := segment.to_announce():
+            self._agenda.orders.append(Announce(segment.link, eips))
 
     def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
         """Without a hello the link falls silent when its self-lease is over (rule 27): its peers will take over."""
-        try:
-            self._orders.append(self._hello(segment, beat, now))
-        except Exception as error:
-            self._contain("speak", f"link {segment.link}", error)
+        hello = segment.hello(self._hello(segment, now), beat, now)
+        self._agenda.orders.append(SendHello(segment.link, hello, segment.peers.unreached(now)))
 
-    def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
-        self._sequence += 2  # the one between is for those who are sent it by unicast
-        lost = [other for other in self.segments.values() if not other.up]
-        return segment.hello(
-            Sender(
-                node=self.node,
-                incarnation=self.incarnation,
-                sequence=self._sequence,
-                links=2 * (len(self.segments) - len(lost)),
-                draining=self.draining_since is not None,
-                revision=self.revision,
-                # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
-                yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
-                namesake=self._own_name_heard(segment, now),
-            ),
-            beat,
-            now,
-            segment.peers.unreached(now),
+    def _hello(self, segment: Segment, now: float) -> Hello:
+        """What is said on every link, and of our name on this one."""
+        k = self.known
+        lost = [other for other in k.segments.values() if not other.up]
+        return Hello(
+            node=k.node,
+            incarnation=k.incarnation,
+            sequence=self.name.next_sequence(),
+            clock=round(now * 1000),
+            links=2 * (len(k.segments) - len(lost)),
+            draining=k.draining_since is not None,
+            revision=k.revision,
+            # No hello of its own leaves by a link without a carrier: the other links tell what was yielded there.
+            yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
+            heard=self.name.namesake_heard(segment, now),
         )
-
-
-def _pop(addresses: OrderedDict[IPAddress, None]) -> IPAddress:
-    """The one that waited longest."""
-    return addresses.popitem(last=False)[0]

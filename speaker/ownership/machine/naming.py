@@ -3,31 +3,62 @@
 A cloned machine keeps its name. Each of the two would take the other's hellos for its own, and the peers would take
 them for one node that restarts all the time. So a hello of our name that is not ours is answered by naming its life in
 our own hellos, as a stranger's is; one that names our life in turn lives now, and is no recording. Then one of the two
-keeps the name: the one that holds EIPs, of two alike the one that began first. The other lets everything go and falls
+keeps the name: the one that holds EIPs, of two alike the one that began first. The other yields everything and falls
 silent, until nothing was heard of the name for ``SILENCE``.
 """
 
+from collections import deque
+from collections.abc import Callable
+
 from speaker.ownership.events import HelloHeard, LeaseSeen, NameClash, NameFree, Yielded
 from speaker.ownership.hello import Heard, Hello, Incarnation, has_next
-from speaker.ownership.machine.moving import Moving
+from speaker.ownership.machine.holding import Claims
+from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.moving import Moves
 from speaker.ownership.machine.peers import NEVER, age
 from speaker.ownership.machine.segment import Namesake, Segment
 
 SILENCE = 10.0
 """Seconds for which nothing is heard of the other before it counts as gone."""
+_LIVES = 64
+"""More than that are not climbed while frames of the first are on their way."""
 
 
-class Naming(Moving):
-    """Whose the node's name is."""
+class Name:
+    """Of the node, and whose it is. ``incarnate`` makes an incarnation above the one given."""
 
-    @property
-    def silent(self) -> bool:
-        """Another host has our name: nothing is said, claimed or written."""
-        return self.silent_until is not None
+    def __init__(
+        self,
+        k: Known,
+        claims: Claims,
+        moves: Moves,
+        incarnate: Callable[[Incarnation], Incarnation],
+    ) -> None:
+        self._k, self._agenda, self._claims, self._moves, self._incarnate = k, k.agenda, claims, moves, incarnate
+        k.incarnation = incarnate(Incarnation(0))
+        self.lives = deque([k.incarnation], maxlen=_LIVES)
+        """The incarnations that this machine has had."""
+        self._sequence = 0
+        self._clash_until: float | None = None
+        """Another host has our name, which we keep; it counts as gone then."""
+        self._foreign_lease_at = NEVER
+        """When our Lease was last renewed by another life."""
+        self._last_word = False
+        """One more hello, before silence."""
 
-    def _hear_own_name(self, segment: Segment, event: HelloHeard, now: float) -> None:
+    def next_sequence(self) -> int:
+        """Of a hello. The one between is for those who are sent it by unicast."""
+        self._sequence += 2
+        return self._sequence
+
+    def speaks(self) -> bool:
+        """Whether hellos leave now."""
+        last, self._last_word = self._last_word, False
+        return last or not self._k.silent
+
+    def hear_namesake(self, segment: Segment, event: HelloHeard, now: float) -> None:
         hello = event.hello
-        if hello.incarnation == self.incarnation and (not event.looped or hello.sequence > self._sequence):
+        if hello.incarnation == self._k.incarnation and (not event.looped or hello.sequence > self._sequence):
             self._rise_above(hello.incarnation)  # a machine that was cloned while it ran: tell the two apart
             return
         if event.looped and hello.incarnation in self.lives:
@@ -38,15 +69,15 @@ class Naming(Moving):
         if hello.stamp <= namesake.stamp:
             return
         namesake.stamp, namesake.link, namesake.heard_at = hello.stamp, hello.link, now
-        if self.silent_until is not None:
-            self.silent_until = now + SILENCE
+        if self._k.silent:
+            self._k.silent_until = now + SILENCE
             return
-        if now - segment.greeted_at >= self.times.hello / 4:
+        if now - segment.greeted_at >= self._k.times.hello / 4:
             segment.greeted_at = now
-            self._hurry()
-        if segment.peers.names_us(hello, self.incarnation):
+            self._agenda.hurry()
+        if segment.peers.names_us(hello, self._k.incarnation):
             namesake.proven = True
-            ours_first = (not segment.own, self.incarnation) < (not hello.digest.count, hello.incarnation)
+            ours_first = (not segment.own, self._k.incarnation) < (not hello.digest.count, hello.incarnation)
             segment.announce_all |= ours_first
             self._begin_clash(NameClash(segment.link, event.mac, silent=not ours_first), now)
 
@@ -54,55 +85,52 @@ class Naming(Moving):
         if clash.silent:
             self._fall_silent(now)
         if clash.silent or self._clash_until is None:
-            self._orders.append(clash)
+            self._agenda.orders.append(clash)
         if not clash.silent:
             self._clash_until = now + SILENCE
 
-    def _see_own_lease(self, event: LeaseSeen, now: float) -> None:
-        """As ``_hear_own_name``, where the two share no link: the API server shows who else renews our Lease, and not
+    def see_lease(self, event: LeaseSeen, now: float) -> None:
+        """As ``hear_namesake``, where the two share no link: the API server shows who else renews our Lease, and not
         only once, as the last renewal of our own previous life may come late."""
         if event.incarnation in self.lives or not event.renewed:
             return
-        if self.silent_until is not None:
-            self.silent_until = now + SILENCE
+        if self._k.silent:
+            self._k.silent_until = now + SILENCE
             return
         before, self._foreign_lease_at = self._foreign_lease_at, now
-        if now - before < self.times.lease:
-            self._begin_clash(NameClash(None, None, silent=event.incarnation < self.incarnation), now)
+        if now - before < self._k.times.lease:
+            self._begin_clash(NameClash(None, None, silent=event.incarnation < self._k.incarnation), now)
 
     def _fall_silent(self, now: float) -> None:
-        """One last hello tells what is let go."""
-        self.silent_until, self._clash_until = now + SILENCE, None
-        self._abandon_plans()
-        for x in self.eips.values():
-            if x.holding:
-                self._yield(x, Yielded.NAME_CLASH, now)
-            self._end_write(x)
-            self._set_vacant(x, None)
-        self._last_word, self._beat_at = True, now
+        """One last hello tells what is yielded."""
+        self._k.silent_until, self._clash_until = now + SILENCE, None
+        self._moves.abandon_all()
+        for x in self._k.eips.values():
+            self._claims.clear(x, Yielded.NAME_CLASH, now)
+        self._last_word, self._agenda.beat_at = True, now
 
-    def _end_clash(self, now: float) -> None:
+    def end_clash(self, now: float) -> None:
         """Nobody else has the name any more: begin anew."""
         if self._clash_until is not None and now >= self._clash_until:
             self._clash_until = None
-            self._orders.append(NameFree())
-        if self.silent_until is None or now < self.silent_until:
+            self._agenda.orders.append(NameFree())
+        if self._k.silent_until is None or now < self._k.silent_until:
             return
-        self.silent_until, self._foreign_lease_at = None, NEVER
-        known = [s.namesake.incarnation for s in self.segments.values() if s.namesake is not None]
-        self._rise_above(max([self.incarnation, *known]))
-        for segment in self.segments.values():
+        self._k.silent_until, self._foreign_lease_at = None, NEVER
+        known = [s.namesake.incarnation for s in self._k.segments.values() if s.namesake is not None]
+        self._rise_above(max([self._k.incarnation, *known]))
+        for segment in self._k.segments.values():
             segment.namesake = None
-            segment.listen(now + self.times.listen)
-        self._pending.update(dict.fromkeys(self.eips))
-        self._orders.append(NameFree())
+            segment.listen(now + self._k.times.listen)
+        self._agenda.look_later(self._k.eips)
+        self._agenda.orders.append(NameFree())
 
-    def _climb(self, hello: Hello, now: float) -> None:
+    def climb(self, hello: Hello, now: float) -> None:
         """Somebody knows a later life of ours: our clock went back (rule 5)."""
-        known = hello.heard.get(self.node)
-        if known is None or known.incarnation <= self.incarnation or not has_next(known.incarnation) or self.silent:
+        k, known = self._k, hello.heard.get(self._k.node)
+        if known is None or known.incarnation <= k.incarnation or not has_next(known.incarnation) or k.silent:
             return
-        if not any(self._is_met(segment, known.incarnation, now) for segment in self.segments.values()):
+        if not any(self._is_met(segment, known.incarnation, now) for segment in k.segments.values()):
             self._rise_above(known.incarnation)
 
     def _is_met(self, segment: Segment, known: Incarnation, now: float) -> bool:
@@ -112,20 +140,20 @@ class Naming(Moving):
         return (
             namesake is not None
             and namesake.incarnation == known
-            and now < namesake.heard_at + self.times.suspect
-            and (namesake.proven or now < namesake.met_at + self.times.dead)
+            and now < namesake.heard_at + self._k.times.suspect
+            and (namesake.proven or now < namesake.met_at + self._k.times.dead)
         )
 
     def _rise_above(self, known: Incarnation) -> None:
-        self.incarnation = self._incarnate(known)
-        self.lives.append(self.incarnation)
+        self._k.incarnation = self._incarnate(known)
+        self.lives.append(self._k.incarnation)
         self._sequence = 0
-        self._hurry()
-        self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.holding))
+        self._agenda.hurry()
+        self._agenda.look_later(address for address, x in self._k.eips.items() if x.holding)
 
-    def _own_name_heard(self, segment: Segment, now: float) -> dict[str, Heard]:
+    def namesake_heard(self, segment: Segment, now: float) -> dict[str, Heard]:
         """For our hello: the namesake is named as a stranger is."""
         namesake = segment.namesake
-        if namesake is None or now - namesake.heard_at >= self.times.dead:
+        if namesake is None or now - namesake.heard_at >= self._k.times.dead:
             return {}
-        return {self.node: Heard(namesake.incarnation, age(now - namesake.heard_at), namesake.link)}
+        return {self._k.node: Heard(namesake.incarnation, age(now - namesake.heard_at), namesake.link)}

@@ -16,7 +16,7 @@ from speaker.ownership.score import claim_hash
 NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
-MAX_LEFT = 4096  # EIPs that a node let go by the word of another link: the latest are remembered
+MAX_LEFT = 4096  # EIPs that a node yielded by the word of another link: the latest are remembered
 MOST_DIRECT = 8
 """Peers to whom one hello is sent by unicast as well."""
 FORGOTTEN = 3600.0
@@ -52,44 +52,6 @@ class Stranger:
 
 class Peer:
     """One life of another node, as heard on one of our links, from the hello that named our incarnation on."""
-
-    __slots__ = (
-        "_in_order",
-        "accuses",
-        "alive",
-        "answered_at",
-        "arrivals",
-        "broadcast_at",
-        "claims",
-        "deaf",
-        "demoted",
-        "digest",
-        "draining",
-        "ended",
-        "heard_at",
-        "hears_us_at",
-        "interval",
-        "left",
-        "left_at",
-        "lenience",
-        "link",
-        "lost",
-        "met_at",
-        "node",
-        "own",
-        "own_noted_at",
-        "patience",
-        "probed_at",
-        "refused_at",
-        "revision",
-        "said_own",
-        "stamp",
-        "sum",
-        "unanswered",
-        "unsynced_since",
-        "vouched_at",
-        "weak",
-    )
 
     def __init__(self, hello: Hello, now: float) -> None:
         self.node = hello.node
@@ -132,7 +94,7 @@ class Peer:
         self.ended: dict[IPAddress, float] = {}
         """When it last said of each EIP that it holds it no longer."""
         self.left: dict[IPAddress, int] = {}
-        """The highest term at which it let each EIP go, by the word of another link."""
+        """The highest term at which it yielded each EIP, by the word of another link."""
         self.arrivals = Arrivals()
         self.lost: dict[str, int] = {}
         """Of whose hellos it loses how many percent, by its word."""
@@ -216,7 +178,7 @@ class Peer:
         return changed
 
     def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
-        """By another of its links it says that it let these go: what it said here before may arrive after that."""
+        """By another of its links it says that it yielded these: what it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
         self.left |= {eip: max(term, self.left.get(eip, 0)) for eip, term in yielded.items()}
         for eip in [*islice(self.left, max(0, len(self.left) - MAX_LEFT))]:
@@ -227,7 +189,7 @@ class Peer:
             self.left_at = stamp
         return gone
 
-    def give_up(self, eip: IPAddress) -> None:
+    def deny(self, eip: IPAddress) -> None:
         """It does not hold this any more, to judge by the wire."""
         self._forget(eip)
         del self.unanswered[eip]

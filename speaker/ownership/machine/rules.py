@@ -35,8 +35,7 @@ class Rules:
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
         """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
         the holder before it; of two that were not, that of the node which is heard, where we had the time to be."""
-        assert x.link is not None  # or we would not hold it
-        segment = k.segments[x.link]
+        segment = k.at(x)
         theirs = term, x.address not in peer.weak, x.weak and segment.unheard, score(x.address, peer.node)
         return theirs > (x.term, not (x.weak or x.address in segment.claimed_alone), False, score(x.address, k.node))
 
@@ -57,14 +56,12 @@ class Rules:
         """Rule 18: whoever held it fell silent, or was never heard here, and we are not the larger part: it may be out
         of our hearing only."""
         if any(not p.makes_way and not p.is_alive(now, k.times) for p in k.claimants(x)):
-            assert x.link is not None  # or nobody would claim it there
-            return not self.with_most(k, k.segments[x.link], now)
+            return not self.with_most(k, k.at(x), now)
         return (self.foreign(k, x) and not self.knows_holder(k, x)) or self.deaf_to_somebody(k, x, now)
 
     def deaf_to_somebody(self, k: Known, x: Eip, now: float) -> bool:
         """Somebody lives by the word of others: it may have claimed since we heard it last."""
-        assert x.link is not None
-        peers = k.segments[x.link].peers.living(now)
+        peers = k.at(x).peers.living(now)
         return any(not p.makes_way and not p.is_heard(now, k.times) for p in peers)
 
     def with_most(self, k: Known, segment: Segment, now: float) -> bool:
@@ -81,15 +78,15 @@ class Rules:
             x.link is not None
             and x.owner is None
             and not x.aside
-            and k.segments[x.link].up
+            and k.at(x).up
             and k.draining_since is None
             and k.silent_until is None
         )
 
     def may_claim(self, k: Known, x: Eip, now: float) -> bool:
-        if x.link is None or not self.eligible(k, x):
+        if not self.eligible(k, x):
             return False
-        segment = k.segments[x.link]
+        segment = k.at(x)
         return segment.in_touch and not self.listening(segment, now) and self.knows(k, x, segment)
 
     def listening(self, segment: Segment, now: float) -> bool:
@@ -123,8 +120,7 @@ class Rules:
     def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         """Rule 37: nobody answers for what it holds, and we were not found mute ourselves, nor too many others: then it
         is no node's trouble."""
-        assert x.link is not None
-        segment, version = k.segments[x.link], x.address.version
+        segment, version = k.at(x), x.address.version
         tried = self.tried(segment, version, now)
         if peer.node not in tried or k.node in tried or len(tried) >= _TRIED:
             return False
@@ -132,8 +128,7 @@ class Rules:
 
     def found_mute(self, k: Known, x: Eip, now: float) -> bool:
         """Rule 37, of ourselves."""
-        assert x.link is not None  # or we would not hold it
-        return self.mute(k, k.segments[x.link], Accused(k.node, x.address.version), now)
+        return self.mute(k, k.at(x), Accused(k.node, x.address.version), now)
 
     def tried(self, segment: Segment, version: int, now: float) -> set[str]:
         """Who was mute here of late. Nearly always nobody."""
@@ -152,15 +147,13 @@ class Rules:
 
     def heard_since_lost(self, k: Known, x: Eip, now: float) -> bool:
         """Something reached us here after the silence of each that claims it had become suspect."""
-        assert x.link is not None
-        segment = k.segments[x.link]
+        segment = k.at(x)
         suspect_at = max((p.suspect_at(k.times) for p in self.lost(k, x, now)), default=NEVER)
         return suspect_at <= max(segment.heard_at, segment.frame_at)
 
     def heard_out_at(self, k: Known, x: Eip, now: float) -> float:
         """Rule 12: until then those that claim it have time to be heard, if it was we who heard nothing of anybody."""
-        assert x.link is not None
-        resumed_at = k.segments[x.link].resumed_at
+        resumed_at = k.at(x).resumed_at
         lost = [p for p in self.lost(k, x, now) if p.suspect_at(k.times) + k.times.probe <= resumed_at]
         return max((resumed_at + k.times.hello * p.patience + k.times.slot for p in lost), default=NEVER)
 
@@ -179,7 +172,7 @@ class Rules:
     def release_at(self, k: Known, x: Eip, now: float) -> float:
         """Rule 25: when we, whom its record names, are to take our name away, if nobody else writes itself first."""
         alone = k.draining_since is not None and not k.rivals(x, now)
-        return now if alone else x.let_go_at + k.times.record_grace
+        return now if alone else x.yielded_at + k.times.record_grace
 
     # ── Whose turn ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,13 +181,12 @@ class Rules:
         return vacant_since + self.wait(k, x, now)
 
     def wait(self, k: Known, x: Eip, now: float) -> float:
-        assert x.link is not None
         rank = self.rank(k, x, now)
         if rank and x.maxterm == 0 and self.assembling(k, x, now):
             # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Without this
             # the first node of a cluster that starts takes everything. The last in line waits for those behind too.
             return k.times.listen * (2 if rank == k.times.ranks else 1) + rank * k.times.slot
-        segment = k.segments[x.link]
+        segment = k.at(x)
         return self.damped(k, segment, now) + rank * max(k.times.slot, segment.peers.lateness(now))
 
     def damped(self, k: Known, segment: Segment, now: float) -> float:
@@ -205,8 +197,7 @@ class Rules:
 
     def rank(self, k: Known, x: Eip, now: float) -> int:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
-        assert x.link is not None
-        segment = k.segments[x.link]
+        segment = k.at(x)
         late = segment.peers.lateness(now) > k.times.slot  # its word that it is deaf may be out of date
         others = [p for p in segment.peers.living(now) if not self.making_way(p) or (late and not p.draining)]
         tried = self.tried(segment, x.address.version, now)
@@ -225,9 +216,8 @@ class Rules:
 
     def assembling(self, k: Known, x: Eip, now: float) -> bool:
         """A node has only just come, we or another: it may still listen."""
-        assert x.link is not None
         lately = now - k.times.sync - k.times.listen
-        return k.boot > lately or any(p.met_at > lately for p in k.segments[x.link].peers.living(now))
+        return k.boot > lately or any(p.met_at > lately for p in k.at(x).peers.living(now))
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,11 +242,11 @@ class Rules:
         """Why it is to be let go whoever claims it, if it is."""
         if x.link is None:
             return Yielded.INELIGIBLE
-        if not k.segments[x.link].up:
+        if not k.at(x).up:
             return Yielded.LINK_DOWN
         if x.owner is not None:
             return Yielded.PEERS_ADDRESS
-        return Yielded.DEAF if k.segments[x.link].deaf else None
+        return Yielded.DEAF if k.at(x).deaf else None
 
     def unknowing(self, x: Eip, peer: Peer) -> bool:
         """Rule 29: its claim is the better one for its term alone, and was made in the belief that the holder was
@@ -267,8 +257,7 @@ class Rules:
         """Rule 29: whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has
         nothing to stand for."""
         present = now >= k.away_at + k.times.dead and now >= x.held_since + k.times.hello
-        assert x.link is not None  # or we would not hold it
-        return present and k.draining_since is None and not k.segments[x.link].hands_over
+        return present and k.draining_since is None and not k.at(x).hands_over
 
     def drained_at(self, k: Known, since: float) -> float:
         """Rule 26: until then it is answered, if no successor does."""
@@ -315,7 +304,7 @@ class Rules:
         """Rule 40: nothing is taken from a sick link by another, nor by whom a third node may not hear: it can wait."""
         if x.link is None or not (peer.demoted and peer.draining):
             return False
-        return k.segments[x.link].sick or self.deaf_to_somebody(k, x, now)
+        return k.at(x).sick or self.deaf_to_somebody(k, x, now)
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 

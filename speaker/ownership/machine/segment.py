@@ -1,13 +1,10 @@
 """One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from speaker.model import IPAddress
-from speaker.ownership.events import SendHello
-from speaker.ownership.hello import Accused, Heard, Hello, Incarnation, Terms
+from speaker.ownership.hello import Accused, Hello, Incarnation
 from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.loss import AGAIN, SAID, Losses
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, Peers, Worth
@@ -81,22 +78,6 @@ class Watch:
         self.asked, self.others = (), False
 
 
-class Sender(NamedTuple):
-    """What a hello says of its node, whatever link it leaves by."""
-
-    node: str
-    incarnation: Incarnation
-    sequence: int
-    links: int
-    """By how much its sequence grows from one hello to the next on a link: two for each link that it speaks on."""
-    draining: bool
-    revision: int
-    yielded: Terms
-    """Elsewhere."""
-    namesake: Mapping[str, Heard]
-    """Who else has its name."""
-
-
 class Segment:
     """``link``'s side of the ownership machine. It listens from its making on."""
 
@@ -165,6 +146,9 @@ class Segment:
         """At the last beat, of what others must know at once; for how many beats the same, below."""
         self._repeated = 0
 
+    def __str__(self) -> str:
+        return f"link {self.link}"
+
     def goes_last(self, now: float) -> bool:
         """For a soft reason, or because the link comes and goes, or loses much."""
         return self.demoted or self.unsteady(now)
@@ -228,36 +212,29 @@ class Segment:
         self.announce_all = False
         return eips
 
-    def hello(self, sender: Sender, beat: bool, now: float, direct: tuple[str, ...] = ()) -> SendHello:
-        """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry. ``direct``: whom
-        none of our broadcasts reaches."""
+    def hello(self, ours: Hello, beat: bool, now: float) -> Hello:
+        """``ours``: what is said on every link. ``beat``: in its turn; otherwise in a hurry."""
         everything = self.tell_all or self.own.next_slice_at() < FOREVER
         claims, covers = self.own.said(now, self.tell_all, beat)
         if self.claimed_alone and now >= self.met_at + self._times.yielded:
             self.claimed_alone = frozenset()
         marked = self.own.weak | self.claimed_alone if self.claimed_alone else self.own.weak
         weak = frozenset(marked.intersection(claims) if marked else ())
-        yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
-        heard = {**self.peers.heard(now), **sender.namesake}
-        wants, demoted, draining = self._wants(now), self.goes_last(now), sender.draining or self.hands_over
+        yielded = {**ours.yielded, **self.own.yields_said(now, beat)}
+        heard = {**self.peers.heard(now), **ours.heard}
+        wants, demoted, draining = self._wants(now), self.goes_last(now), ours.draining or self.hands_over
         worst = sorted(((each.ours, each.node) for each in self.losses(now) if each.ours), reverse=True)[:SAID]
         lost = {node: percent for percent, node in sorted(worst)}
         asks = self.probes or self.moves or self.accused
         urgent = everything or yielded or weak or wants or asks or self.peers.missed(now)
         who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
         repeats = beat and self._repeats((self.own.digest, draining, self.deaf, demoted, lost, who_hears))
-        hello = Hello(
-            node=sender.node,
-            incarnation=sender.incarnation,
-            sequence=sender.sequence,
-            clock=round(now * 1000),
+        hello = ours._replace(
             digest=self.own.digest,
             draining=draining,
-            revision=sender.revision,
             deaf=self.deaf,
             demoted=demoted,
             routine=repeats and not urgent,
-            links=sender.links,
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
@@ -273,7 +250,7 @@ class Segment:
         )
         self.tell_all = False
         self.probes.clear()
-        return SendHello(self.link, hello, direct)
+        return hello
 
     def _repeats(self, said: object) -> bool:
         """At the last few beats the same was said: some of those hellos may have been lost."""

@@ -12,9 +12,10 @@ from itertools import chain, islice
 from speaker.model import IPAddress
 from speaker.ownership.events import Question
 from speaker.ownership.hello import Accused
+from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.peers import MAX_NODES, Peer
+from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment, Watch
-from speaker.ownership.machine.silence import Silence
 
 SAMPLE = 1.5
 """Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
@@ -25,14 +26,17 @@ TRIED, TRIED_MOST = 60.0, 3600.0
 _VERSIONS = (4, 6)
 
 
-class Unanswered(Silence):
+class Unanswered:
     """Asks for what peers hold that are heard."""
 
-    def _ask_holders(self, now: float) -> None:
+    def __init__(self, k: Known, rules: Rules) -> None:
+        self._k, self._rules, self._agenda = k, rules, k.agenda
+
+    def ask_holders(self, now: float) -> None:
         """At each beat."""
-        if now < self._beat_at:
+        if now < self._agenda.beat_at:
             return
-        for segment in self.segments.values():
+        for segment in self._k.segments.values():
             if segment.up and (now >= segment.sampled_at + SAMPLE or self._in_doubt(segment)):
                 self._sample(segment, now)
 
@@ -56,40 +60,40 @@ class Unanswered(Silence):
     def _try_again(self, segment: Segment, accused: Accused, now: float) -> None:
         del segment.tried[accused]
         self._doubt(segment, accused, now)
-        self._look_at_all_on(segment)
+        self._agenda.look_at(self._k.eips_on(segment.link))
 
     def _watched(self, segment: Segment, now: float) -> dict[Accused, Peer]:
         """Those whose EIPs are ours to ask for; only where they would hear us, and say what they hold."""
         if not segment.in_touch:
             return {}
         present = {peer.node: peer for peer in segment.peers.living(now) if self._is_present(peer, now)}
-        ring = sorted([*present, self.node])
-        at = bisect_left(ring, self.node)
+        ring = sorted([*present, self._k.node])
+        at = bisect_left(ring, self._k.node)
         before = [ring[at - step] for step in range(1, min(len(ring), SUSPECTED + 1))]
         return {
             Accused(node, version): present[node]
             for step, node in enumerate(before)
             for version in _VERSIONS
             if any(eip.version == version for eip in present[node].claims)
-            if step < WATCHED or self.rules.accusers(self, segment, Accused(node, version), now)
+            if step < WATCHED or self._rules.accusers(self._k, segment, Accused(node, version), now)
         }
 
     def _is_present(self, peer: Peer, now: float) -> bool:
-        return now < peer.missed_at(self.times) and not peer.makes_way and peer.hears_us(now, self.times)
+        return now < peer.missed_at(self._k.times) and not peer.makes_way and peer.hears_us(now, self._k.times)
 
     def _ask_for(self, segment: Segment, peer: Peer, accused: Accused, watch: Watch, now: float) -> None:
         if watch.asked:
             watch.missed()
-        doubted = watch.rounds > 0 or bool(self.rules.accusers(self, segment, accused, now))
+        doubted = watch.rounds > 0 or bool(self._rules.accusers(self._k, segment, accused, now))
         if now < watch.asked_at + (SAMPLE if watch.accused or not doubted else 0.0):
             return
         in_turn = chain(islice(peer.claims, watch.turn % len(peer.claims), None), peer.claims)
         steps, eip = next((step, eip) for step, eip in enumerate(in_turn, 1) if eip.version == accused.version)
         watch.turn = (watch.turn + steps) % len(peer.claims)
         watch.asked_at, watch.asked = now, (eip,)
-        self._orders.append(Question(segment.link, peer.node, watch.asked, doubted))
+        self._agenda.orders.append(Question(segment.link, peer.node, watch.asked, doubted))
 
-    def _hear_answered(self, segment: Segment, eip: IPAddress) -> None:
+    def hear_answered(self, segment: Segment, eip: IPAddress) -> None:
         """Whoever it was: clients are answered."""
         for accused, watch in segment.watches.items():
             if eip in watch.asked:
@@ -99,12 +103,12 @@ class Unanswered(Silence):
             elif eip.version == accused.version:
                 watch.others = True
 
-    def _hear_other(self, segment: Segment, version: int | None) -> None:
+    def hear_other(self, segment: Segment, version: int | None) -> None:
         """``version``: as ``FrameHeard`` says."""
         for accused, watch in segment.watches.items():
             watch.others |= accused.version == version
 
-    def _hear_accused(self, segment: Segment, before: frozenset[Accused], peer: Peer, now: float) -> None:
+    def hear_accused(self, segment: Segment, before: frozenset[Accused], peer: Peer, now: float) -> None:
         """``before``: whom it accused until now."""
         for accused in before ^ peer.accuses:
             self._doubt(segment, accused, now)
@@ -113,9 +117,9 @@ class Unanswered(Silence):
         """It may count as mute from now on, or no longer. Whoever has the key can make up any number of names."""
         if accused not in segment.tries and len(segment.tries) >= MAX_NODES:
             return
-        if self.rules.mute(self, segment, accused, now) and now >= segment.tried.get(accused, now):
+        if self._rules.mute(self._k, segment, accused, now) and now >= segment.tried.get(accused, now):
             segment.tried[accused] = now + min(TRIED * 2 ** segment.tries[accused], TRIED_MOST)
             segment.tries[accused] += 1
         peer = segment.peers.by_node.get(accused.node)
-        self._look_at(eip for eip in (peer.claims if peer is not None else ()) if eip.version == accused.version)
-        self._hurry()
+        self._agenda.look_at(eip for eip in (peer.claims if peer is not None else ()) if eip.version == accused.version)
+        self._agenda.hurry()

@@ -10,16 +10,16 @@ from functools import partial
 from typing import Any, Protocol
 
 from speaker.errors import EdgeError
+from speaker.model.events import Assigned, PeerChanged, Refused, Released
 from speaker.settings import MqttSettings
 from speaker.system.supervise import Supervisor, at_work
-from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.mqtt.publisher import Me, Publisher
 from speaker.telemetry.mqtt.topics import States, Topics
 
 EDGE = "mqtt"
-_OF_ALL = {"assigned", "released", "refused"}
+_OF_ALL = (Assigned, Released, Refused)
 """Events that every host could tell."""
 
 
@@ -36,16 +36,13 @@ class HostNews:
     def _speaks(self) -> bool:
         return self._shares and all(self._node < node for node, _ in self._alive)
 
-    def heard(self, line: Line) -> None:
+    def hear(self, event: object) -> None:
         """In any thread; of other hosts in the loop's."""
         with self._careful():
-            self._hear(line)
-
-    def _hear(self, line: Line) -> None:
-        if line.event in ("peer heard", "peer silent"):
-            self._follow((line.fields["peer"], line.fields["link"]), line.event == "peer heard")
-        if line.event not in _OF_ALL or self._speaks:
-            self._publisher.tell(line)
+            if isinstance(event, PeerChanged):
+                self._follow((event.node, event.link.name), event.alive)
+            if self._speaks or not isinstance(event, _OF_ALL):
+                self._publisher.tell(event)
 
     def _follow(self, one: tuple[str, str], alive: bool) -> None:
         self._alive = self._alive | {one} if alive else self._alive - {one}

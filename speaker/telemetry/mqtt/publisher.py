@@ -16,7 +16,6 @@ from speaker.system.retry import retrying
 from speaker.system.supervise import single
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
-from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import credentials
 from speaker.telemetry.mqtt.connection import WINDOW, Connection
 from speaker.telemetry.mqtt.counted import MqttMetrics
@@ -100,9 +99,9 @@ class Publisher:
         self._outbox.anew(*areas)
         self._stir()
 
-    def tell(self, line: Line) -> None:
-        """In any thread; lines that are no event are passed over."""
-        if (message := event(self.topics, line, self._me.name, time.time())) is not None:
+    def tell(self, happened: object) -> None:
+        """In any thread; what is no event of MQTT's is passed over."""
+        if (message := event(self.topics, happened, self._me.name, time.time())) is not None:
             self.soon(partial(self._tell, message))
 
     def soon(self, what: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The page of a host: of what its status file says, and of what its log does."""
+"""The page of a host: of what its status file says, and of what happens on it."""
 
 import asyncio
 import time
@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+from speaker.model.events import EipClaimed, PeerChanged
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
-from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt.states import Pools
 from speaker.telemetry.page.document import Document, examination, of_host
 from speaker.telemetry.page.failovers import Failovers
@@ -34,22 +34,15 @@ class HostPage:
         self._examination: Document | None = None
         self._make: Callable[[], Document] | None = None
 
-    def heard(self, line: Line) -> None:
+    def hear(self, event: object) -> None:
         """In any thread; what matters here in the loop's."""
         with contained("page", self._supervisor):
-            self._hear(line)
-
-    def _hear(self, line: Line) -> None:
-        fields = line.fields
-        match line.event:
-            case "claimed" if "unanswered" in fields:
-                self._failovers.add(
-                    time.time(), fields["eip"], fields["before"] or "", self._node, fields["unanswered"]
-                )
-            case "peer heard":
-                self._alive |= {(fields["peer"], fields["link"])}
-            case "peer silent":
-                self._alive -= {(fields["peer"], fields["link"])}
+            match event:
+                case EipClaimed(unanswered=float(seconds)):
+                    self._failovers.add(time.time(), str(event.eip), event.before or "", self._node, seconds)
+                case PeerChanged(node=node, link=link, alive=alive):
+                    one = {(node, link.name)}
+                    self._alive = self._alive | one if alive else self._alive - one
 
     def shown(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""

@@ -14,13 +14,20 @@ from typing import Any, TextIO, TypeVar
 
 import msgspec
 
-from speaker.agent.objects import SliceObject
-from speaker.agent.slices import read_slice
 from speaker.api.fields import ApiObject
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import EipObject, ServiceObject
-from speaker.cluster.objects import Key, Object
-from speaker.cluster.paths import EIPS, NAMESPACES, NODES, SERVICES, SLICES
+from speaker.api.kinds import (
+    EIPS,
+    NAMESPACES,
+    NODES,
+    SERVICES,
+    SLICES,
+    EipObject,
+    HostObject,
+    ServiceObject,
+    SliceObject,
+)
+from speaker.api.objects import Key, Object
+from speaker.api.reading import read_slice
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed

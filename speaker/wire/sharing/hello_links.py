@@ -9,12 +9,14 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
+from speaker.model.events import HellosFiltered, HellosReceived, HellosSent, LinkLost
 from speaker.ownership.events import SendHello
 from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, contained, report, supervised
-from speaker.wire.events import OwnerEvents, PeerSeen, peer_seen
+from speaker.wire.events import PeerSeen, peer_seen
+from speaker.wire.messages import Events
 from speaker.wire.sharing.speakers import Speakers
 
 RETRY_MAX = 5.0
@@ -84,7 +86,7 @@ class HelloLinks:
         open_hellos: OpenHellos,
         self_lease: float,
         clock: Callable[[], float],
-        events: OwnerEvents,
+        events: Events,
         tasks: asyncio.TaskGroup,
     ) -> None:
         self._user, self._open_hellos, self._self_lease = user, open_hellos, self_lease
@@ -178,7 +180,7 @@ class HelloLinks:
         elif now - hello_link.left_at >= self._self_lease:
             hello_link.fail(EdgeError(f"{link.name}: no hello left for {self._self_lease} s"))
         if left is not None:
-            self._events.hellos_sent(link.name, left, 1)
+            self._events.count(HellosSent(link.name, left), 1)
 
     def _is_answered(self, link: Link) -> bool:
         with contained("send hello", self._events):
@@ -240,7 +242,7 @@ class HelloLinks:
             hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}: {error}"))
         if not isinstance(error, EdgeError):
             report("link", error, self._events)
-        self._events.lost_link(link, str(error))
+        self._events.tell(LinkLost(link, str(error)))
 
     # ── hellos that do not come ──
 
@@ -267,7 +269,7 @@ class HelloLinks:
         eips, speaker = frozenset(hello_link.speakers.filtered.pop(node)), hello_link.speakers.get(node)
         # After a cut it may answer a moment before its first hello comes.
         if speaker is not None and hello_link.speakers.is_unheard(node, self._clock(), FILTERED_SECONDS):
-            self._events.hellos_filtered(hello_link.link, node, speaker.mac, eips)
+            self._events.tell(HellosFiltered(hello_link.link, node, speaker.mac, eips))
 
     # ── what follows ──
 
@@ -284,7 +286,7 @@ class HelloLinks:
             raise EdgeError(f"{link.name}: {UNANSWERED}")
         loop = asyncio.get_running_loop()
 
-        with self._open_hellos(link, partial(self._events.hellos_received, link.name)) as hellos:
+        with self._open_hellos(link, partial(self._count, link.name)) as hellos:
             hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
             loop.add_reader(hellos, self._user.look)
@@ -296,6 +298,9 @@ class HelloLinks:
                 if self._open.get(link.index) is hello_link:
                     del self._open[link.index]
                     self._user.closed(link.index)
+
+    def _count(self, link: str, rejected: Enum | None, number: int) -> None:
+        self._events.count(HellosReceived(link, rejected), number)
 
     def _hear_or_drop(self, hello_link: HelloLink) -> bool:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""

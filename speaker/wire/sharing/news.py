@@ -2,20 +2,21 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from speaker.model import IPAddress, Link, Mac
-from speaker.ownership.hello import Incarnation
+from speaker.model import Incarnation, IPAddress, Link
+from speaker.model.events import LifeBegan, PeerChanged, PeersClaims, PeersCounted
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.machine.peers import PeerState
-from speaker.wire.events import OwnerEvents, RecordSink
+from speaker.wire.messages import Events
 
 FORGETTING = 60.0
 """Seconds after which peers are counted anew though none changed: whoever is long gone is forgotten one day."""
 
 
 class News:
-    """``events`` and ``sink`` hear of what changed."""
+    """``events`` hears of what changed."""
 
-    def __init__(self, events: OwnerEvents, sink: RecordSink) -> None:
-        self._events, self._sink = events, sink
+    def __init__(self, events: Events) -> None:
+        self._events = events
         self.incarnation: Incarnation | None = None
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
@@ -27,10 +28,9 @@ class News:
         """Name of the link → how many are alive there, and how many silent."""
         self._peers_changed: int | None = None
         self._counted_at = float("-inf")
-        self._peers_own: dict[IPAddress, str] = {}
+        self._peers_own: dict[IPAddress, PeersAddress] = {}
         """EIPs that are a peer's own addresses."""
-        self._clash: tuple[Link | None, Mac | None, bool] | None = None
-        """Another host with our name."""
+        self._clash: NameClash | None = None
 
     def retell(self) -> None:
         """What a new main process must hear, and is not in ``Resumed``."""
@@ -39,34 +39,31 @@ class News:
         self._alive = {}
         self._peers_changed = None
         if self._clash is not None:
-            self.name_clash(*self._clash)
-        for eip, node in self._peers_own.items():
-            self._events.peers_address(eip, node)
+            self._events.tell(self._clash)
+        for event in self._peers_own.values():
+            self._events.tell(event)
 
     def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
         """``claims_heard``: so many changes of what others claim there were by now."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
-            self._sink.incarnation(incarnation)
+            self._events.tell(LifeBegan(incarnation))
         if claims_heard != self._claims_heard:
             self._claims_heard = claims_heard
-            self._events.peers_claims()
+            self._events.count(PeersClaims(), 1)
 
-    def peers_address(self, eip: IPAddress, node: str | None) -> None:
-        self._peers_own.pop(eip, None)
-        if node is not None:
-            self._peers_own[eip] = node
-        self._events.peers_address(eip, node)
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        self._clash = link, mac, silent
-        if silent:
-            self._sink.silence()
-        self._events.name_clash(link, mac, silent)
-
-    def name_free(self) -> None:
-        self._clash = None
-        self._events.name_free()
+    def tell(self, event: PeersAddress | NameClash | NameFree) -> None:
+        """What the machine says, and what of it a new main process must hear."""
+        match event:
+            case PeersAddress(eip=eip, node=node):
+                self._peers_own.pop(eip, None)
+                if node is not None:
+                    self._peers_own[eip] = event
+            case NameClash():
+                self._clash = event
+            case NameFree():
+                self._clash = None
+        self._events.tell(event)
 
     def may_have_changed(self, peers_changed: int, now: float) -> bool:
         """Whether there may be news for ``peers``. ``peers_changed``: so many changes there were by now."""
@@ -92,7 +89,7 @@ class News:
                 continue
             if ((index, node) in self._heard) is not lives and (link := links.get(index)) is not None:
                 self._note_heard((index, node), lives)
-                self._events.peer(node, link, lives)
+                self._events.tell(PeerChanged(node, link, lives))
         counts = dict.fromkeys(self._counted, (0, 0))
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
@@ -101,7 +98,7 @@ class News:
         for name, count in counts.items():
             if self._counted.get(name) != count:
                 self._counted[name] = count
-                self._events.peers(name, *count)
+                self._events.tell(PeersCounted(name, *count))
         if fresh:
             self._peers_changed = None  # there is more to tell soon, though nothing changes
         return changed

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from speaker.layer2.links import Placement
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Placement
 from speaker.ownership.events import EligibilityChanged
 from speaker.system.supervise import Supervisor, contained
 

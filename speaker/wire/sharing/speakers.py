@@ -6,11 +6,10 @@ Times are seconds of whatever clock the caller reads.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from speaker.model import IPAddress, Mac
+from speaker.model import IPAddress, Mac, Speaker
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
-from speaker.wire.events import Speaker
 
 OVERDUE = 1.15
 """Of its interval after which a peer's next hello is missed at our next beat: the carrier may be gone. It is asked for

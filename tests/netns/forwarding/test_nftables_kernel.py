@@ -22,7 +22,8 @@ from speaker.forwarding.nftables.listing import read_plan
 from speaker.forwarding.nftables.ruleset import expressible
 from speaker.forwarding.nftables.table import LOOK_SECONDS
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
-from speaker.model import Protocol
+from speaker.forwarding.sysctl import forwarding_off
+from speaker.model import Family, Protocol
 
 pytestmark = pytest.mark.netns
 
@@ -156,10 +157,10 @@ def test_connections_that_cannot_be_forgotten_keep_no_plan_from_the_kernel(node,
         forwarder = NftablesForwarder(forgets=forgets)
         await forwarder.apply(plan_of(before))
         assert await forwarder.apply(plan_of(after)) == diff(plan_of(before), plan_of(after))
-        assert any("no such subsystem" in problem for problem in await forwarder.problems())
+        assert any("no such subsystem" in problem.what for problem in await forwarder.problems())
         broken = False
         assert await forwarder.tend() == ()
-        assert not any("no such subsystem" in problem for problem in await forwarder.problems())
+        assert not any("no such subsystem" in problem.what for problem in await forwarder.problems())
 
     inside(node, story)
     assert read_plan(listing()) == expressible(plan_of(after))
@@ -373,18 +374,15 @@ def test_other_programs_tables_are_not_touched(node, apply, inside, sh):
 
 
 def test_a_node_that_does_not_forward_is_named_with_the_remedy(node, inside):
-    async def problems() -> tuple[tuple[str, ...], tuple[str, ...]]:
-        forwarder = await open_nftables()
-        unknown = await forwarder.problems()
-        await forwarder.apply(plan_of(server()))
-        return unknown, await forwarder.problems()
+    async def named(*families: Family) -> list[str]:
+        return [each.what.split()[0] for each in forwarding_off(families)]
 
-    unknown, known = inside(node, problems)
-    assert [each.split()[0] for each in unknown] == ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"]
-    assert [each.split()[0] for each in known] == ["net.ipv4.ip_forward"]  # there is no IPv6 EIP
-    node.sysctl("net.ipv4.ip_forward", 1)
-    node.sysctl("net.ipv6.conf.all.forwarding", 1)
-    assert inside(node, NftablesForwarder().problems) == ()
+    both = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"]
+    assert inside(node, lambda: named(*Family)) == both
+    assert inside(node, lambda: named(Family.IPV4)) == both[:1]
+    for name in both:
+        node.sysctl(name, 1)
+    assert inside(node, lambda: named(*Family)) == []
 
 
 def test_a_firewall_that_drops_by_default_is_named(node, inside, sh):
@@ -395,7 +393,7 @@ def test_a_firewall_that_drops_by_default_is_named(node, inside, sh):
     sh(node, "nft add chain ip filter harmless { type filter hook forward priority 1 ; policy accept ; }")
     sh(node, "nft add chain ip filter INPUT { type filter hook input priority 0 ; policy drop ; }")
     (problem,) = inside(node, NftablesForwarder().problems)
-    assert problem.startswith("chain ip filter FORWARD drops forwarded traffic")
+    assert problem.what.startswith("chain ip filter FORWARD drops forwarded traffic")
 
 
 @pytest.mark.parametrize("open_it", [open_nftables, open_guard])

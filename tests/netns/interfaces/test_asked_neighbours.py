@@ -6,8 +6,8 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.interfaces.addresses import own_addresses, question
-from speaker.interfaces.asking import answers
 from speaker.interfaces.watcher import Watcher
+from speaker.packets.asker import answers
 
 pytestmark = pytest.mark.netns
 

@@ -18,9 +18,8 @@ LAB = (sys.executable, "-W", "error", "-m", "speaker", "lab")
 
 
 @pytest.fixture
-def lan(new_namespace) -> Iterator[Callable[[int], Lan]]:
-    """``lan(nodes)`` builds one; skips where namespaces are refused."""
-    new_namespace("may we?")
+def lan(namespaces) -> Iterator[Callable[[int], Lan]]:
+    """``lan(nodes)`` builds one."""
     with ExitStack() as stack:
         yield lambda nodes: stack.enter_context(Lan(lab_topology(nodes)))
 
@@ -47,9 +46,8 @@ class KeptLab:
 
 
 @pytest.fixture
-def kept_lab(new_namespace) -> Iterator[Callable[[], KeptLab]]:
+def kept_lab(namespaces) -> Iterator[Callable[[], KeptLab]]:
     """``kept_lab()`` starts one and waits until it can be played in; killed at the end if it still runs."""
-    new_namespace("may we?")
 
     @contextmanager
     def start() -> Iterator[KeptLab]:
@@ -77,9 +75,8 @@ def kept_lab(new_namespace) -> Iterator[Callable[[], KeptLab]]:
 
 
 @pytest.fixture
-def lab_command(new_namespace) -> Callable[..., subprocess.CompletedProcess[str]]:
+def lab_command(namespaces) -> Callable[..., subprocess.CompletedProcess[str]]:
     """``lab_command("--json")`` runs ``speaker lab --json`` to its end."""
-    new_namespace("may we?")
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env = os.environ | environment

@@ -63,8 +63,7 @@ def test_a_lab_that_may_clean_up_leaves_no_file_and_exits_with_its_verdict(kept_
         (("--json",), ">/dev/full", 1, "speaker: cannot write to stdout: No space left on device\n"),
     ],
 )
-def test_a_lab_that_nobody_listens_to_ends_without_a_traceback(new_namespace, words, then, code, complaint):
-    new_namespace("may we?")
+def test_a_lab_that_nobody_listens_to_ends_without_a_traceback(namespaces, words, then, code, complaint):
     line = f'"$@" {then}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", line, "bash", *LAB, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, complaint)

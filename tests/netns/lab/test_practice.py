@@ -7,23 +7,18 @@ import sys
 
 import pytest
 
-from speaker.lab.network.namespaces import Namespace
 from speaker.lab.practice.practise import ALL
 from speaker.lab.practice.table import FAULTS
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="practice")]
 
 GUARD = 900.0
 """Seconds; against a hang, not an expectation."""
 
 
 @pytest.fixture(scope="module")
-def played():
+def played(namespaces):
     """What the lab printed; it plays when the first test asks."""
-    try:
-        Namespace("may we?").close()
-    except PermissionError as error:
-        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
     command = [sys.executable, "-W", "error", "-m", "speaker", "lab", "--fault", ALL, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=GUARD)
     assert done.stdout, done.stderr

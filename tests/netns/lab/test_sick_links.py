@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="lab")]
 
 SECONDS = 1.2
 SHORT = ("--seconds", str(SECONDS), "--after", "0.3")

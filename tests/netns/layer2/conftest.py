@@ -18,12 +18,12 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.lab.network.namespaces import Namespace
-from speaker.layer2.answer import Ignored
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
 from speaker.layer2.probe import AS_USUAL, Pace
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+from speaker.model.events import Announcements, Answers, Conflict, Ignorings, JoinFailed, SendFailures
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Counts:
 
     def __init__(self):
         self.answers, self.reasons, self.announcements = Counter(), Counter(), Counter()
-        self.refused: list[Exception] = []
+        self.refused: list[str] = []
         self.conflicts: list[tuple[IPAddress, Mac, bool]] = []
         self.errors: list[tuple[str, BaseException]] = []
         self._news = threading.Condition()
@@ -53,26 +53,27 @@ class Counts:
             counter[key] += count
             self._news.notify_all()
 
-    def answered(self, family: Family, count: int) -> None:
-        self._count(self.answers, family, count)
+    def count(self, what: Answers | Ignorings | Announcements | SendFailures, number: int) -> None:
+        match what:
+            case Answers(family=family):
+                self._count(self.answers, family, number)
+            case Ignorings(reason=reason):
+                self._count(self.reasons, reason, number)
+            case Announcements(family=family):
+                self._count(self.announcements, family, number)
+            case SendFailures(family=family):
+                self.send_failed(family, number)
 
-    def ignored(self, family: Family, reason: Ignored, count: int) -> None:
-        self._count(self.reasons, reason, count)
+    def send_failed(self, family: Family, number: int) -> None:
+        raise AssertionError(f"{number} {family} packets found no room")
 
-    def announced(self, family: Family, count: int) -> None:
-        self._count(self.announcements, family, count)
-
-    def send_failed(self, family: Family, count: int) -> None:
-        raise AssertionError(f"{count} {family} packets found no room")
-
-    def join_failed(self, error: Exception) -> None:
+    def tell(self, event: Conflict | JoinFailed) -> None:
         with self._news:
-            self.refused.append(error)
-            self._news.notify_all()
-
-    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        with self._news:
-            self.conflicts.append((address, mac, held))
+            match event:
+                case JoinFailed(error=error):
+                    self.refused.append(error)
+                case Conflict(eip=eip, mac=mac, held=held):
+                    self.conflicts.append((eip, mac, held))
             self._news.notify_all()
 
     def internal_error(self, task: str, error: BaseException) -> None:
@@ -245,8 +246,8 @@ class Fleets(Inside):
             self._lost.set()
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
-        how = self._before_answer, self._oldest
-        async with Links(boottime, self.counts, lost, *how, failed=failed) as self.layer2:
+        policy = AnswerPolicy(self._before_answer, self._oldest, failed=failed)
+        async with Links(boottime, self.counts, lost, policy) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 

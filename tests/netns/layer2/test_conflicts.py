@@ -152,5 +152,5 @@ def test_an_eip_in_use_elsewhere_is_answered_ten_seconds_after_its_user_left(lan
     station.later(DEFEND_INTERVAL)
     station.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 2)
     assert {held for _, _, held in station.counts.conflicts} == {False}
-    client.send(arp.probe(client.mac, IPv4Address(EIP4)).pack())
+    client.send(arp.request(client.mac, IPv4Address(0), IPv4Address(EIP4)).pack())
     client.until(client.to_us)

@@ -49,7 +49,7 @@ def claim_of(mac, address):
 def probe_of(mac, address):
     if ":" in address:
         return ndp.solicitation(mac, IPv6Address(0), IPv6Address(address)).pack()
-    return arp.probe(mac, IPv4Address(address)).pack()
+    return arp.request(mac, IPv4Address(0), IPv4Address(address)).pack()
 
 
 @pytest.mark.parametrize("address", [EIP4, EIP6])
@@ -247,6 +247,6 @@ def test_thousands_of_first_claims_are_probed_and_then_all_answered(lan, speakin
     eips = [f"10.1.{number // 250}.{number % 250}" for number in range(2000)]
     station.claim(*eips)
     station.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 2 * len(eips))
-    client.send(arp.probe(client.mac, IPv4Address(eips[-1])).pack())
+    client.send(arp.request(client.mac, IPv4Address(0), IPv4Address(eips[-1])).pack())
     client.until(client.to_us)
     assert not station.counts.conflicts

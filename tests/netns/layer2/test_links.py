@@ -7,8 +7,7 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import OLDEST, Placement
-from speaker.model import Family, Gratuitous
+from speaker.model import Family, Gratuitous, Placement
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
@@ -17,6 +16,7 @@ pytestmark = pytest.mark.netns
 EIP, OTHER, SIX = IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), IPv6Address("2001:db8::10")
 ARP = 0x0806
 ONCE = Gratuitous(burst=1)
+OLDEST = 0.05
 TURNS = 100
 """Of a loop, at most, until what it cancelled is over."""
 SOCKETS = "cat /proc/net/packet"

@@ -9,10 +9,10 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Placement
 from speaker.layer2.responder import Responder
 from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
-from speaker.model import Gratuitous
+from speaker.model import Gratuitous, Placement
+from speaker.model.events import EipClaimed, LinkLost
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
@@ -46,16 +46,17 @@ def alive():
 
 
 class Told:
-    """An observer and a sink of records; ``lost`` is set by every link that is."""
+    """``messages.Events``; ``lost`` is set by every link that is."""
 
     def __init__(self):
         self.lost, self.claims = asyncio.Event(), asyncio.Event()
 
-    def lost_link(self, *_):
-        self.lost.set()
-
-    def claimed(self, *_):
-        self.claims.set()
+    def tell(self, event):
+        match event:
+            case LinkLost():
+                self.lost.set()
+            case EipClaimed():
+                self.claims.set()
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -74,7 +75,7 @@ async def once(holds):
 def shared(told):
     machine = Ownership("n1", incarnate, clock(), times=Parameters.for_hello(0.1), api=False)
     keys = Keys(Key(b"k" * 32))
-    return SharedOwner(machine, lambda link, count: Hellos(link, lambda: keys, 0x88B5, clock, count), clock, told, told)
+    return SharedOwner(machine, lambda link, count: Hellos(link, lambda: keys, 0x88B5, clock, count), clock, told)
 
 
 async def flapped(sh, lan, eth0):

@@ -46,7 +46,7 @@ def stamps(received):
 def sent(client, packets):
     """Between which instants a probe arrived, and its stamp; read after the second."""
     before = time.time()
-    client.send(arp.probe(client.mac, EIP).pack())
+    client.send(arp.request(client.mac, IPv4Address(0), EIP).pack())
     after = time.time()
     assert client.never(client.to_us, 0.02)
     (stamp,) = received(packets)
@@ -72,7 +72,7 @@ def test_each_packet_of_a_batch_has_its_own_in_their_order(client, packets):
     until_stamping(client, packets)
     before = time.time()
     for _ in range(10):
-        client.send(arp.probe(client.mac, EIP).pack())
+        client.send(arp.request(client.mac, IPv4Address(0), EIP).pack())
     found = []
     while len(found) < 10:
         found += received(packets)

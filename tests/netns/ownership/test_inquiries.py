@@ -13,13 +13,12 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from speaker.interfaces.neighbor_cache import neighbors
-from speaker.model import Link, Mac
+from speaker.model import Link, Mac, Speaker
 from speaker.ownership import inquirer
 from speaker.ownership.events import FrameHeard, Question
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
-from speaker.wire.events import Speaker
 from speaker.wire.inquiries import Inquiries
 
 pytestmark = pytest.mark.netns
@@ -103,11 +102,8 @@ class Told:
                 again.cancel()
                 ask()
 
-    def failed(self, edge, error):
-        self.failures.append((edge, error))
-
-    def recovered(self, edge):
-        self.failures.append((edge, None))
+    def tell(self, event):
+        self.failures.append((event.edge, getattr(event, "error", None)))
 
     def internal_error(self, task, error):
         self.errors.append(error)
@@ -328,8 +324,8 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
             stranger(BROADCASTS[0])
         await told.until(bool)
         asking = inquirer_of(inquiries, link)
-        assert not asyncio.get_running_loop().remove_reader(asking._talk._socket)
-        assert asyncio.get_running_loop().remove_reader(asking._answers._socket)
+        assert not asyncio.get_running_loop().remove_reader(asking._talk.asker._socket)
+        assert asyncio.get_running_loop().remove_reader(asking._answers.asker._socket)
 
     within(node, story)
 

@@ -8,16 +8,16 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import HellosFiltered
 from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.parameters import Parameters
+from speaker.packets.asking import Answer
 from speaker.wire.shared import FILTERED, SharedOwner
 
 pytestmark = pytest.mark.netns
@@ -56,14 +56,15 @@ class Machine:
 
 
 class Told:
-    """An observer and a sink of records: what was told of hellos that do not arrive."""
+    """``messages.Events``: what was told of hellos that do not arrive."""
 
     def __init__(self, machine):
         self.filtered, self.machine = [], machine
 
-    def hellos_filtered(self, *told):
-        self.filtered.append(told)
-        self.machine.news.set()
+    def tell(self, event):
+        if isinstance(event, HellosFiltered):
+            self.filtered.append(event)
+            self.machine.news.set()
 
     def internal_error(self, task, error):
         raise error
@@ -79,7 +80,7 @@ class Host:
         self.machine, self.now, self.link = Machine(), 1000.0, link
         self.told = Told(self.machine)
         self._socket = sock
-        self.owner = SharedOwner(self.machine, self._hellos, lambda: self.now, self.told, self.told)
+        self.owner = SharedOwner(self.machine, self._hellos, lambda: self.now, self.told)
 
     def _hellos(self, link, count):
         return Hellos(link, lambda: KEYS, frames.ETHERTYPE, lambda: self.now, count)
@@ -186,7 +187,7 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
         host.now += 0.2
         host.ask(EIP)
         await host.until(lambda: host.told.filtered)
-        assert host.told.filtered == [(host.link, "n2", THEIRS, frozenset({EIP}))]
+        assert host.told.filtered == [HellosFiltered(host.link, "n2", THEIRS, frozenset({EIP}))]
         assert host.count(EipAnswered) == 2
 
     during(story)

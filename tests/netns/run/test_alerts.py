@@ -16,7 +16,7 @@ from playing import AT_ONCE, AT_ONCE_STEPS, Recorder, save
 from prometheus import NOT_ON_A_LAN, missing, prometheus
 from standing_still import told, watches
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="alerts")]
 
 SERVICES = "".join(service(number) for number in range(10, 14))
 HEALTHY = pool("198.51.100.10-198.51.100.29") + SERVICES

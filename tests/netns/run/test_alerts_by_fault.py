@@ -21,7 +21,7 @@ from pyroute2 import NFCTSocket
 from site_yaml import endpoint
 from standing_still import told, watches
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="alerts")]
 
 BUG = "speaker.interfaces.martians:martian_sources"
 OFTEN = {

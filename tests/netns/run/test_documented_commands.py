@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from documented import LINES, ROOT, Line, first_word, where
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="practice")]
 
 SITE = """
 apiVersion: eip-speaker.io/v1alpha1

@@ -18,7 +18,7 @@ from site_yaml import pool, service
 
 from speaker.ownership.hellos.keys import generate
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.long(part="lab")]
 
 EIPS = (*(f"198.51.100.1{number}" for number in range(4)), "2001:db8:1::10", "2001:db8:1::11")
 SITE = pool("198.51.100.10-198.51.100.19, '2001:db8:1::10-2001:db8:1::1f'") + "".join(

@@ -15,11 +15,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from speaker.errors import EdgeError, NotDone, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import BugMet, EdgeFailed, EdgeRecovered
 from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
-from speaker.wire.commands import Offer, PeerSpec, Spec
+from speaker.wire.commands import Commands, PeerSpec, Spec
+from speaker.wire.messages import Began
 from speaker.wire.parent import STACKS, VARIABLE, Main, serve
 from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
@@ -34,22 +35,21 @@ SPOTS = dict.fromkeys(EIPS, HERE)
 
 
 class Told:
-    """A listener that keeps what it needs."""
+    """Keeps what it needs of what it hears."""
 
     def __init__(self):
         self.replaced, self.errors, self.failures, self.recoveries = [], [], [], []
 
-    def failed(self, edge, error):
-        self.failures.append((edge, str(error)))
-
-    def recovered(self, edge):
-        self.recoveries.append(edge)
-
-    def taken_over(self, end, away, held):
-        self.replaced.append((end, held))
-
-    def wire_error(self, task, words, place, trace):
-        self.errors.append((task, words))
+    def hear(self, event):
+        match event:
+            case EdgeFailed(edge=edge, error=error):
+                self.failures.append((edge, error))
+            case EdgeRecovered(edge=edge):
+                self.recoveries.append(edge)
+            case Began(before=before, found=found) if before.end:
+                self.replaced.append((before.end, len(found.held)))
+            case BugMet(task=task, words=words):
+                self.errors.append((task, words))
 
     def __getattr__(self, name):
         return lambda *_: None
@@ -76,7 +76,7 @@ class Mains:
         told = Told()
         self.heard.append(told)
         try:
-            async with Wire(end, SPECS[self.peers], told) as wire:
+            async with Wire(end, SPECS[self.peers], told, [told]) as wire:
                 watching = asyncio.create_task(wire.watch(lambda: process.send_signal(signal.SIGTERM)))
                 try:
                     return await part(wire)
@@ -156,8 +156,8 @@ def test_one_that_cannot_be_started_is_tried_again_and_what_was_offered_stands(e
 
 def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     async def part(wire):
-        with pytest.raises(WireError, match="Offer"):
-            await wire._ask(Offer("no mapping"))
+        with pytest.raises(WireError, match="offer"):
+            await wire._ask(Commands.offer, "no mapping")
         return await wire.ready()
 
     mains = Mains(part)
@@ -309,8 +309,8 @@ def test_what_it_meets_in_its_last_moments_is_in_the_log(capfd):
     async def part(wire):
         await offer(wire)
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(WireError, match="Offer"):
-            await wire._ask(Offer("no mapping"))
+        with pytest.raises(WireError, match="offer"):
+            await wire._ask(Commands.offer, "no mapping")
 
     asyncio.run(served(Mains(part)))
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "internal error" in line]

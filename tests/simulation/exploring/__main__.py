@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0, metavar="N", help="for all worlds together")
     parser.add_argument("--states", type=int, default=_MOST, metavar="N", help="the most in one world")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worlds at a time")
-    parser.add_argument("--brief", action="store_true", help="what `make test` has time for, and all of that")
+    parser.add_argument("--brief", action="store_true", help="what `make test-long` has time for, and all of that")
     arguments = parser.parse_args()
     worlds = _BRIEF if arguments.brief else _WORLDS
     until = float("inf") if arguments.brief else time.monotonic() + arguments.seconds

@@ -42,7 +42,8 @@ _OLD = 40
 _OMITTED = frozenset(
     (
         *("life", "own_keys", "ports", "sent", "wake_at", "_deeds", "_link_of", "_schedule", "_time"),  # of a host
-        *("_alarms", "_alarm_order", "_incarnate", "_now", "_orders", "lives", "times"),  # of its machine
+        *("_alarms", "_alarm_order", "_incarnate", "now", "orders", "lives", "times"),  # of its machine
+        *("_k", "_rules", "_agenda", "_records", "_claims", "_moves", "_name", "_silence", "_unanswered"),  # twice
         *("claims_heard", "peers_changed", "hearings", "_attempts", "attempt", "number", "expected", "version"),
         *("digest", "sum", "_sum", "_in_order", "_windows", "ended", "clock", "_times"),
         # What silences, losses and answers teach for a minute and more: states that differ in that alone are one.
@@ -63,9 +64,9 @@ class Canon:
         """Those that are being looked at: some know each other."""
         live = [host for host in world.hosts if host.life]
         self._lives = {host.index + 1: host.life for host in live}
-        self._sequences = {host.index + 1: host.machine._sequence for host in live}
+        self._sequences = {host.index + 1: host.machine.name._sequence for host in live}
         self._terms = {
-            eip: max((h.machine.eips[eip].maxterm for h in live if eip in h.machine.eips), default=0)
+            eip: max((h.machine.known.eips[eip].maxterm for h in live if eip in h.machine.known.eips), default=0)
             for eip in world.eips
         }
         self._by_type: dict[type, Callable[[Any], Any]] = {

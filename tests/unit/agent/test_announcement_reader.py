@@ -8,7 +8,7 @@ import pytest
 
 from speaker.agent.announcement_reader import AnnouncementReader
 from speaker.agent.delivery import AGAIN_SECONDS
-from speaker.agent.objects import AnnouncementObject, AnnouncementStatus
+from speaker.api.records import AnnouncementObject, AnnouncementStatus
 from speaker.cluster.mirror.store import Store
 from speaker.model import MAX_TERM
 from speaker.ownership.events import Record, gone

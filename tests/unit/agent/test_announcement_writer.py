@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from speaker.agent.announcement_writer import WORKERS, AnnouncementWriter
-from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import Facts, creation, path_of
-from speaker.cluster.paths import ANNOUNCEMENTS
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from speaker.agent.asked import HostsAsked, listed
-from speaker.cluster.hosts import HostObject
+from speaker.api.kinds import HostObject
 from speaker.errors import ApiUnreachable
 
 PATH = "/api/v1/nodes"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from speaker.agent.exclusion import Exclusion
-from speaker.agent.view import NodeIntent
+from speaker.agent.view import Exclusion, NodeIntent
 from speaker.settings import Node
 
 DRAIN = 3.0

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from speaker.agent.objects import AssignedObject
 from speaker.agent.view import assigned_addresses
-from speaker.cluster.kinds import ASSIGNED
+from speaker.api.kinds import ASSIGNED, AssignedObject
 from speaker.cluster.mirror.feed import Feed
 
 

@@ -5,10 +5,8 @@ import zlib
 import msgspec
 import pytest
 
-from speaker.agent.known import MAX_PACKED, NAME, VERSION, known, recall, remember
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject
+from speaker.agent.last_known import MAX_PACKED, NAME, VERSION, known, recall, remember
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM, AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.errors import EdgeError
 
 
@@ -92,7 +90,7 @@ def test_a_file_that_cannot_be_read_is_told_of_and_is_none(tmp_path, content):
 
 
 def test_a_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("speaker.agent.known.MAX_BYTES", 1000)
+    monkeypatch.setattr("speaker.agent.last_known.MAX_BYTES", 1000)
     (tmp_path / NAME).write_bytes(zlib.compress(b" " * 100_000))
     with pytest.raises(EdgeError, match="too long"):
         recall(tmp_path, "node1")
@@ -112,7 +110,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_too_much_is_not_kept_and_nor_is_what_was_kept_before(tmp_path, monkeypatch):
     remember(tmp_path, SEEN)
-    monkeypatch.setattr("speaker.agent.known.MAX_BYTES", 100)
+    monkeypatch.setattr("speaker.agent.last_known.MAX_BYTES", 100)
     with pytest.raises(EdgeError, match="too many"):
         remember(tmp_path, SEEN)
     assert recall(tmp_path, "node1") is None

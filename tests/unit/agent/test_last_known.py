@@ -6,12 +6,19 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from speaker.agent.known import NAME, known, recall, remember
-from speaker.agent.last_known import RECALL_AGAIN, RECALL_SECONDS, REMEMBER_SECONDS, LastKnown, news_of
-from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, EipObject
-from speaker.cluster.objects import Key
+from speaker.agent.last_known import (
+    NAME,
+    RECALL_AGAIN,
+    RECALL_SECONDS,
+    REMEMBER_SECONDS,
+    LastKnown,
+    known,
+    news_of,
+    recall,
+    remember,
+)
+from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, HostObject, NodeObject, SliceObject
+from speaker.api.objects import Key
 from speaker.model import ServiceKey
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.agent.record import (
     MAX_SERVICES,
     Facts,
@@ -21,6 +20,7 @@ from speaker.agent.record import (
     path_of,
     read_record,
 )
+from speaker.api.records import AnnouncementObject, LeaseObject
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 

@@ -11,10 +11,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.agent.known import known, recall, remember
-from speaker.agent.last_known import RECALL_SECONDS
+from speaker.agent.last_known import RECALL_SECONDS, known, recall, remember
 from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
-from speaker.agent.objects import (
+from speaker.agent.session import WORD_SECONDS, WORDS
+from speaker.agent.source import Cluster
+from speaker.agent.view import DRAIN, ViewSettings
+from speaker.api.kinds import (
+    ASSIGNED,
+    ASSIGNED_FROM,
     AssignedMetadata,
     AssignedObject,
     NodeObject,
@@ -22,20 +26,19 @@ from speaker.agent.objects import (
     SliceMetadata,
     SliceObject,
 )
-from speaker.agent.session import WORD_SECONDS, WORDS
-from speaker.agent.source import Cluster
-from speaker.agent.view import DRAIN, ViewSettings
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
+from speaker.api.objects import INITIAL_EVENTS_END, Key
+from speaker.api.records import MISSES
 from speaker.cluster.mirror.store import Change
-from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Forwarding, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model.events import LifeBegan
 from speaker.node.report import Report
-from speaker.ownership.events import WriteRecord, gone
+from speaker.ownership.events import NameClash, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.events import Resumed
+from speaker.wire.messages import Before, Began
 
 SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -288,7 +291,7 @@ class Agent:
     @asynccontextmanager
     async def running(self):
         task = asyncio.create_task(self.source.run(self.wire, self._changed))
-        self.source.incarnation(Incarnation(7))
+        self.source.hear(LifeBegan(Incarnation(7)))
         try:
             yield
         finally:
@@ -744,11 +747,30 @@ def test_another_host_that_writes_our_lease_is_told(play):
 
 def test_in_silence_our_lease_is_not_renewed(play):
     async def story(agent):
-        agent.source.silence()
+        agent.source.hear(NameClash(None, None, silent=True))
         await asyncio.sleep(1)
         version = agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"]
         await asyncio.sleep(10 * TIMES.renew)
         assert agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"] == version
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        NameClash(None, None, silent=False),
+        Began(Before("killed by SIGKILL", 1.0), Resumed(incarnation=Incarnation(7))),
+    ],
+    ids=["the name stays ours", "we come to a wire process that is at work"],
+)
+def test_otherwise_it_is_renewed(play, event):
+    async def story(agent):
+        agent.source.hear(event)
+        await asyncio.sleep(1)
+        version = agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"]
+        await asyncio.sleep(10 * TIMES.renew)
+        assert agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"] != version
 
     play(story)
 
@@ -763,7 +785,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
         await agent.view()
         agent.wire.placements[A] = Placement(ETH0, Gratuitous())
         order = WriteRecord(eip=A, attempt=1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
-        agent.source.write_record(order)
+        agent.source.hear(order)
         await asyncio.sleep(0.1)
         status = agent.api.objects[ANNOUNCEMENTS]["192.0.2.10"]["status"]
         assert (status["holder"], status["term"], status["link"]) == ("n1", 4, "eth0")
@@ -795,7 +817,7 @@ def test_a_record_that_could_not_be_written_is_a_problem_for_as_long_as_it_is_ou
             raise ApiRefused(500, "InternalError", "etcd: no space")
 
         agent.wire.placements, agent.api.create = {A: Placement(ETH0, Gratuitous())}, full
-        agent.source.write_record(WriteRecord(A, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4))
+        agent.source.hear(WriteRecord(A, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4))
         for held, problems in ((frozenset((A,)), 1), (frozenset(), 0)):  # another takes it, and writes that
             agent.wire.held = held
             await asyncio.sleep(300)
@@ -816,7 +838,7 @@ def test_what_failed_of_an_eip_that_this_node_may_not_hold_any_more_is_over_once
         async def problems_after(eip, *offered):
             agent.wire.placements = dict.fromkeys(offered, Placement(ETH0, Gratuitous()))
             order = WriteRecord(eip, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
-            agent.source.write_record(order)
+            agent.source.hear(order)
             await asyncio.sleep(1)
             return len(agent.report.problems())
 

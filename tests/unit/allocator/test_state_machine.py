@@ -6,6 +6,7 @@ The rules are written again here, plainly and by listing addresses, so that a mi
 from ipaddress import ip_address
 
 import msgspec
+from examples import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -327,5 +328,5 @@ class AllocatorMachine(RuleBasedStateMachine):
         assert not self.allocator._settled
 
 
-AllocatorMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+AllocatorMachine.TestCase.settings = settings(max_examples=examples(), stateful_step_count=40, deadline=None)
 TestAllocator = AllocatorMachine.TestCase

@@ -1,27 +1,28 @@
 """What is told of EIPs that come, move, are nobody's or have a rival: once each, to those whose EIPs they are."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
 import pytest
 
+from speaker.api.kinds import FullMetadata
 from speaker.api.metadata import dns_subdomain
-from speaker.cluster.kinds import FullMetadata
-from speaker.cluster.objects import Key, Metadata
+from speaker.api.objects import Key, Metadata
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.announced import MOST, NOBODY_SECONDS, Announced, Users
-from speaker.controller.sweeper import HeldObject, Holder
-from speaker.controller.writes import Event
+from speaker.controller.writes import JUDGED, LOGGED, Event
 
 EIP, AT = "192.0.2.10", "2026-11-23T03:00:00Z"
 WEB = FullMetadata(name="web", namespace="shop", uid="u", resource_version="7")
-HELD, BY_N2 = Holder("n1", "eth0"), Holder("n2", "eth1")
-NOBODYS = Holder(reason="no_local_endpoint")
-RIVAL = Holder("n1", "eth0", conflict="02:00:00:00:00:99 on eth0")
+HELD, BY_N2 = RecordedClaim("n1", link="eth0"), RecordedClaim("n2", link="eth1")
+NOBODYS = RecordedClaim(reason="no_local_endpoint")
+RIVAL = RecordedClaim("n1", link="eth0", conflict="02:00:00:00:00:99 on eth0")
 VERSIONS = count(1)
 
 
 def found(status, name=EIP):
-    return HeldObject(Metadata(name=name, resource_version=str(next(VERSIONS))), status)
+    return RecordedObject(Metadata(name=name, resource_version=str(next(VERSIONS))), status)
 
 
 class Told:
@@ -185,9 +186,21 @@ def test_of_thousands_that_move_at_once_as_many_are_told_as_may_be():
 )
 def test_nothing_that_an_agent_made_up_is_told(free):
     told = Told()
-    words = told.words(HELD, Holder("n1", free, free), Holder("n2", free), Holder(free), Holder("", free, free, free))
+    words = told.words(
+        HELD,
+        RecordedClaim("n1", link=free, conflict=free),
+        RecordedClaim("n2", link=free),
+        RecordedClaim(free),
+        RecordedClaim("", link=free, conflict=free, reason=free),
+    )
     words += [(event.reason, event.message) for event in told.step(after=NOBODY_SECONDS + 1)]
     assert words == [ANNOUNCED, ("Moved", f"{EIP} moved from n1 to n2"), ("HeldByNobody", f"nobody announces {EIP}")]
+
+
+def test_every_reason_that_is_judged_is_in_the_log_as_in_the_metrics():
+    old = lambda reason: re.sub(r"(?<=[a-z])(?=[A-Z])", " ", reason).lower()  # noqa: E731
+    assert {reason: old(reason) for reason in LOGGED} == LOGGED
+    assert {reason: old(reason).replace(" ", "_") for reason in JUDGED} == JUDGED
 
 
 def test_the_log_gets_the_same_words():

@@ -6,9 +6,8 @@ from api_after import written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject
-from speaker.cluster.objects import Key, Metadata, Object
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM, HostObject, ServiceObject
+from speaker.api.objects import Key, Metadata, Object
 from speaker.controller.announced import Users
 from speaker.controller.decider import HINT_SECONDS, ControllerSettings, Decider, News
 from speaker.controller.wanted import FINALIZER, IpMode

@@ -4,10 +4,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.cluster.kinds import FullMetadata
-from speaker.cluster.objects import Key, Metadata
+from speaker.api.kinds import FullMetadata
+from speaker.api.objects import Key, Metadata
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.announced import Users
-from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, left_out, told
+from speaker.controller.failovers import Failover, Failovers, left_out, told
 from speaker.model import ServiceKey
 from speaker.telemetry.lines import SHOWN, Bound
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.controller.forwarders import DEAD, Forwarders
+from speaker.controller.sessions import DEAD, Forwarders
 
 STORIES = [
     ("nobody says that it does not forward", [(0, {})], True),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.controller.lives import STALE, Lives
+from speaker.controller.sessions import STALE, Lives
 
 N1 = {"n1": "7"}
 

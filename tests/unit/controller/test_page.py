@@ -8,9 +8,10 @@ import pytest
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
-from speaker.cluster.objects import Metadata
+from speaker.api.objects import Metadata
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
+from speaker.controller.failovers import Failover
 from speaker.controller.page import AGAIN, LEADS, STANDS_BY, ControllerPage, of_controller
 from speaker.model import Assignment, Family, ServiceKey
 

@@ -9,11 +9,12 @@ from mqtt_schemas import mistakes
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
-from speaker.cluster.objects import Metadata
+from speaker.api.objects import Metadata
+from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import RecordedClaim, RecordedObject
 from speaker.controller.published import changes, shown
 from speaker.model import Assignment, Family, ServiceKey
+from speaker.model.events import Assigned, Refused, Released
 from speaker.telemetry.mqtt.events import event
 from speaker.telemetry.mqtt.topics import Topics
 
@@ -22,6 +23,7 @@ WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 ONE, TWO = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 POOLS = {"lan": {Family.IPV4: Usage(254, 2, 1)}}
 FULL = Refusal(DNS, RefusalReason.POOL_FULL, "no free address: lan")
+REFUSED = Refused(DNS, "pool_full", "no free address: lan")
 
 
 def has(key, *addresses, refusal=None):
@@ -89,19 +91,19 @@ def test_of_an_announcement_only_what_is_said_is_decoded():
     ("before", "after", "said"),
     [
         ({}, {}, []),
-        ({}, {WEB: has(WEB, ONE)}, [("assigned", ["192.0.2.10"])]),
+        ({}, {WEB: has(WEB, ONE)}, [Assigned(WEB, (ONE,))]),
         ({WEB: has(WEB, ONE)}, {WEB: has(WEB, ONE)}, []),
-        ({WEB: has(WEB, ONE)}, {WEB: has(WEB, TWO)}, [("assigned", ["192.0.2.11"])]),
-        ({WEB: has(WEB, ONE)}, {}, [("released", ["192.0.2.10"])]),
-        ({WEB: has(WEB, ONE)}, {WEB: has(WEB)}, [("released", ["192.0.2.10"])]),
-        ({}, {DNS: has(DNS, refusal=FULL)}, [("refused", None)]),
+        ({WEB: has(WEB, ONE)}, {WEB: has(WEB, TWO)}, [Assigned(WEB, (TWO,))]),
+        ({WEB: has(WEB, ONE)}, {}, [Released(WEB, (ONE,))]),
+        ({WEB: has(WEB, ONE)}, {WEB: has(WEB)}, [Released(WEB, (ONE,))]),
+        ({}, {DNS: has(DNS, refusal=FULL)}, [REFUSED]),
         ({DNS: has(DNS, refusal=FULL)}, {DNS: has(DNS, refusal=FULL)}, []),
-        ({DNS: has(DNS, refusal=FULL)}, {DNS: has(DNS, ONE)}, [("assigned", ["192.0.2.10"])]),
-        ({}, {DNS: has(DNS, ONE, refusal=FULL)}, [("assigned", ["192.0.2.10"]), ("refused", None)]),
+        ({DNS: has(DNS, refusal=FULL)}, {DNS: has(DNS, ONE)}, [Assigned(DNS, (ONE,))]),
+        ({}, {DNS: has(DNS, ONE, refusal=FULL)}, [Assigned(DNS, (ONE,)), REFUSED]),
     ],
 )
 def test_what_changed_is_an_event_as_documented(before, after, said):
-    lines = list(changes(before, after))
-    assert [(line.event, line.fields.get("addresses")) for line in lines] == said
-    messages = [event(TOPICS, line, "host_1", 0.0) for line in lines]
+    happened = list(changes(before, after))
+    assert happened == said
+    messages = [event(TOPICS, one, "host_1", 0.0) for one in happened]
     assert [each for message in messages for each in mistakes(message.topic, message.payload)] == []

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.pools import Catalogue
-from speaker.cluster.reading import read_pool, read_service
+from speaker.api.reading import read_pool, read_service
 from speaker.controller.restore import restored
 from speaker.controller.wanted import ASSIGNED, ASSIGNED_FROM
 from speaker.model import ServiceKey

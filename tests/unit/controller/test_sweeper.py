@@ -5,8 +5,9 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
-from speaker.cluster.kinds import ASSIGNED
-from speaker.controller.sweeper import Grace, HeldObject, Sweeper, Uses
+from speaker.api.kinds import ASSIGNED
+from speaker.api.records import RecordedObject
+from speaker.controller.sweeper import Grace, Sweeper, Uses
 from speaker.controller.writes import Removal
 from speaker.model import Assignment, ServiceKey
 
@@ -17,10 +18,10 @@ WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
 
 
-def announcement(holder: str | None = "n1", *, name: str = EIP, version: str = "5") -> HeldObject:
+def announcement(holder: str | None = "n1", *, name: str = EIP, version: str = "5") -> RecordedObject:
     status = {} if holder is None else {"status": {"holder": holder, "term": 3, "mac": "02:00:5e:00:53:01"}}
     metadata = {"name": name, "uid": "u", "resourceVersion": version, "labels": {}}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": metadata, **status}), type=HeldObject)
+    return msgspec.json.decode(msgspec.json.encode({"metadata": metadata, **status}), type=RecordedObject)
 
 
 @pytest.mark.parametrize(

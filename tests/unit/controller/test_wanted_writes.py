@@ -6,10 +6,9 @@ import pytest
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM, MAX_LINE, EipObject, ServiceObject
+from speaker.api.reading import judge, read_service
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MAX_LINE, EipObject, ServiceObject
-from speaker.cluster.pools import judge
-from speaker.cluster.reading import read_service
 from speaker.controller.wanted import FINALIZER, IpMode, pool_writes, service_write
 from speaker.model import Assignment, Family, ServiceKey
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from speaker.cluster.kinds import FullMetadata
+from speaker.api.kinds import FullMetadata
 from speaker.controller.write_queue import (
     CROWDED_SECONDS,
     EVENT_TRIES,

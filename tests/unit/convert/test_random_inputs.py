@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from conversions import NAMES, given, of_data, text_of
+from examples import examples
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from speaker.api.world import read_world
 from speaker.convert.document import leaves
 
 KEYS, VALUES, NAMESPACES = ("app", "tier"), ("a", "b", "c"), ("red", "blue", "green")
-EXAMPLES = 50
+EXAMPLES = examples(30)
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 some_labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1)
@@ -217,7 +218,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @for_all(name=st.sampled_from(NAMES), adopt=st.booleans(), data=st.data())
 def test_any_value_anywhere_is_accounted_for_and_nothing_that_is_written_is_refused(name, adopt, data):
     documents = json.loads(json.dumps(list(yaml.safe_load_all(text_of(name)))))

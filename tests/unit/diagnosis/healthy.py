@@ -15,10 +15,8 @@ from speaker.diagnosis.facts import (
     HelloSeen,
     LinkSeen,
     Process,
-    Proxy,
     Tried,
     Unseen,
-    Use,
     Way,
 )
 from speaker.node.known.knowledge import (
@@ -173,7 +171,6 @@ def facts(draw: st.DrawFn) -> Facts:
     strict = known.forwarder == "ipvs"
     if strict:
         bound += [Bound("eip-speaker0", eip.address, 32) for eip in known.eips]
-    held = tuple(eip.address for eip in known.eips if eip.mine)
     bridge = draw(st.booleans())
     seen = [HelloSeen("eth0", 0x88B5, peer.mac, peer.node) for peer in known.peers if peer.alive]
     return Facts(
@@ -203,11 +200,8 @@ def facts(draw: st.DrawFn) -> Facts:
             "net.ipv4.conf.eth0.forwarding": "1",
             "net.ipv4.conf.all.arp_ignore": "1" if strict else draw(st.sampled_from("012")),
         },
-        chains=tuple(draw(st.lists(_chain(), max_size=3))),
-        conntrack=draw(st.none() | st.integers(0, 900).map(lambda used: Use(used, 1000))),
-        ipvs=Use(100, 4096) if strict else None,
+        chains=tuple(draw(st.lists(_chain(strict), max_size=3))),
         has_ipvs=strict or draw(st.booleans()),
-        proxy=draw(st.none() | _proxy(held if known.forwarder == "none" else ())),
         ways=(Way(ANYWHERE, "eth0"), *(Way(each.address, "cni0") for each in endpoints)),
         drops=Drops(0 if strict else draw(st.integers(0, 99)), 0),
         unseen=draw(st.sampled_from([(), (Unseen("endpoints", "not allowed"),)])),
@@ -222,20 +216,14 @@ def _others(draw: st.DrawFn) -> list[Bound]:
 
 
 @st.composite
-def _chain(draw: st.DrawFn) -> Chain:
+def _chain(draw: st.DrawFn, ipvs: bool) -> Chain:
+    """IPVS takes what comes in behind such chains; what another forwarder passes on does not get there."""
     family, hook = draw(
         st.sampled_from(
             [("ip", "forward"), ("inet", "prerouting"), ("netdev", "ingress"), ("arp", "input"), ("inet", "input")]
         )
     )
     rules = draw(st.lists(st.sampled_from(HARMLESS), max_size=4))
-    policy = draw(st.sampled_from(["accept", "drop"])) if hook == "input" and family == "inet" else "accept"
+    may_drop = hook == "input" and family == "inet" and not ipvs
+    policy = draw(st.sampled_from(["accept", "drop"])) if may_drop else "accept"
     return Chain(family, "fw", "every", hook, policy, "eth0" if family == "netdev" else "", tuple(rules))
-
-
-@st.composite
-def _proxy(draw: st.DrawFn, held: tuple[str, ...]) -> Proxy:
-    mode = draw(st.sampled_from(["iptables", "nftables", "none", "unknown", "cilium"]))
-    if mode in ("iptables", "nftables"):
-        return Proxy(mode, ("its port 10249 says so",), draw(st.sampled_from([True, None])), (), (), held)
-    return Proxy(mode, why="nobody who forwards was recognised")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from healthy import ELSEWHERE, NOW, OWN, matching, of
 
+from speaker.checks import KINDS, Finding
 from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import (
@@ -17,12 +18,10 @@ from speaker.diagnosis.facts import (
     HelloSeen,
     LinkSeen,
     Process,
-    Proxy,
     Tried,
-    Use,
+    Unseen,
     Way,
 )
-from speaker.diagnosis.finding import KINDS
 from speaker.node.known.knowledge import (
     Candidate,
     Knowledge,
@@ -87,8 +86,9 @@ def peer(**changes) -> Facts:
     return known(peers=(replace(N2, **changes),))
 
 
-def told(kind: str, sentence: str) -> Facts:
-    return known(problems=((kind, sentence),))
+def told(kind: str, sentence: str = "as the speaker says", eip: str = "") -> Facts:
+    """By the running speaker."""
+    return known(problems=(Finding(kind, sentence, "a mend", eip),))
 
 
 def answered(*macs: str, held: KnownEip = HELD) -> Facts:
@@ -116,13 +116,13 @@ FOUND = {
     "no right to send": (replace(WELL, process=Process("", 1, "S", 0x1000)), "capabilities"),
     "no right to forward": (replace(WELL, process=Process("", 1, "S", 0x2000)), "capabilities"),
     "bad manifests": (
-        replace(known(eips=(), services=(), pools=(), problems=(("manifests", "wrong"),)), about="lab/web"),
+        replace(known(eips=(), services=(), pools=(), problems=told("bad_manifests").known.problems), about="lab/web"),
         "bad_manifests",
     ),
-    "name clash": (told("name clash", "another host has this node's name"), "name_clash"),
+    "name clash": (told("name_clash"), "name_clash"),
     "bound as secondary": (replace(WELL, bound=(Bound("eth0", EIP, 24, True),)), "bound_secondary"),
     "a host's own": (replace(WELL, bound=(Bound("eth0", EIP, 32),)), "host_address"),
-    "a peer's own": (told("peer's address", f"{EIP}: node n2 says that it is its own address"), "host_address"),
+    "a peer's own": (told("host_address", f"{EIP}: node n2 says that it is its own address", EIP), "host_address"),
     "pool full": (service(refused="pool_full", message="pool has no free address", addresses=()), "pool_full"),
     "not in a pool": (service(refused="address_not_in_pool", message="no", addresses=()), "address_not_in_pool"),
     "refused otherwise": (service(refused="share_key", message="no", addresses=()), "refused"),
@@ -154,7 +154,7 @@ FOUND = {
     "another key": (known(rejected=(Rejected("eth0", "wrong_key", 0.1),)), "wrong_key"),
     "another pace": (peer(hello_ms=300), "other_hello"),
     "another clock": (peer(began=int(NOW) + 3600), "clock_apart"),
-    "filtered": (told("filtered", "n2 answers, and none of its hellos arrives"), "hellos_filtered"),
+    "filtered": (told("hellos_filtered"), "hellos_filtered"),
     "filtered, as the wire says": (
         replace(
             known(peers=(replace(N2, heard=False),), eips=(HELD_BY_PEER,)),
@@ -169,7 +169,7 @@ FOUND = {
     "a peer answers too": (answered(PEERS_MAC), "peer_answers"),
     "a stranger answers": (answered(STRANGER), "stranger"),
     "a stranger beside the holder": (answered(PEERS_MAC, STRANGER, held=HELD_BY_PEER), "stranger"),
-    "a stranger that spoke": (replace(told("rival", f"{EIP}: {STRANGER} on eth0 uses it"), asked=()), "stranger"),
+    "a stranger that spoke": (replace(told("stranger", f"{STRANGER} uses it", EIP), asked=()), "stranger"),
     "the holder does not answer": (
         replace(answered(held=HELD_BY_PEER), asked=(Asked(EIP, "eth0", "eip"), Asked(PEER, "eth0", "peer"))),
         "not_answered",
@@ -183,11 +183,8 @@ FOUND = {
         replace(WELL, asked=(*WELL.asked, Asked("192.0.2.1", "eth0", "gateway"))),
         "gateway_silent",
     ),
-    "not forwarding": (replace(WELL, sysctls={"net.ipv4.ip_forward": "0"}), "forwarding_off"),
-    "a link not forwarding": (
-        replace(WELL, sysctls={"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.forwarding": "0"}),
-        "forwarding_off",
-    ),
+    "not forwarding": (told("forwarding_off"), "forwarding_off"),
+    "a policy drops, and its rules are not seen": (told("drop_policy"), "drop_policy"),
     "a policy drops": (chained("ip", "forward", policy="drop"), "firewall_drops"),
     "a rule drops the way in": (
         chained("inet", "forward", matching(of("ip", "daddr"), "==", POD.address, "drop")),
@@ -213,12 +210,9 @@ FOUND = {
         with_ipvs(chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop"))),
         "firewall_drops",
     ),
-    "a strict reverse path": (
-        replace(
-            WELL,
-            sysctls={"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.rp_filter": "1"},
-            ways=(Way(ANYWHERE, "eth1"), Way(POD.address, "pods")),
-        ),
+    "a strict reverse path": (told("reverse_path"), "reverse_path"),
+    "a strict reverse path that drops while it is looked": (
+        replace(WELL, sysctls={"net.ipv4.conf.eth0.rp_filter": "1"}, drops=Drops(reverse_path=2)),
         "reverse_path",
     ),
     "martians": (
@@ -230,31 +224,20 @@ FOUND = {
         ),
         "martian_source",
     ),
-    "conntrack full": (replace(WELL, conntrack=Use(999, 1000)), "conntrack_full"),
-    "IPVS crowded": (replace(WELL, ipvs=Use(100_000, 4096)), "table_crowded"),
+    "conntrack full": (told("conntrack_full"), "conntrack_full"),
+    "IPVS crowded": (told("table_crowded"), "table_crowded"),
+    "IPVS set otherwise": (told("ipvs_settings"), "ipvs_settings"),
+    "another forwarder's rules": (told("left_behind"), "left_behind"),
+    "a sick link": (told("sick_link"), "sick_link"),
     "no IPVS, and no speaker": (
         replace(WELL, known=None, forwarder="ipvs", process=Process("no speaker runs here")),
         "ip_vs_missing",
     ),
     "no IPVS": (known(forwarder="ipvs"), "ip_vs_missing"),
     "not in the kernel": (eip(missing=("+ TCP 192.0.2.200:80 rr",)), "not_in_kernel"),
-    "set aside": (told("set aside", "TCP 192.0.2.200:80 is set aside: refused"), "not_in_kernel"),
-    "kube-proxy has no rules": (
-        replace(known(forwarder="none"), proxy=Proxy("iptables", healthy=True, eips=())),
-        "kube_proxy",
-    ),
-    "kube-proxy deletes ours": (
-        replace(known(forwarder="ipvs"), has_ipvs=True, proxy=Proxy("ipvs", exclude=(), eips=())),
-        "kube_proxy",
-    ),
-    "kube-proxy answers ARP": (
-        replace(known(forwarder="none"), proxy=Proxy("ipvs", eips=(EIP,), answering=("eth0",))),
-        "kernel_answers",
-    ),
-    "kube-proxy is unwell": (
-        replace(known(forwarder="none"), proxy=Proxy("iptables", healthy=False, eips=(EIP,))),
-        "kube_proxy",
-    ),
+    "set aside": (told("not_in_kernel"), "not_in_kernel"),
+    "kube-proxy has no rules": (told("kube_proxy", eip=EIP), "kube_proxy"),
+    "kube-proxy answers ARP": (told("kernel_answers"), "kernel_answers"),
     "nothing listens": (replace(WELL, tried=(Tried(POD.address, 8080, False, "refused"),)), "backend_refuses"),
     "a pod is down": (replace(WELL, tried=(Tried(POD.address, 8080, False, "no answer"),)), "backend_silent"),
     "no way back": (
@@ -297,13 +280,23 @@ ONLY_THE_DOCTOR = {
         replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (STRANGER,)))),
         "address_in_use",
     ),
-    "bad manifests while it serves": (told("manifests", "lan.yaml:3: wrong"), "bad_manifests"),
-    "the API is silent": (told("edge session", "the API did not answer"), "api_silent"),
-    "an edge fails": (told("edge state file", "no space left"), "problem"),
+    "bad manifests while it serves": (told("bad_manifests", "lan.yaml:3: wrong"), "bad_manifests"),
+    "the API is silent": (told("api_silent"), "api_silent"),
+    "late hellos": (told("late_hellos"), "late_hellos"),
+    "no priority": (told("no_real_time"), "no_real_time"),
+    "a limit that is not set": (told("conntrack_max"), "conntrack_max"),
+    "a bug": (told("internal_error"), "internal_error"),
+    "an edge fails": (told("edge_fails"), "edge_fails"),
 }
 ONLY_EXPLAINED = {
     "the API never answered": (
-        known(eips=(), services=(), pools=(), in_force=False, problems=(("edge session", "the API did not answer"),)),
+        known(
+            eips=(),
+            services=(),
+            pools=(),
+            in_force=False,
+            problems=told("api_silent").known.problems,
+        ),
         "api_silent",
     ),
     "a Service nobody knows": (replace(known(eips=(), services=(), pools=()), about="lab/no"), "not_asked"),
@@ -358,6 +351,33 @@ def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
     chain = explain(known(eips=(), services=(), pools=(), in_force=False))
     assert chain.verdict is None
     assert chain.code == 2
+
+
+def test_a_policy_whose_rules_let_the_eip_pass_is_no_finding_whatever_the_speaker_says_of_it():
+    accepts = matching({"ct": {"key": "status"}}, "in", "dnat", "accept")
+    facts = replace(chained("ip", "forward", accepts, policy="drop"), known=told("drop_policy").known)
+    assert findings(facts) == []
+    assert explain(facts).code == 0
+
+
+def test_with_ipvs_an_input_chain_that_drops_by_default_drops_what_comes_in():
+    assert [each.kind for each in findings(with_ipvs(chained("inet", "input", policy="drop")))] == ["firewall_drops"]
+
+
+def test_nothing_is_called_well_where_a_rule_is_not_understood():
+    doubtful = chained("ip", "forward", matching(of("ip", "saddr"), "==", "198.51.100.1", "drop"))
+    (chain,) = doubtful.chains
+    chain = explain(replace(doubtful, chains=(replace(chain, texts=("ip saddr 198.51.100.1 drop",)),)))
+    assert (chain.verdict, chain.code) == (None, 2)
+    assert {each.why for each in chain.unseen} == {"ip saddr 198.51.100.1 drop"}
+    assert [step.name for step in chain.steps if step.state is State.UNKNOWN] == [f"way in of {EIP}"]
+
+
+def test_who_may_not_see_firewalls_is_told_that_and_not_that_there_are_none():
+    chain = explain(replace(WELL, unseen=(Unseen("firewalls (nftables)", "needs NET_ADMIN"),)))
+    (way_in,) = (step for step in chain.steps if step.name.startswith("way in"))
+    assert (chain.code, way_in.state) == (2, State.UNKNOWN)
+    assert way_in.lines[0].endswith("chains of others are not seen: needs NET_ADMIN")
 
 
 def test_what_ipvs_sends_by_output_no_rule_of_what_is_forwarded_can_drop():

@@ -1,5 +1,6 @@
 """A node that is well gets no finding, whatever else is true of it: a finding that is wrong there is a bug."""
 
+from examples import examples
 from healthy import facts
 from hypothesis import HealthCheck, given, settings
 
@@ -7,7 +8,7 @@ from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import decode, encode
 
-MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @MANY
@@ -16,7 +17,7 @@ def test_the_doctor_is_silent(found):
     assert findings(found) == []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(facts())
 def test_no_step_of_an_explanation_is_broken(found):
     chain = explain(found)
@@ -24,7 +25,7 @@ def test_no_step_of_an_explanation_is_broken(found):
     assert chain.code in (0, 2)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(facts())
 def test_facts_are_the_same_behind_a_wire(found):
     assert decode(encode(found)) == found

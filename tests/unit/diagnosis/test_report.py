@@ -7,17 +7,17 @@ import pytest
 from healthy import OWN
 from test_findings import EIP, HELD_BY_PEER, KNOWN, PEERS_MAC, STRANGER, WELL, answered
 
+from speaker.checks import KINDS
 from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Asked, Unseen
-from speaker.diagnosis.finding import KINDS
 from speaker.diagnosis.report import chain_json, chain_lines, finding_lines, findings_json
 
 HOSTILE = "n2\x1b[2J"
 
 
 def text(facts):
-    return "\n".join(chain_lines(explain(facts), facts.unseen))
+    return "\n".join(chain_lines(explain(facts)))
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,20 @@ def test_what_could_not_be_seen_is_said_and_alone_it_is_no_verdict():
 def test_a_machine_gets_the_same():
     facts = answered(STRANGER)
     chain = explain(facts)
-    told = json.loads(json.dumps(chain_json(chain, facts.unseen)))
+    told = json.loads(json.dumps(chain_json(chain)))
     assert (told["code"], told["verdict"]["kind"], told["verdict"]["eip"]) == (1, "stranger", EIP)
     assert [step["name"] for step in told["steps"] if step["state"] == "broken"] == [f"wire of {EIP}"]
     listed = json.loads(json.dumps(findings_json(findings(facts), facts.unseen)))
     assert [each["kind"] for each in listed["findings"]] == ["stranger"]
     assert listed["findings"][0]["docs"].startswith("docs/")
+
+
+def test_a_doctor_who_did_not_see_everything_does_not_say_that_all_is_well():
+    dark = (Unseen("firewalls (nftables)", "needs NET_ADMIN"),)
+    assert [*finding_lines((), dark)] == [
+        "nothing that was seen is wrong here",
+        "not seen: firewalls (nftables): needs NET_ADMIN",
+    ]
 
 
 def test_a_doctor_who_finds_nothing_says_so():
@@ -81,5 +89,5 @@ def test_no_peer_speaks_to_the_terminal():
         known=replace(KNOWN, peers=(peer,), eips=(held,)),
         asked=(Asked(EIP, "eth0", "eip", (STRANGER,)),),
     )
-    for line in (*chain_lines(explain(facts), ()), *finding_lines(findings(facts), ())):
+    for line in (*chain_lines(explain(facts)), *finding_lines(findings(facts), ())):
         assert line.isprintable()

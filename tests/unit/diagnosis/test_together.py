@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from healthy import NOW, facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -114,7 +115,7 @@ def test_no_node_speaks_to_the_terminal():
     assert all(line.isprintable() for line in explanation_lines(whole))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(facts(), min_size=1, max_size=3))
 def test_nodes_that_are_well_stay_so_together(seen):
     """Each drawn by itself: all may hold one EIP, and say so for 60 s, which is not told."""

@@ -11,8 +11,9 @@ from speaker.forwarding.forwarder import NoForwarder, forwarded, remember
 async def test_what_another_forwarder_left_is_a_problem_that_names_the_remedy_until_it_is_gone(tmp_path, kind, remedy):
     remember(tmp_path, kind)
     (problem,) = await NoForwarder(tmp_path).problems()
-    assert kind in problem
-    assert remedy in problem
+    assert kind in problem.what
+    assert remedy in problem.what
+    assert remedy in problem.mend
     remember(tmp_path, "")
     assert await NoForwarder(tmp_path).problems() == ()
 

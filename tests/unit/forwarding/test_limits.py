@@ -36,7 +36,7 @@ def test_ipvs_is_crowded_above_eight_connections_a_bucket_until_there_are_no_mor
     watch = Watch()
     found = [watch.problems(Tables(ipvs=Use(connections, 4096))) for connections in used]
     assert [bool(problems) for problems in found] == told
-    assert all("conn_tab_bits=16" in problem for problems in found for problem in problems)
+    assert all("conn_tab_bits=16" in problem.what for problems in found for problem in problems)
 
 
 def test_a_kernel_without_the_tables_has_no_problem_with_them():
@@ -86,4 +86,4 @@ def test_without_conntrack_there_is_nothing_to_raise_yet(proc):
 def test_a_maximum_that_cannot_be_raised_from_here_is_named_with_its_remedy(proc):
     (proc / "sys/net/netfilter/nf_conntrack_max").mkdir()
     (problem,) = raise_conntrack_max(10000, proc)
-    assert "sysctl -w net.netfilter.nf_conntrack_max=10000" in problem
+    assert "sysctl -w net.netfilter.nf_conntrack_max=10000" in problem.what

@@ -5,9 +5,9 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from speaker.interfaces.addresses import MOST, MOST_GATEWAYS, bound_addresses, gateways, own_addresses, question
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Gateway, LinkAddress, Snapshot
 from speaker.model import Link, Mac
+from speaker.packets.asking import Question
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
 

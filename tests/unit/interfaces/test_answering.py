@@ -6,9 +6,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from speaker.interfaces.answering import Answering, questions
-from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Gateway, LinkAddress
 from speaker.model import Mac
+from speaker.packets.asking import Question
 
 ROUTER_MAC = Mac(bytes.fromhex("020000000001"))
 
@@ -143,7 +143,7 @@ def test_a_gateway_that_answered_is_asked_alone_and_one_that_did_not_is_searched
 
 
 def asked(snapshot, *links) -> set[tuple[int, str, str]]:
-    return {(found.link, str(found.source), str(found.gateway)) for found in questions(snapshot, links)}
+    return {(found.link, str(found.source), str(found.target)) for found in questions(snapshot, links)}
 
 
 def with_gateways(snapshot, *gateways):

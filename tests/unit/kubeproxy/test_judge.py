@@ -51,9 +51,9 @@ def test_the_rules_of_one_that_died_are_looked_for_as_long_as_it_is_remembered()
 def test_an_eip_without_rules_is_a_problem_once_it_has_been_so_for_some_seconds():
     first, second = looks(NONE, (0, IPTABLES, Rules(frozenset({A, C}))), (GRACE, IPTABLES, Rules(frozenset({A, C}))))
     assert (first.problems, first.without_rules, first.unsure) == ((), 0, True)
-    assert second.problems == (
-        "192.0.2.71: kube-proxy (iptables mode) has no rules for it, so its traffic is not forwarded",
-    )
+    (problem,) = second.problems
+    assert problem.what == "192.0.2.71: kube-proxy (iptables mode) has no rules for it, so its traffic is not forwarded"
+    assert (problem.kind, problem.eip) == ("kube_proxy", "192.0.2.71")
     assert (second.without_rules, second.unsure) == (1, False)
 
 
@@ -69,7 +69,8 @@ def test_many_are_named_up_to_a_point():
     last = looks(here, (0, IPTABLES, NOTHING), (GRACE, IPTABLES, NOTHING))[-1]
     assert last.without_rules == NAMED + 5
     assert len(last.problems) == NAMED + 1
-    assert "other EIPs" in last.problems[-1]
+    assert "5 other EIPs" in last.problems[-1].what
+    assert sum(each.concerns(99) for each in last.problems) == NAMED + 5
 
 
 def test_what_cannot_be_told_is_a_note_and_no_problem():
@@ -79,7 +80,7 @@ def test_what_cannot_be_told_is_a_note_and_no_problem():
 
 
 def test_one_that_is_not_well_is_a_problem():
-    assert "not well" in look(NONE, replace(IPTABLES, healthy=False), ALL).problems[0]
+    assert "not well" in look(NONE, replace(IPTABLES, healthy=False), ALL).problems[0].what
 
 
 def test_one_that_answered_and_is_silent_for_some_seconds_is_a_problem():
@@ -89,7 +90,7 @@ def test_one_that_answered_and_is_silent_for_some_seconds_is_a_problem():
     )
     assert (before.unsure, at_once.unsure, later.unsure) == (False, True, False)
     assert (before.problems, at_once.problems, back.problems) == ((), (), ())
-    assert "any more" in later.problems[0]
+    assert "any more" in later.problems[0].what
 
 
 def test_one_that_never_answered_is_not_missed():
@@ -108,8 +109,12 @@ def test_one_that_left_no_trace_is_reckoned_with_for_a_while():
 def test_ipvs_mode_without_strict_arp_has_every_node_answer():
     found = KubeProxy(Mode.IPVS, healthy=True)
     (problem,) = look(NONE, found, ALL, ("eth1", "eth0")).problems
-    assert "eth0, eth1" in problem
-    assert "strictARP: true" in problem
+    assert "eth0, eth1" in problem.what
+    assert "strictARP: true" in problem.what
+    assert problem.kind == "kernel_answers"
+    assert problem.mend.startswith(
+        "sysctl -w net.ipv4.conf.eth0.arp_ignore=1 net.ipv4.conf.eth0.arp_announce=2 net.ipv4.conf.eth1.arp_ignore=1 "
+    )
     assert look(NONE, found, ALL, ()).problems == ()
     assert look(NONE, IPTABLES, ALL, ("eth0",)).problems == ()
 
@@ -127,13 +132,13 @@ def ipvs_mode(configuration: Configuration | None) -> KubeProxy:
 def test_ipvs_mode_beside_ours_must_leave_every_pool_alone():
     assert look(IPVS, ipvs_mode(RIGHT)).problems == ()
     (problem,) = look(IPVS, ipvs_mode(replace(RIGHT, exclude=RIGHT.exclude[:1]))).problems
-    assert "pool far: its ipvs.excludeCIDRs lacks 198.51.100.1-198.51.100.9" in problem
+    assert "pool far: its ipvs.excludeCIDRs lacks 198.51.100.1-198.51.100.9" in problem.what
     assert len(look(IPVS, ipvs_mode(replace(RIGHT, exclude=()))).problems) == 2
 
 
 def test_ipvs_mode_beside_ours_must_not_open_nodeports_on_eips():
     (problem,) = look(IPVS, ipvs_mode(replace(RIGHT, node_port_addresses=()))).problems
-    assert "nodePortAddresses: [primary]" in problem
+    assert "nodePortAddresses: [primary]" in problem.what
 
 
 def test_a_configuration_that_cannot_be_read_is_a_note():
@@ -157,8 +162,8 @@ def test_no_other_pair_fights_over_virtual_servers(here, found):
 @pytest.mark.parametrize("forwarder", ["ipvs", "nftables"])
 def test_rules_for_an_eip_that_we_forward_take_its_packets(forwarder):
     (problem,) = look(replace(IPVS, forwarder=forwarder), IPTABLES, ALL).problems
-    assert str(A) in problem
-    assert f"--forwarder={forwarder}" in problem
+    assert str(A) in problem.what
+    assert f"--forwarder={forwarder}" in problem.what
     assert look(IPVS, IPTABLES, Rules(frozenset({B}))).problems == ()
 
 

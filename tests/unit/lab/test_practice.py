@@ -1,6 +1,6 @@
 """The faults to practise: what the table says can be played."""
 
-from speaker.diagnosis.finding import KINDS
+from speaker.checks import KINDS
 from speaker.lab.practice.site import EIPS, service, site, written
 from speaker.lab.practice.table import FAULTS
 from speaker.lab.request import practice

@@ -9,6 +9,7 @@ from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Endpoint, Gratuitous, Link, Mac, Protocol, ServiceKey, World
+from speaker.model.events import Conflict, EipYielded, PeerChanged
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.node.publishing import places
 from speaker.node.report import InForce, Report
@@ -63,7 +64,7 @@ async def test_where_no_link_leads_to_an_eip_the_record_says_whose_it_is_unless_
     metrics, home = site
     report = Report(metrics, home)
     for node, alive in (("dead", True), ("dead", False), ("back", False), ("back", True)):
-        report.peer(node, ETH0, alive)
+        report.hear(PeerChanged(node, ETH0, alive))
     await published(report, [may_not(A)], {A: NOBODYS}, lambda _: recorded)
     assert states(metrics) == found
     report.stale.clear()
@@ -85,7 +86,7 @@ async def test_a_claimed_eip_that_a_stranger_keeps_silent_is_a_conflict_until_he
     metrics, home = site
     now = [0.0]
     report = Report(metrics, home, lambda: now[0])
-    report.conflict(ETH0, A, STRANGER, held=False)
+    report.hear(Conflict(ETH0, A, STRANGER, held=False))
     await published(report, [may(A), may(B)], {A: MINE, B: MINE})
     assert states(metrics) == (1, 0, 0, 1)
     now[0] = 31.0
@@ -110,7 +111,7 @@ async def test_what_is_let_go_while_this_node_drains_is_handed_over_or_given_up(
     metrics, home = site
     report = Report(metrics, home)
     report.draining = lambda: draining
-    report.yielded(A, "better_claim", holder)
+    report.hear(EipYielded(A, "better_claim", holder))
     outcome, number = counted
     assert metrics.registry.get_sample_value("eip_speaker_hand_overs_total", {"outcome": outcome}) == number
 
@@ -124,14 +125,14 @@ def test_others_eips_are_asked_for_where_their_holder_is_heard_and_nobodys_where
 def test_a_node_is_dead_once_it_is_heard_on_no_link_and_the_dead_have_a_bound():
     alive = Alive()
     for link in (ETH0, ETH1):
-        alive.note("n2", link, True)
-    alive.note("n2", ETH0, False)
+        alive.hear(PeerChanged("n2", link, True))
+    alive.hear(PeerChanged("n2", ETH0, False))
     assert alive.on == {ETH0.index: set(), ETH1.index: {"n2"}}
     assert alive.unless_dead("n2") == "n2"
-    alive.note("n2", ETH1, False)
+    alive.hear(PeerChanged("n2", ETH1, False))
     assert alive.unless_dead("n2") is None
     for number in range(MAX_DEAD + 1):
-        alive.note(f"made-up-{number}", ETH0, False)
+        alive.hear(PeerChanged(f"made-up-{number}", ETH0, False))
     assert alive.unless_dead("n2") == "n2", "forgotten"
 
 

@@ -1,5 +1,6 @@
 """What an operator's commands come to: the objects of each answer, the last with ``done`` or ``error``."""
 
+import asyncio
 import json
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from speaker.allocator.settle import Settlement
+from speaker.checks import said
 from speaker.errors import InvalidField, InvalidManifests
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.forwarding.plan import EMPTY
@@ -18,6 +20,7 @@ from speaker.node.known.knowledge import Knowledge
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.settings import PeerSettings
+from speaker.system.priority import Priority
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.events import ClaimStatus, PeerSeen
 
@@ -53,11 +56,15 @@ class Wire:
             yield each
 
 
-async def answers(command, wire, report, alone=False, cluster=False, **command_words):
+async def nothing_new():
+    """The cheap checks find what they found before."""
+
+
+async def answers(command, wire, report, alone=False, cluster=False, look=nothing_new, **command_words):
     """Every object, as it reaches the other end of the socket."""
     peers = None if alone else PeerSettings()
     forwarder = NoForwarder(Path("no-runtime-dir"))
-    found = handlers("n1", peers, wire, report, forwarder, cluster=cluster)[command](command_words)
+    found = handlers("n1", peers, wire, report, forwarder, look, cluster=cluster)[command](command_words)
     return [json.loads(json.dumps(each)) async for each in found]
 
 
@@ -192,6 +199,19 @@ async def test_facts_are_what_is_known_of_the_thing_that_is_asked_about(report):
     assert [peer.node for peer in known.peers] == ["n2"]
     ((told),) = await answers("facts", Wire(), report, about="192.0.2.99")
     assert told["knowledge"]["eips"] == []
+
+
+async def test_facts_have_what_the_cheap_checks_find_now(report):
+    async def look():
+        report.environment(said("forwarding_off", ["it is off"], "sysctl"), Priority.NORMAL)
+
+    ((told),) = await answers("facts", Wire(), report, look=look)
+    assert [(each["kind"], each["what"]) for each in told["knowledge"]["problems"]] == [("forwarding_off", "it is off")]
+
+
+async def test_checks_that_hang_keep_nobody_waiting_for_facts(report):
+    ((told),) = await answers("facts", Wire(), report, look=asyncio.Event().wait)
+    assert told["done"]
 
 
 async def test_before_anything_is_in_force_facts_are_of_the_node_alone(report):

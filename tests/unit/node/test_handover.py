@@ -10,12 +10,13 @@ from structlog.testing import capture_logs
 from speaker.errors import EdgeError
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
+from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import Speaker
+from speaker.wire.events import Resumed, Taken
+from speaker.wire.messages import Before, Began
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 SPOT = Placement(ETH0, Gratuitous())
@@ -59,8 +60,8 @@ class Lan:
     async def asks(self, question, requests, seconds):
         if self.refused:
             raise EdgeError(self.refused)
-        self.asked.append((asyncio.get_running_loop().time(), question.gateway))
-        if question.gateway in self.there:
+        self.asked.append((asyncio.get_running_loop().time(), question.target))
+        if question.target in self.there:
             return True
         await asyncio.sleep(requests * seconds)
         return False
@@ -73,8 +74,8 @@ class Site:
         self.kernel, self.lan = Kernel(), Lan(*there)
         self.report = Report(Metrics(), home)
         self.hand_over = HandOver(self.kernel, self.report, self.lan.asks)
-        self.hand_over.speaker(2, "n2", Speaker(N2_MAC, (N2,)))
-        self.hand_over.speaker(2, "n3", Speaker(Mac(b"\x02\0\0\0\0\x03"), (N3,)))
+        self.hand_over.hear(SpeakerSeen(2, "n2", Speaker(N2_MAC, (N2,))))
+        self.hand_over.hear(SpeakerSeen(2, "n3", Speaker(Mac(b"\x02\0\0\0\0\x03"), (N3,))))
 
     @asynccontextmanager
     async def running(self):
@@ -118,12 +119,24 @@ def test_who_had_it_before_gets_its_packets_where_there_is_a_way(
 ):
     async def story():
         here = site()
-        here.hand_over.speaker(2, "n2", speaker)
+        here.hand_over.hear(SpeakerSeen(2, "n2", speaker))
         await here.hand_over.follow(frozenset({eip}), snapshot)
         assert here.kernel.next_hops == {eip: None}, "not held yet: dropped"
-        here.hand_over.claimed(eip, SPOT, before)
+        here.hand_over.hear(EipClaimed(eip, SPOT, 1, before))
         await here.hand_over.follow(frozenset({eip}), snapshot)
         assert here.kernel.next_hops == next_hops
+
+    in_virtual_time(story())
+
+
+def test_a_main_process_that_comes_later_finds_speakers_and_whom_each_eip_was_taken_from(in_virtual_time, site):
+    async def story():
+        here = site()
+        told_address = Speaker(Mac(b"\x02\0\0\0\0\x04"), (N3,))
+        found = Resumed({A: SPOT}, {A: Taken(SPOT, "n4"), B: Taken(SPOT, None)}, speakers=((2, "n4", told_address),))
+        here.hand_over.hear(Began(Before("killed by SIGKILL", 0.5), found))
+        await here.hand_over.follow(frozenset({A, B}), LAN)
+        assert here.kernel.next_hops == {A: NextHop("eth0", N3)}, "of B nobody had it before"
 
     in_virtual_time(story())
 
@@ -131,9 +144,9 @@ def test_who_had_it_before_gets_its_packets_where_there_is_a_way(
 def test_what_was_claimed_before_the_links_were_known_counts_once_they_are_unless_it_was_let_go(in_virtual_time, site):
     async def story():
         here = site()
-        here.hand_over.claimed(A, SPOT, "n2")
-        here.hand_over.claimed(B, SPOT, "n3")
-        here.hand_over.yielded(B)
+        here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
+        here.hand_over.hear(EipClaimed(B, SPOT, 1, "n3"))
+        here.hand_over.hear(EipYielded(B, "drained", None))
         await here.hand_over.follow(frozenset({A, B}), LAN)
         assert here.kernel.next_hops == {A: TO_N2, B: None}
 
@@ -172,12 +185,12 @@ def test_a_previous_holder_is_asked_for_as_long_as_it_answers_and_something_is_h
         here = site(N2)
         async with here.running():
             await here.hand_over.follow(frozenset({A}), LAN)
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(10 * ASK_SECONDS)
             assert {who for _, who in here.lan.asked} == {N2}
             assert 9 <= len(here.lan.asked) <= 11, "every ASK_SECONDS"
             assert here.kernel.next_hops == {A: TO_N2}
-            here.hand_over.yielded(A)
+            here.hand_over.hear(EipYielded(A, "drained", None))
             await asyncio.sleep(ASK_SECONDS)
             asked = len(here.lan.asked)
             await asyncio.sleep(10 * ASK_SECONDS)
@@ -193,10 +206,10 @@ def test_that_one_cannot_be_asked_is_a_problem_until_there_is_nobody_to_ask(in_v
         async with here.running():
             await here.hand_over.follow(frozenset({A}), LAN)
             here.lan.refused = "Too many open files"
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(ASK_SECONDS)
             assert here.report.problems() == ["Too many open files"]
-            here.hand_over.yielded(A)
+            here.hand_over.hear(EipYielded(A, "drained", None))
             await asyncio.sleep(2 * ASK_SECONDS)
             assert here.report.problems() == []
 
@@ -208,8 +221,8 @@ def test_one_that_falls_silent_gets_nothing_more_and_that_is_told_once_with_what
         here = site(N2, N3)
         async with here.running():
             await here.hand_over.follow(frozenset({A, B, SIX}), LAN)
-            here.hand_over.claimed(A, SPOT, "n2")
-            here.hand_over.claimed(B, SPOT, "n3")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
+            here.hand_over.hear(EipClaimed(B, SPOT, 1, "n3"))
             await asyncio.sleep(ASK_SECONDS)
             assert here.kernel.next_hops == {A: TO_N2, B: TO_N3, SIX: None}
             here.lan.there.discard(N2)
@@ -228,14 +241,14 @@ def test_one_from_which_more_was_taken_is_asked_at_once(in_virtual_time, site):
         here = site(N2)
         async with here.running():
             await here.hand_over.follow(frozenset({A, B}), LAN)
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(ASK_SECONDS / 2)
             asked = len(here.lan.asked)
-            here.hand_over.claimed(B, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(B, SPOT, 1, "n2"))
             await asyncio.sleep(0.01)
             assert len(here.lan.asked) == asked + 1
             for _ in range(100):
-                here.hand_over.claimed(B, SPOT, "n2")
+                here.hand_over.hear(EipClaimed(B, SPOT, 1, "n2"))
                 await asyncio.sleep(0.001)
             assert len(here.lan.asked) == asked + 1, "no sooner again, however much is taken"
 
@@ -247,11 +260,11 @@ def test_one_that_was_silent_and_is_named_again_is_asked_again(in_virtual_time, 
         here = site()
         async with here.running():
             await here.hand_over.follow(frozenset({A}), LAN)
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(2 * ASK_SECONDS)
             assert here.kernel.next_hops == {}
             here.lan.there.add(N2)
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(2 * ASK_SECONDS)
             assert here.kernel.next_hops == {A: TO_N2}
 
@@ -263,7 +276,7 @@ def test_a_previous_holder_on_a_link_that_is_gone_does_not_answer(in_virtual_tim
         here = site(N2)
         async with here.running():
             await here.hand_over.follow(frozenset({A}), LAN)
-            here.hand_over.claimed(A, SPOT, "n2")
+            here.hand_over.hear(EipClaimed(A, SPOT, 1, "n2"))
             await asyncio.sleep(ASK_SECONDS)
             await here.hand_over.follow(frozenset({A}), Snapshot(links={3: Link(3, "eth1", ETH0.mac)}))
             await asyncio.sleep(2 * ASK_SECONDS)
@@ -292,11 +305,11 @@ def test_speakers_without_end_are_not_remembered_and_whoever_spoke_last_is(in_vi
     async def story():
         here = site()
         for number in range(MAX_SPEAKERS + 100):
-            here.hand_over.speaker(2, f"n{number}", Speaker(Mac(number.to_bytes(6, "big")), (N2,)))
-            here.hand_over.speaker(2, "real", Speaker(N2_MAC, (N2,)))
+            here.hand_over.hear(SpeakerSeen(2, f"n{number}", Speaker(Mac(number.to_bytes(6, "big")), (N2,))))
+            here.hand_over.hear(SpeakerSeen(2, "real", Speaker(N2_MAC, (N2,))))
         await here.hand_over.follow(frozenset({A}), LAN)
         assert len(here.kernel.brought[-1][1]) == MAX_SPEAKERS
-        here.hand_over.claimed(A, SPOT, "real")
+        here.hand_over.hear(EipClaimed(A, SPOT, 1, "real"))
         await here.hand_over.follow(frozenset({A}), LAN)
         assert here.kernel.next_hops == {A: TO_N2}
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.checks import said
 from speaker.model import Link, Mac
 from speaker.node.problems import (
     EIPS_NAMED,
@@ -38,7 +39,7 @@ def test_they_are_listed_in_one_order_whatever_came_first():
     problems.rival(ETH0, EIP, STRANGER, True, 0.0)
     problems.failing("netlink", "no buffer space")
     for area in reversed(Area):
-        problems.found(area, (f"of {area.value}",))
+        problems.found(area, said("edge_fails", [f"of {area.value}"], ""))
     told = problems.sentences(1.0, internal=["internal error in publish"])
     assert told[:9] == [
         *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of links", "of kube-proxy"),
@@ -51,24 +52,28 @@ def test_nothing_is_wrong_at_first():
     assert Problems().sentences(0.0) == []
 
 
+def those(sentences):
+    return said("edge_fails", sentences, "a mend")
+
+
 @pytest.mark.parametrize(
     ("before", "now", "change"),
     [
-        ((), ("a",), Change(("a",), (), any=True)),
-        (("a",), ("a",), Change((), (), any=False)),
-        (("a",), ("b", "a", "c"), Change(("b", "c"), (), any=True)),
-        (("a", "b"), ("b",), Change((), ("a",), any=True)),
-        (("a",), ("b",), Change(("b",), ("a",), any=True)),
-        (("a", "b"), ("b", "a"), Change((), (), any=True)),
-        (("a",), (), Change((), ("a",), any=True)),
+        ("", "a", Change(those("a"), (), any=True)),
+        ("a", "a", Change((), (), any=False)),
+        ("a", "bac", Change(those("bc"), (), any=True)),
+        ("ab", "b", Change((), those("a"), any=True)),
+        ("a", "b", Change(those("b"), those("a"), any=True)),
+        ("ab", "ba", Change((), (), any=True)),
+        ("a", "", Change((), those("a"), any=True)),
     ],
 )
 def test_what_was_found_is_held_against_what_was_there(before, now, change):
     problems = Problems()
-    problems.found(Area.LIMITS, before)
-    problems.found(Area.ENVIRONMENT, ("of another area",))
-    assert problems.found(Area.LIMITS, now) == change
-    assert problems.known(Area.LIMITS) == now
+    problems.found(Area.LIMITS, those(before))
+    problems.found(Area.ENVIRONMENT, those(["of another area"]))
+    assert problems.found(Area.LIMITS, those(now)) == change
+    assert problems.known(Area.LIMITS) == tuple(now)
     assert problems.sentences(0.0) == ["of another area", *now]
 
 
@@ -155,6 +160,24 @@ def test_a_node_whose_hellos_do_not_arrive_is_news_once_and_a_problem_for_as_lon
     assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 100.0) == told, "it is back"
 
 
+def test_a_node_whose_hellos_arrive_again_is_no_problem_any_more():
+    problems = Problems()
+    problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
+    problems.filtered(ETH1, "n2", STRANGER, [EIP], 0.0)
+    problems.links([PeerSeen("n2", "eth0", True, False, heard=True), PeerSeen("n2", "eth1", True, False, heard=False)])
+    (left,) = problems.sentences(1.0)
+    assert left.startswith("n2 (02:00:00:00:00:99) on eth1")
+
+
+@pytest.mark.parametrize(
+    ("edge", "kind"), [("session", "api_silent"), ("/api/v1", "api_silent"), ("netlink", "edge_fails")]
+)
+def test_an_edge_of_the_api_is_told_from_others(edge, kind):
+    problems = Problems()
+    problems.failing(edge, "no answer")
+    assert [each.kind for each in problems.all(0.0)] == [kind]
+
+
 def test_the_same_node_on_another_link_is_news_of_its_own():
     problems = Problems()
     assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
@@ -209,11 +232,11 @@ SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
 
 def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     problems = Problems()
-    (sentence,) = problems.sick_links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
-    assert sentence.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
-    assert problems.sick_links([SICK._replace(loses=60)]) == (sentence,)
-    assert problems.sick_links([SICK._replace(sick=False)]) == ()
-    assert problems.sick_links([SICK._replace(loses=60)]) != (sentence,)
+    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
+    assert found.what.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
+    assert problems.links([SICK._replace(loses=60)]) == (found,)
+    assert problems.links([SICK._replace(sick=False)]) == ()
+    assert problems.links([SICK._replace(loses=60)]) != (found,)
 
 
 @pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])

@@ -6,10 +6,11 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Link, Mac
+from speaker.model.events import PeerChanged
 from speaker.node.decide import MayNotHold
 from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
-from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.packets.asker import Askers
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.events import ClaimStatus, PeerSeen
 
@@ -18,7 +19,7 @@ EIP, THEIR_OWN = ip_address("192.0.2.10"), ip_address("192.0.2.2")
 HOLDER = PeerSeen("n2", "eth0", True, False, addresses=(THEIR_OWN, ip_address("fe80::2")))
 
 
-class Lan(WitnessSockets):
+class Lan(Askers):
     """On which these addresses are answered for."""
 
     def __init__(self, *answers):
@@ -47,7 +48,7 @@ class Lan(WitnessSockets):
 def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, in_virtual_time, answers, hosts):
     async def story():
         report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
-        report.peer("n2", ETH0, alive=True)
+        report.hear(PeerChanged("n2", ETH0, alive=True))
         witnessing = Witnessing("n1", report, lan)
         witnessing.use([ETH0], {})
         witnessing.know([HOLDER])

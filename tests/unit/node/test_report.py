@@ -18,7 +18,6 @@ from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Placement
 from speaker.model import (
     Assignment,
     Family,
@@ -26,6 +25,7 @@ from speaker.model import (
     Gratuitous,
     Link,
     Mac,
+    Placement,
     Pool,
     Protocol,
     Service,
@@ -34,6 +34,7 @@ from speaker.model import (
     World,
     rank,
 )
+from speaker.model.events import EipClaimed, EipYielded, HellosFiltered
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.node.problems import SHOWN
 from speaker.node.report import InForce, Report
@@ -118,16 +119,16 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
 async def test_who_hears_what_is_told_and_meets_a_bug_keeps_nothing_from_being_published(tmp_path):
     report = Report(metrics := Metrics(), tmp_path)
 
-    def stumble(line):
-        raise KeyError(line.event)
+    def stumble(event):
+        raise KeyError(type(event).__name__)
 
-    report.telling.heard.append(stumble)
+    report.hearers.append(stumble)
     eip = ip_address("192.0.2.10")
     with capture_logs() as logs:
-        report.claimed(eip, Placement(ETH0, Gratuitous()), 3, None)
+        report.hear(EipClaimed(eip, Placement(ETH0, Gratuitous()), 3, None))
         report.kube_proxy(None)  # what is no report at all
     assert report.stale.is_set()
-    assert "KeyError: 'claimed'" in [entry["error"] for entry in logs if entry["event"] == "internal error"]
+    assert "KeyError: 'EipClaimed'" in [entry["error"] for entry in logs if entry["event"] == "internal error"]
     assert metrics.registry.get_sample_value("eip_speaker_internal_errors_total", {"task": "report"}) == 2
     assert metrics.registry.get_sample_value("eip_speaker_claim_changes_total", {"change": "claimed"}) == 1
 
@@ -175,8 +176,8 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
             report.decided(decision)
             report.forwarding([kind(eip) for eip in decision.eips for kind in (AddEip, RemoveEip)], ("sentence",))
             for eip in decision.may_hold().values():
-                report.claimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None)
-                report.yielded(eip.address, "drained", "n2")
+                report.hear(EipClaimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None))
+                report.hear(EipYielded(eip.address, "drained", "n2"))
             report.unknown_flows(
                 len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4))
             )
@@ -204,8 +205,8 @@ async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_e
     mac, eips = Mac(b"\x02\0\0\0\0\x02"), frozenset(map(ip_address, ("192.0.2.11", "192.0.2.10", "2001:db8::1")))
     with capture_logs() as logs:
         for some in (eips, frozenset({IPv4Address("192.0.2.12")})):
-            report.hellos_filtered(ETH0, "n2", mac, some)
-        report.hellos_filtered(ETH0, "n3", mac, eips)
+            report.hear(HellosFiltered(ETH0, "n2", mac, some))
+        report.hear(HellosFiltered(ETH0, "n3", mac, eips))
         report.telling.finish()
     assert [(one["peer"], one["reason"], one["mac"], one["link"]) for one in logs] == [
         (node, "hellos_filtered", "02:00:00:00:00:02", "eth0") for node in ("n2", "n3")

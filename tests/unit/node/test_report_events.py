@@ -11,6 +11,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
+from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip
 from speaker.forwarding.limits import Tables, Use
@@ -19,16 +20,30 @@ from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.kubeproxy.watch import LookReport
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
+from speaker.model import Assignment, Family, Gratuitous, Link, Mac, Placement, ServiceKey, World
+from speaker.model.events import (
+    Conflict,
+    Counts,
+    EipClaimed,
+    EipYielded,
+    HellosFiltered,
+    HellosReceived,
+    HellosSent,
+    LinkLost,
+    PeerChanged,
+    PeersCounted,
+    WasFrozen,
+)
 from speaker.node.decide import Decision, MayHold
 from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
 from speaker.node.report import InForce, Report
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.events import ClaimStatus, PeerSeen, Resumed
+from speaker.wire.messages import Before, Began
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 N2 = PeerSeen("n2", "eth0", True, False, loss=50, sick=True)
@@ -36,7 +51,9 @@ STRANGER = Mac(b"\x02\0\0\0\0\x99")
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 WEB = ServiceKey("default", "web")
 HOP = NextHop("eth0", ip_address("192.0.2.2"))
-KUBE_PROXY = Findings(KubeProxy(Mode.IPTABLES), ("it is in our way",), ("a note",), without_rules=3)
+KUBE_PROXY = Findings(
+    KubeProxy(Mode.IPTABLES), said("kube_proxy", ["it is in our way"], ""), ("a note",), without_rules=3
+)
 LATE = EdgeError("took longer than 2 s")
 GIVEN = Settlement({WEB: Assignment(WEB, (A,), ("lan",))}, {})
 NOTHING = InForce(Settlement({}, {}), Decision({}, EMPTY), {})
@@ -89,57 +106,62 @@ def play(in_virtual_time, tmp_path):
     ("happens", "logged", "counted", "stale"),
     [
         (
-            lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, None),
+            lambda report: report.hear(EipClaimed(A, Placement(ETH0, Gratuitous()), 7, None)),
             ["claimed"],
             {("claim_changes_total", "claimed"): 1},
             True,
         ),
         (
-            lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            lambda report: report.hear(EipClaimed(A, Placement(ETH0, Gratuitous()), 7, "n2", 0.231)),
             ["claimed"],
             {("claim_changes_total", "claimed"): 1},
             True,
         ),
         (
-            lambda report: report.yielded(A, "drained", "n2"),
+            lambda report: report.hear(EipYielded(A, "drained", "n2")),
             ["withdrawn"],
             {("claim_changes_total", "drained"): 1},
             True,
         ),
         (
-            lambda report: report.conflict(ETH0, A, STRANGER, held=True),
+            lambda report: report.hear(Conflict(ETH0, A, STRANGER, held=True)),
             ["conflict"],
             {("conflicts_total", "defended"): 1},
             True,
         ),
         (
-            lambda report: report.conflict(ETH0, A, STRANGER, held=False),
+            lambda report: report.hear(Conflict(ETH0, A, STRANGER, held=False)),
             ["conflict"],
             {("conflicts_total", "not_answered"): 1},
             True,
         ),
         (
-            lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
+            lambda report: report.hear(HellosFiltered(ETH0, "n2", STRANGER, frozenset({A}))),
             ["hellos filtered"],
             {("hellos_filtered_total", "eth0"): 1},
             True,
         ),
-        (lambda report: report.peers_address(A, "n2"), ["peer's address"], {}, True),
-        (lambda report: report.peers_address(A, None), [], {}, True),
+        (lambda report: report.hear(PeersAddress(A, "n2")), ["peer's address"], {}, True),
+        (lambda report: report.hear(PeersAddress(A, None)), [], {}, True),
         (
-            lambda report: report.name_clash(ETH0, STRANGER, silent=True),
+            lambda report: report.hear(NameClash(2, STRANGER, silent=True, on=ETH0)),
             ["name clash"],
             {("name_clashes_total",): 1, ("name_taken",): 1},
             True,
         ),
         (
-            lambda report: (report.name_clash(ETH0, STRANGER, silent=True), report.name_free()),
+            lambda report: (report.hear(NameClash(2, STRANGER, silent=True, on=ETH0)), report.hear(NameFree())),
             ["name clash", "name free"],
             {("name_clashes_total",): 1, ("name_taken",): 0},
             True,
         ),
-        (lambda report: report.peer("n2", ETH0, alive=True), ["peer heard"], {}, True),
-        (lambda report: report.peers("eth0", 3, 1), [], {("peers", "eth0"): 3, ("peers_silent", "eth0"): 1}, False),
+        (lambda report: report.hear(PeerChanged("n2", ETH0, alive=True)), ["peer heard"], {}, True),
+        (
+            lambda report: report.hear(PeersCounted("eth0", 3, 1)),
+            [],
+            {("peers", "eth0"): 3, ("peers_silent", "eth0"): 1},
+            False,
+        ),
         (
             lambda report: report.losses([N2, N2._replace(node="n3", heard=False)]),
             ["problem"],
@@ -152,17 +174,27 @@ def play(in_virtual_time, tmp_path):
             {("hello_patience_seconds", "eth0", "n2"): 0.438},
             True,
         ),
-        (lambda report: report.lost_link(ETH0, "gone"), ["link lost"], {("edge_errors_total", "link"): 1}, False),
-        (lambda report: report.hellos_sent("eth0", True, 5), [], {("hellos_sent_total", "eth0", "left"): 5}, False),
-        (lambda report: report.hellos_sent("eth0", False, 5), [], {("hellos_sent_total", "eth0", "no_room"): 5}, False),
+        (lambda report: report.hear(LinkLost(ETH0, "gone")), ["link lost"], {("edge_errors_total", "link"): 1}, False),
         (
-            lambda report: report.hellos_received("eth0", None, 5),
+            lambda report: report.hear(Counts({HellosSent("eth0", True): 5}, [])),
+            [],
+            {("hellos_sent_total", "eth0", "left"): 5},
+            False,
+        ),
+        (
+            lambda report: report.hear(Counts({HellosSent("eth0", False): 5}, [])),
+            [],
+            {("hellos_sent_total", "eth0", "no_room"): 5},
+            False,
+        ),
+        (
+            lambda report: report.hear(Counts({HellosReceived("eth0", None): 5}, [])),
             [],
             {("hellos_received_total", "eth0", "read"): 5},
             False,
         ),
         (
-            lambda report: report.hellos_received("eth0", Rejected.WRONG_KEY, 5),
+            lambda report: report.hear(Counts({HellosReceived("eth0", Rejected.WRONG_KEY): 5}, [])),
             ["foreign hellos"],
             {("hellos_received_total", "eth0", "wrong_key"): 5},
             False,
@@ -178,7 +210,7 @@ def play(in_virtual_time, tmp_path):
             False,
         ),
         (
-            lambda report: report.limits(Tables(Use(5, 100), Use(6, 4096)), ("too low",)),
+            lambda report: report.limits(Tables(Use(5, 100), Use(6, 4096)), said("conntrack_max", ["too low"], "")),
             ["problem"],
             {("conntrack_entries",): 5, ("conntrack_max",): 100}
             | {("ipvs_connections",): 6, ("ipvs_connection_buckets",): 4096},
@@ -186,7 +218,7 @@ def play(in_virtual_time, tmp_path):
         ),
         (lambda report: report.limits(Tables(), ()), [], {("conntrack_entries",): 0, ("ipvs_connections",): 0}, False),
         (
-            lambda report: report.environment(("forwarding is off",), Priority.REAL_TIME),
+            lambda report: report.environment(said("forwarding_off", ["it is off"], ""), Priority.REAL_TIME),
             ["wire process", "problem"],
             {("wire_real_time",): 1},
             True,
@@ -224,14 +256,14 @@ def play(in_virtual_time, tmp_path):
         (lambda report: report.api(True), ["api answers"], {}, False),
         (lambda report: report.api(False), [], {}, False),
         (
-            lambda report: report.taken_over("exit code 1", 1.25, 3),
+            lambda report: report.hear(Began(Before("exit code 1", 1.25), Resumed(held=dict.fromkeys(range(3))))),
             ["main process replaced"],
             {("main_process_replaced_total",): 1},
             False,
         ),
-        (lambda report: report.frozen(), ["frozen"], {("frozen_total",): 1}, False),
+        (lambda report: report.hear(WasFrozen()), ["frozen"], {("frozen_total",): 1}, False),
         (
-            lambda report: report.loop_delay(0.5, 0.25),
+            lambda report: report.hear(Counts({}, [(0.5, 0.25)])),
             [],
             {("loop_delay_max_seconds",): 0.5, ("loop_busy_max_seconds",): 0.25, ("loop_delay_seconds_count",): 1},
             False,
@@ -279,15 +311,15 @@ def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_i
     "happens",
     [
         lambda report: report.failed("netlink", LATE),
-        lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
+        lambda report: report.hear(HellosFiltered(ETH0, "n2", STRANGER, frozenset({A}))),
         lambda report: report.limits(Tables(Use(99, 100)), ()),
-        lambda report: report.environment(("forwarding is off",), Priority.NICE),
+        lambda report: report.environment(said("forwarding_off", ["it is off"], ""), Priority.NICE),
         lambda report: report.kube_proxy(LookReport(KUBE_PROXY, 0, 0)),
         lambda report: report.set_aside(("default/web is set aside",)),
         lambda report: report.unreadable(["one"]),
         lambda report: report.settled(GIVEN),
         lambda report: report.unknown_flows(3, {A: HOP}),
-        lambda report: report.hellos_received("eth0", Rejected.WRONG_KEY, 5),
+        lambda report: report.hear(Counts({HellosReceived("eth0", Rejected.WRONG_KEY): 5}, [])),
     ],
 )
 def test_the_same_again_is_no_line_and_nothing_new_for_the_status_file(play, happens):
@@ -319,10 +351,10 @@ def test_packets_that_a_reverse_path_filter_drops_are_no_martians(play):
 def test_what_one_says_no_more_is_told_in_time_though_another_goes_on(tmp_path, in_virtual_time, take_over):
     async def story():
         site = Site(tmp_path, take_over=take_over)
-        site.report.conflict(ETH0, A, STRANGER, held=not take_over)
+        site.report.hear(Conflict(ETH0, A, STRANGER, held=not take_over))
         found = []
         for _ in range(6):
-            site.report.conflict(ETH0, B, STRANGER, held=not take_over)
+            site.report.hear(Conflict(ETH0, B, STRANGER, held=not take_over))
             site.stale()
             await asyncio.sleep(10.0)
             found.append(site.stale())
@@ -334,9 +366,9 @@ def test_what_one_says_no_more_is_told_in_time_though_another_goes_on(tmp_path, 
 def test_a_rival_is_a_problem_until_its_eip_is_let_go_or_it_was_silent_for_a_while(play):
     async def story(site):
         for eip in (A, B):
-            site.report.conflict(ETH0, eip, STRANGER, held=True)
+            site.report.hear(Conflict(ETH0, eip, STRANGER, held=True))
         assert [*site.report.conflicts()] == ["192.0.2.10", "192.0.2.11"]
-        site.report.yielded(A, "drained", None)
+        site.report.hear(EipYielded(A, "drained", None))
         assert [*site.report.conflicts()] == ["192.0.2.11"]
         site.stale()
         await asyncio.sleep(RIVAL_SECONDS + 2)
@@ -348,10 +380,10 @@ def test_a_rival_is_a_problem_until_its_eip_is_let_go_or_it_was_silent_for_a_whi
 
 def test_a_node_whose_hellos_arrive_again_is_no_problem_after_a_while(play):
     async def story(site):
-        site.report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A}))
+        site.report.hear(HellosFiltered(ETH0, "n2", STRANGER, frozenset({A})))
         site.stale()
         await asyncio.sleep(RIVAL_SECONDS / 2)
-        site.report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A}))
+        site.report.hear(HellosFiltered(ETH0, "n2", STRANGER, frozenset({A})))
         await asyncio.sleep(RIVAL_SECONDS / 2 + 2)
         assert len(site.report.problems()) == 1
         site.stale()
@@ -485,7 +517,7 @@ def test_who_takes_over_waits_for_the_former_holder_and_tells_of_no_conflict(in_
         site = Site(tmp_path, take_over=True)
         site.report.brought_about(held)
         for _ in range(2):
-            site.report.conflict(ETH0, A, STRANGER, held=False)
+            site.report.hear(Conflict(ETH0, A, STRANGER, held=False))
         for wait in (0.0, HOLDER_SECONDS + 2):
             await asyncio.sleep(wait)
             assert site.stale()
@@ -494,7 +526,7 @@ def test_who_takes_over_waits_for_the_former_holder_and_tells_of_no_conflict(in_
             seen.append((eip["claimed"], eip.get("message", ""), site.counted("eips", state="held")))
         assert site.report.problems() == []
         assert site.report.conflicts() == {}
-        site.report.conflict(ETH0, A, STRANGER, held=True)
+        site.report.hear(Conflict(ETH0, A, STRANGER, held=True))
         assert [*site.report.conflicts()] == [str(A)], "what it answers for itself is another matter"
         site.report.telling.finish()
 

@@ -10,8 +10,8 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.forwarding.plan import EMPTY
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model.events import Conflict, EipClaimed, EipYielded, PeerChanged
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
@@ -26,17 +26,17 @@ KEYS = [ServiceKey("default", f"s{number}") for number in range(300)]
 def lost_and_back(report):
     """What a link that flaps does to 300 EIPs."""
     for eip in MANY:
-        report.yielded(eip, "link_down", None)
+        report.hear(EipYielded(eip, "link_down", None))
     no_link = {eip: MayNotHold(eip, "lan", (), "link_down", "eth0: it is down") for eip in MANY}
     report.decided(Decision(no_link, EMPTY))
     report.decided(Decision({}, EMPTY))
     for eip in MANY:
-        report.claimed(eip, Placement(LINK, Gratuitous()), 3, None)
+        report.hear(EipClaimed(eip, Placement(LINK, Gratuitous()), 3, None))
 
 
 def contested(report):
     for eip in MANY:
-        report.conflict(LINK, eip, STRANGER, held=True)
+        report.hear(Conflict(LINK, eip, STRANGER, held=True))
 
 
 def many_assigned(report):
@@ -56,7 +56,7 @@ def ever_other_words(report):
 
 def peers_gone(report):
     for number in range(300):
-        report.peer(f"node{number}", LINK, alive=False)
+        report.hear(PeerChanged(f"node{number}", LINK, alive=False))
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_what_happens_to_300_for_one_cause_is_one_line(said, happens, told):
 def test_of_many_failovers_the_line_has_the_longest(said):
     def taken(report):
         for number, eip in enumerate(MANY):
-            report.claimed(eip, Placement(LINK, Gratuitous()), 3, "n2", 0.2 + number / 1000)
+            report.hear(EipClaimed(eip, Placement(LINK, Gratuitous()), 3, "n2", 0.2 + number / 1000))
 
     (line,) = said(taken)
     assert (line["count"], line["before"], line["why"], line["unanswered"]) == (300, "n2", "silent", 0.499)
@@ -119,7 +119,7 @@ def test_it_names_the_cause_and_the_first_of_them(said):
 
 
 def test_what_happens_to_one_is_told_as_ever(said):
-    lines = said(lambda report: report.claimed(MANY[0], Placement(LINK, Gratuitous()), 3, "n2"))
+    lines = said(lambda report: report.hear(EipClaimed(MANY[0], Placement(LINK, Gratuitous()), 3, "n2")))
     ((claimed),) = [{name: value for name, value in line.items() if name != "timestamp"} for line in lines]
     assert claimed == {
         "event": "claimed",

@@ -8,6 +8,7 @@ import pytest
 
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
+from speaker.checks import Finding, said
 from speaker.errors import EdgeError
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
@@ -28,6 +29,7 @@ EMPTY_FILE = {
     "eips": [],
     "refused": [],
     "problems": [],
+    "findings": [],
     "wire_priority": None,
     "kube_proxy": None,
     "handed_over": [],
@@ -49,7 +51,11 @@ def test_before_anybody_has_looked_every_field_is_there_and_empty():
     [
         ({"priority": Priority.REAL_TIME}, "wire_priority", Priority.REAL_TIME.value),
         (
-            {"kube_proxy": Findings(KubeProxy(Mode.IPVS, ("port 10249",)), ("a problem",), ("a note",))},
+            {
+                "kube_proxy": Findings(
+                    KubeProxy(Mode.IPVS, ("port 10249",)), said("kube_proxy", ["a problem"], ""), ("a note",)
+                )
+            },
             "kube_proxy",
             {"mode": "ipvs", "evidence": ["port 10249"], "notes": ["a note"]},
         ),
@@ -95,17 +101,24 @@ def test_each_eip_says_who_has_it_and_where_it_is_or_why_it_is_not_here(eip, fat
 
 
 def test_refusals_and_problems_are_listed():
+    problems = [Finding("stranger", "a problem", "a mend", "192.0.2.10"), Finding("late_hellos", "another", "a mend")]
+    fates = {eip: MayNotHold(eip, "lan", (WEB,), "no_link", "eth9") for eip in (EIP, OTHER)}
     refused = Settlement({}, {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")})
-    assert read(Status(), refused, Decision({}, EMPTY), {}, ("a problem",)) == EMPTY_FILE | {
-        "refused": [{"service": "default/web", "reason": "pool_full", "message": "no free address: lan"}],
-        "problems": ["a problem"],
-    }
+    told = read(
+        Status(), refused, Decision(fates, EMPTY), dict.fromkeys(fates, ClaimStatus(False, None, 0, None)), problems
+    )
+    assert told["refused"] == [{"service": "default/web", "reason": "pool_full", "message": "no free address: lan"}]
+    assert told["problems"] == ["a problem", "another"]
+    assert told["findings"] == [
+        {"name": "stranger", "severity": "error", "eips": 1},
+        {"name": "late_hellos", "severity": "warning", "eips": 2},
+    ]
 
 
 def test_the_file_is_replaced_as_a_whole_and_its_directory_made(tmp_path):
     runtime_dir = tmp_path / "run"
     for problem in ("first", "second"):
-        write_status(runtime_dir, Status().told(*NOTHING[:3], (problem,)))
+        write_status(runtime_dir, Status().told(*NOTHING[:3], said("edge_fails", [problem], "")))
         assert json.loads((runtime_dir / NAME).read_bytes())["problems"] == [problem]
     assert [each.name for each in runtime_dir.iterdir()] == [NAME], "nothing is left of writing"
 

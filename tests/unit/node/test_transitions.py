@@ -6,11 +6,12 @@ import pytest
 
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
+from speaker.checks import said
 from speaker.forwarding.plan import EMPTY
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
-from speaker.layer2.links import Placement
-from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model.events import Conflict, EipClaimed, EipYielded, Event, HellosFiltered, LinkLost, PeerChanged
 from speaker.node import transitions
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
@@ -36,51 +37,58 @@ def settled(*assignments, refused=()):
     return Settlement({each.service: each for each in assignments}, {each.service: each for each in refused})
 
 
-def briefly(lines):
-    """Event and name of each line."""
-    return [(line.event, next(iter(line.fields.values()))) for line in map(as_line, lines)]
+def briefly(happened):
+    """Event and name of the line that each comes to."""
+    lines = [as_line(transitions.told(one) if isinstance(one, Event) else one) for one in happened]
+    return [(line.event, next(iter(line.fields.values()))) for line in lines]
 
 
 # ── One thing that happened ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("event", "message", "expected"),
     [
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2"),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2"),
+            "",
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 7, "before": "n2"}),
         ),
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            "",
             (
                 *("info", "claimed", "eip", "192.0.2.10", "eth0"),
                 MINE | {"term": 7, "before": "n2", "why": "silent", "unanswered": 0.231},
             ),
         ),
         (
-            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None),
+            EipClaimed(EIP, Placement(ETH0, Gratuitous()), 1, None),
+            "",
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 1, "before": None, "why": "first"}),
         ),
         (
-            transitions.withdrawn(EIP, "drained", "n2"),
+            EipYielded(EIP, "drained", "n2"),
+            "",
             ("info", "withdrawn", "eip", "192.0.2.10", "drained", {"reason": "drained", "holder": "n2"}),
         ),
         (
-            transitions.conflict(ETH0, EIP, STRANGER, True, "a sentence"),
+            Conflict(ETH0, EIP, STRANGER, True),
+            "a sentence",
             ("error", "conflict", "eip", "192.0.2.10", ("eth0", True), THEIRS | {"held": True}),
         ),
         (
-            transitions.hellos_filtered(ETH0, "n2", STRANGER, [OTHER, EIP], "a sentence"),
+            HellosFiltered(ETH0, "n2", STRANGER, frozenset({OTHER, EIP})),
+            "a sentence",
             ("error", "hellos filtered", "peer", "n2", "eth0", THEIRS | {"eips": BOTH, "reason": "hellos_filtered"}),
         ),
-        (transitions.peer("n2", ETH0, True), ("info", "peer heard", "peer", "n2", "eth0", {"link": "eth0"})),
-        (transitions.peer("n2", ETH0, False), ("warning", "peer silent", "peer", "n2", "eth0", {"link": "eth0"})),
-        (transitions.link_lost(ETH0, "gone"), ("warning", "link lost", "error", "gone", "eth0", {"link": "eth0"})),
+        (PeerChanged("n2", ETH0, True), "", ("info", "peer heard", "peer", "n2", "eth0", {"link": "eth0"})),
+        (PeerChanged("n2", ETH0, False), "", ("warning", "peer silent", "peer", "n2", "eth0", {"link": "eth0"})),
+        (LinkLost(ETH0, "gone"), "", ("warning", "link lost", "error", "gone", "eth0", {"link": "eth0"})),
     ],
 )
-def test_what_happened_with_its_cause_and_its_facts(told, expected):
-    assert told == Transition(*expected)
+def test_what_happened_with_its_cause_and_its_facts(event, message, expected):
+    assert transitions.told(event, message) == Transition(*expected)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,7 @@ def test_mistakes_in_manifests_get_a_line_each_up_to_a_bound_and_say_what_is_in_
 
 
 def test_a_problem_and_its_end_are_a_line_each():
-    assert list(transitions.problems(Change(("a",), ("b",), any=True))) == [
+    assert list(transitions.problems(Change(said("edge_fails", "a", ""), said("edge_fails", "b", ""), any=True))) == [
         Line("warning", "problem", {"message": "a"}),
         Line("info", "problem over", {"message": "b"}),
     ]
@@ -170,8 +178,8 @@ def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
     once = [("refused", "default/web")]
     assert said == [once, [], once, [], [], once, once]
     other_words = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan, dmz")
-    (line,) = told.settled(settled(refused=[other_words]))
-    assert as_line(line) == Line(
+    (refused,) = told.settled(settled(refused=[other_words]))
+    assert as_line(transitions.told(refused)) == Line(
         "warning", "refused", {"service": "default/web", "reason": "pool_full", "message": "no free address: lan, dmz"}
     )
 
@@ -202,9 +210,9 @@ def may_not(reason, eip=EIP, message="a sentence"):
 def test_an_eip_that_this_node_must_not_answer_for_is_said_with_its_reason_when_that_is_another(before, now, said):
     told = Transitions()
     for each in (before, now):
-        lines = told.decided(Decision({eip.address: eip for eip in each}, EMPTY))
-    assert [line.fields["reason"] for line in lines] == said
-    assert all(line.event == "not claimed" for line in lines)
+        found = told.decided(Decision({eip.address: eip for eip in each}, EMPTY))
+    assert [one.reason for one in found] == said
+    assert [event for event, _ in briefly(found)] == ["not claimed"] * len(said)
 
 
 def test_where_it_is_known_which_eips_changed_no_other_is_looked_at():
@@ -237,13 +245,14 @@ def test_what_the_forwarder_does_otherwise_and_notices_about_manifests_are_said_
 
 def test_an_edge_that_fails_is_said_once_for_each_of_its_words_and_so_is_its_end():
     told = Transitions()
-    assert told.edge_failed("netlink", "no buffer space", 0.0) == Transition(
+    assert transitions.told(told.edge_failed("netlink", "no buffer space", 0.0)) == Transition(
         "warning", "edge failed", "error", "no buffer space", "netlink", {"edge": "netlink"}
     )
     assert told.edge_failed("netlink", "no buffer space", 1.0) is None
     assert told.edge_failed("netlink", "no permission", 2.0) is not None
     assert told.edge_failed("records", "no permission", 2.0) is not None, "another edge"
-    assert told.edge_recovered("netlink") == Transition("info", "edge recovered", "edge", "netlink", None, {})
+    recovered = Transition("info", "edge recovered", "edge", "netlink", None, {})
+    assert transitions.told(told.edge_recovered("netlink")) == recovered
     assert told.edge_recovered("netlink") is None
     assert told.edge_failed("netlink", "no buffer space", 3.0) is not None, "it is back"
 
@@ -271,8 +280,8 @@ API_UP, API_DOWN = "api answers", "api does not answer"
 )
 def test_an_api_that_is_away_for_a_moment_is_never_said_and_one_that_stays_away_is(story, said):
     told = Transitions()
-    lines = [told.api(up, float(now)) for up, now in story]
-    assert [line and line.event for line in lines] == said
+    happened = [told.api(up, float(now)) for up, now in story]
+    assert [one and transitions.told(one).event for one in happened] == said
 
 
 # ── Packets and hellos of others ──────────────────────────────────────────────────────────────────────────────

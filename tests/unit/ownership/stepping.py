@@ -1,5 +1,6 @@
 """Steps of one node's ownership machine on one link, beside a peer that a test speaks for."""
 
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ Claims = dict[IPv4Address, int]
 Machine = TypeVar("Machine", bound=Ownership)
 
 
-def alone(eips: int = 1, api: bool = False, kind: type[Machine] = Ownership) -> Machine:
+def alone(eips: int = 1, api: bool = False, kind: Callable[..., Machine] = Ownership) -> Machine:
     """Eligible for ``eips`` addresses, from EIP on."""
     machine = kind("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
     machine.step(0.0, LinkChanged(LINK, up=True))

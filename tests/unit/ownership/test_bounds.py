@@ -72,7 +72,7 @@ def test_names_without_end_are_not_remembered_and_whom_we_know_is_still_heard():
                 machine, 0, node=f"n{number}", heard={} if number % 2 else {"me": Heard(machine.incarnation, 1, LINK)}
             ),
         )
-    segment = machine.segments[LINK]
+    segment = machine.known.segments[LINK]
     assert len(segment.peers.by_node) + len(segment.peers.strangers) == MAX_NODES
     assert segment.hearings[Worth.CROWDED] == 501
     machine.step(0.1, hello(machine, 1))
@@ -86,17 +86,17 @@ def test_room_is_made_by_strangers_that_fell_silent():
         machine.step(0.1, hello(machine, 0, node=f"n{number}", heard={}))
     timed(machine, 0.1, 3.0)
     machine.step(3.0, hello(machine, 0, node="newcomer"))
-    assert set(machine.segments[LINK].peers.by_node) == {"newcomer"}
+    assert set(machine.known.segments[LINK].peers.by_node) == {"newcomer"}
 
 
 def test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed():
     machine = alone()
     timed(machine, 0.0, 1.0)
     first = IPv4Address("11.0.0.0")
-    machine.eips.update({first + i: Eip(first + i) for i in range(MAX_EIPS)})
-    before = len(machine.eips)
+    machine.known.eips.update({first + i: Eip(first + i) for i in range(MAX_EIPS)})
+    before = len(machine.known.eips)
     machine.step(1.0, hello(machine, 0, {EIP: 9, first - 1: 1}, covers=None, yielded={first - 3: 1}))
-    assert len(machine.eips) == before
+    assert len(machine.known.eips) == before
     assert not machine.holding(EIP)
 
 
@@ -115,8 +115,8 @@ def test_names_that_die_and_make_room_for_others_are_forgotten_in_the_end(monkey
             machine.step(now, names_us(machine, 0, f"g{generation}n{number}", own=frozenset({EIP + 1000 + number})))
         now += 1.0
         timed(machine, now, now + 0.1)
-    assert set(machine.segments[LINK].peers.by_node) == {f"g3n{number}" for number in range(20)}
-    assert all({node[:2] for _, node in places} == {"g3"} for places in machine._theirs.values())
+    assert set(machine.known.segments[LINK].peers.by_node) == {f"g3n{number}" for number in range(20)}
+    assert all({node[:2] for _, node in places} == {"g3"} for places in machine.known.owners.values())
 
 
 @pytest.mark.parametrize("told", ["claims", "yielded", "own"])
@@ -137,10 +137,12 @@ def test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard
         timed(machine, now, now + 0.05)
         now += 0.05
     timed(machine, now, now + 0.15)
-    found = machine.segments[LINK].peers.by_node
+    found = machine.known.segments[LINK].peers.by_node
     assert 300 < sum(len(peer.claims) + len(peer.ended) + len(peer.own) for peer in found.values()) <= 2000
     assert found["peer"].claims == {EIP + 7: 3}
-    assert not any(node not in found for x in machine.eips.values() for nodes in x.rivals.values() for node in nodes)
+    assert not any(
+        node not in found for x in machine.known.eips.values() for nodes in x.rivals.values() for node in nodes
+    )
 
 
 def test_what_a_peer_said_is_its_own_address_is_an_eip_again_an_hour_after_it_fell_silent():
@@ -159,7 +161,7 @@ def test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered():
     machine = alone()
     timed(machine, 0.0, 0.1)
     machine.step(0.1, hello(machine, 0))
-    peer = machine.segments[LINK].peers.by_node["peer"]
+    peer = machine.known.segments[LINK].peers.by_node["peer"]
     for number in range(MAX_LEFT + 100):
         peer.leave({EIP + number: 1}, peer.stamp)
     assert len(peer.left) == MAX_LEFT
@@ -175,7 +177,7 @@ def test_accusations_and_losses_without_end_are_not_remembered():
         machine.step(0.1, names_us(machine, 0, name))
     accused = frozenset(Accused(name, 4) for name in names)
     machine.step(0.1, hello(machine, 1, unanswered=accused, lost=dict.fromkeys(names, 99)))
-    peer = machine.segments[LINK].peers.by_node["peer"]
+    peer = machine.known.segments[LINK].peers.by_node["peer"]
     assert len(peer.accuses) <= SAID
     assert len(peer.lost) <= SAID
 
@@ -185,7 +187,7 @@ def test_a_new_name_where_there_is_no_room_costs_no_look_at_all_the_others():
     timed(machine, 0.0, 0.1)
     for number in range(MAX_NODES):
         machine.step(0.1, names_us(machine, 0, f"n{number}"))
-    known = machine.segments[LINK].peers
+    known = machine.known.segments[LINK].peers
     looks = 0
 
     def living(_):

@@ -84,7 +84,7 @@ def test_announcements_are_the_two_kinds_that_linux_heeds_at_once(mac, address):
 
 @given(macs, addresses)
 def test_a_probe_names_no_sender(mac, address):
-    probe = arp.probe(mac, address)
+    probe = arp.request(mac, IPv4Address(0), address)
     assert probe.sender_ip == IPv4Address("0.0.0.0")
     assert (probe.target_ip, probe.operation, probe.destination) == (address, 1, BROADCAST)
     assert probe.pack() == by_scapy(probe)

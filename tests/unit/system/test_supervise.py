@@ -9,6 +9,7 @@ from speaker.system.supervise import (
     FIRST_WAIT,
     LONGEST_WAIT,
     Ended,
+    Failures,
     contained,
     described,
     heed_callbacks,
@@ -31,6 +32,19 @@ class Heard:
 
 async def nap(_):
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError(), asyncio.CancelledError()], ids=repr)
+def test_of_many_things_the_one_that_fails_is_set_aside_by_name(bug):
+    done, failures = [], Failures()
+    for number in range(3):
+        with contained(number, failures):
+            if number == 1:
+                raise bug
+            done.append(number)
+    assert done == [0, 2]
+    assert list(failures) == [1]
+    assert isinstance(failures[1], ZeroDivisionError | Ended)
 
 
 async def test_what_ends_is_told_and_started_again():

@@ -48,8 +48,8 @@ def node(*, api):
         if labels:
             metric.labels(*(WORDS[label] for label in labels))
     metrics.given.count(*GIVEN)
-    metrics.ignored(Family.IPV6, Ignored.CONFLICT, 3)
-    metrics.conflict(ETH0, ip_address(EIP), ETH0.mac, held=True)
+    metrics.ignored_total.labels("ndp", Ignored.CONFLICT.value).inc(3)
+    metrics.conflicts.labels("defended").inc()
     metrics.kube_proxy.info({"mode": "iptables"})
     metrics.of_eips.since, metrics.of_eips.endpoints, metrics.of_eips.answered = {EIP: 1e9}, {EIP: 2}, {EIP: 1}
     traffic = exposition({(EIP, "TCP", "80"): (1, 2, 3, 4, 5)}, {(EIP, "TCP", "80", "10.0.1.2:8080"): (1, 0)})

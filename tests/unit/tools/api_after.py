@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from speaker.cluster.kinds import ServiceObject
+from speaker.api.kinds import ServiceObject
 
 
 def written(found: ServiceObject, bodies: dict[str, Any]) -> ServiceObject:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from speaker.cluster.kinds import ASSIGNED
+from speaker.api.kinds import ASSIGNED
 from speaker.diagnosis.together import examination
 from speaker.tools.foreign import NamingObject, findings
 

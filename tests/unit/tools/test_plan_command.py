@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 import msgspec
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +90,7 @@ def remembered(allocator, now):
     return fresh
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(), deadline=None)
 @given(history=st.lists(worlds(), min_size=1, max_size=3), then=worlds(), drain=st.sets(st.sampled_from(NODES)))
 def test_each_random_change_comes_out_as_it_was_planned(history, then, drain):
     running, now = Allocator(REST), 0.0

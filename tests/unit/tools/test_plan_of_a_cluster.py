@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import yaml
 from api_after import written
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.agent.objects import SliceObject
 from speaker.api.fields import ApiObject
+from speaker.api.kinds import EipObject, ServiceObject, SliceObject
 from speaker.cli import main
-from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.tools.planning.cluster import Live, applied, foresee, plan
 
@@ -95,7 +95,7 @@ class Running:
         return {key: (outcome.assignment, outcome.refusal) for key, outcome in outcomes.items()}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(), deadline=None)
 @given(history=st.lists(CHANGE, min_size=1, max_size=3), change=CHANGE)
 def test_each_random_change_comes_out_as_it_was_planned(history, change):
     running = Running()

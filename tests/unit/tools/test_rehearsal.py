@@ -1,4 +1,4 @@
-"""What is called right has been through all that a running speaker does with it, and nothing of that is logged."""
+"""What is called right has been through all that a running speaker decides of it, and nothing of that is logged."""
 
 import io
 import json
@@ -28,8 +28,6 @@ spec:
 STEPS = [
     *("tools.rehearsal.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
     *("tools.rehearsal.guard_ruleset", "forwarding.iptables.script", "tools.rehearsal.approximations"),
-    *("node.report.Report.settled", "node.report.Report.decided", "node.report.Report.forwarding"),
-    *("node.report.Report.brought_about", "node.report.Report.status"),
 ]
 
 

@@ -38,7 +38,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Notes:
-    """Whatever is called is noted: of ``events``, of a ``RecordSink``, of links."""
+    """Whatever is called is noted."""
 
     def __init__(self):
         self.all = []
@@ -58,17 +58,30 @@ class Notes:
         return noted
 
 
+class Events(Notes):
+    """Events as they are told, what is only counted with its number; other calls as ever."""
+
+    def tell(self, event):
+        self.all.append(event)
+
+    def count(self, what, number):
+        self.all.append((what, number))
+
+    def of(self, *kinds):
+        """Events and counts of these types, calls by these names; in order."""
+        types, names = tuple(kind for kind in kinds if isinstance(kind, type)), [*kinds]
+        heads = [(one, one[0] if isinstance(one, tuple) else one) for one in self.all]
+        return [one for one, head in heads if isinstance(head, types) or head in names]
+
+
 class Links(Notes):
     """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
     them."""
 
-    def __init__(
-        self, clock, observer, lost, before_answer=None, oldest=None, excuses=None, trial=0, ours=None, found=None,
-        failed=None,
-    ):  # fmt: skip
+    def __init__(self, clock, observer, lost, policy):
         super().__init__()
-        self.lost, self.before_answer, self.oldest = lost, before_answer, oldest
-        self.excuses, self.ours, self.failed = excuses, ours, failed
+        self.lost, self.before_answer, self.oldest = lost, policy.before, policy.oldest
+        self.excuses, self.ours, self.failed = policy.excuses, policy.ours, policy.failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
 
     async def __aenter__(self):
@@ -230,6 +243,6 @@ def virtually():
 def parts():
     """What owners are made of here."""
     return SimpleNamespace(
-        events=Notes(), sink=Notes(), sockets=Sockets(), machine=Machine(), links=Links,
+        events=Events(), sockets=Sockets(), machine=Machine(), links=Links,
         clock=lambda: asyncio.get_running_loop().time(),
     )  # fmt: skip

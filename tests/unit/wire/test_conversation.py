@@ -8,25 +8,23 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
-from speaker.wire.channel import Channel
-from speaker.wire.commands import IsReady, OfferedAll, SetDraining, Spec
-from speaker.wire.messages import (
-    Before,
-    Began,
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import (
     BugMet,
     BugsMetAgain,
     Counts,
+    EdgeFailed,
+    EdgeRecovered,
     EipClaimed,
     EipYielded,
     HellosSent,
     JoinFailed,
     LinkLost,
-    Reply,
-    Request,
     WasFrozen,
 )
+from speaker.wire.channel import Channel
+from speaker.wire.commands import Request, Spec
+from speaker.wire.messages import Before, Began, Reply
 from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, EventSender
 from speaker.wire.shared import SharedOwner
@@ -41,7 +39,7 @@ async def said(spec, *commands):
         main = await Channel.over(far)
         main.send(spec)
         for number, command in enumerate(commands, 1):
-            main.send(Request(number, command))
+            main.send(Request(number, *command))
         async for message in main.messages():
             heard.append(message)
             if isinstance(message, Reply) and message.number == len(commands):
@@ -51,13 +49,13 @@ async def said(spec, *commands):
         return heard, talk.offered_all
 
 
-ALONE = Spec("us", None)
+ALONE, READY = Spec("us", None), ("ready",)
 A, B, C = (ip_address(f"192.0.2.{10 + number}") for number in range(3))
 HERE = Placement(Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
 
 
 async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
-    heard, offered_all = await said(ALONE, IsReady(), OfferedAll())
+    heard, offered_all = await said(ALONE, READY, ("offered_all",))
     began, *others = heard
     assert isinstance(began, Began)
     assert others == [Reply(1, True), Reply(2, None)]
@@ -66,11 +64,17 @@ async def test_a_main_process_finds_what_there_is_and_every_request_is_answered(
 
 async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     """A node alone hands nothing over."""
-    heard, offered_all = await said(ALONE, SetDraining(True), IsReady())
+    heard, offered_all = await said(ALONE, ("drain", (True,)), READY)
     _, bug, *replies = heard
     assert isinstance(bug, BugMet)
-    assert replies == [Reply(1, None, "SetDraining: WireError: this node is alone"), Reply(2, True)]
+    assert replies == [Reply(1, None, "drain: WireError: this node is alone"), Reply(2, True)]
     assert not offered_all
+
+
+@pytest.mark.parametrize("command", ["api_away", "_hold_lock", "no such thing"])
+async def test_what_is_no_command_is_not_obeyed(command):
+    heard, _ = await said(ALONE, (command,))
+    assert heard[-1] == Reply(1, None, f"{command}: WireError: no such command")
 
 
 async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_has_come():
@@ -88,7 +92,7 @@ async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_ha
         await holding
 
 
-@pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
+@pytest.mark.parametrize("messages", [["who are you"], [Request(1, *READY)], [ALONE, "what"], [ALONE, ALONE]])
 async def test_whoever_speaks_another_language_is_hung_up_on(messages):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     main = await Channel.over(far)
@@ -138,9 +142,9 @@ def test_of_delays_without_end_the_longest_is_kept():
 def test_counts_wait_while_the_main_process_does_not_keep_up():
     told, reads = [], [False]
     sender = EventSender(told.append, lambda: reads[0])
-    sender.hellos_sent("eth0", True, 1)
+    sender.count(HellosSent("eth0", True), 1)
     sender.flush()
-    sender.hellos_sent("eth0", True, 2)
+    sender.count(HellosSent("eth0", True), 2)
     assert told == []
     reads[0] = True
     sender.flush()
@@ -151,13 +155,13 @@ def test_counts_wait_while_the_main_process_does_not_keep_up():
 def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_was_then():
     told, listens = [], [True]
     sender = EventSender(told.append, listened=lambda: listens[0])
-    sender.claimed(A, HERE, 3, None)
+    sender.tell(EipClaimed(A, HERE, 3, None))
     listens[0] = False
-    sender.claimed(A, HERE, 5, "n2", 0.231)
-    sender.claimed(B, HERE, 7, "n2", 0.232)
-    sender.claimed(C, HERE, 9, "n3", 0.233)
-    sender.claimed(C, HERE, 11, "n4", 4.2)
-    sender.yielded(B, "better_claim", "n2")
+    sender.tell(EipClaimed(A, HERE, 5, "n2", 0.231))
+    sender.tell(EipClaimed(B, HERE, 7, "n2", 0.232))
+    sender.tell(EipClaimed(C, HERE, 9, "n3", 0.233))
+    sender.tell(EipClaimed(C, HERE, 11, "n4", 4.2))
+    sender.tell(EipYielded(B, "better_claim", "n2"))
     listens[0] = True
     sender.retell()
     sender.retell()
@@ -172,13 +176,13 @@ def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_w
 def test_freezes_while_nobody_listened_are_told_once_to_the_next():
     told, listens = [], [False]
     sender = EventSender(told.append, listened=lambda: listens[0])
-    sender.frozen()
-    sender.frozen()
+    sender.tell(WasFrozen())
+    sender.tell(WasFrozen())
     assert told == []
     listens[0] = True
     sender.retell()
     sender.retell()
-    sender.frozen()
+    sender.tell(WasFrozen())
     assert told == [WasFrozen()] * 3
 
 
@@ -203,20 +207,16 @@ def test_links_that_failed_while_nobody_listened_are_told_once_to_the_next():
     told, listens = [], [False]
     sender = EventSender(told.append, listened=lambda: listens[0])
     lost = LinkLost(HERE.link, "eth0: hello: the link is down or was removed")
-    sender.lost_link(*lost_fields(lost))
+    sender.tell(lost)
     for _ in range(2 * MAX_FAILURES):
-        sender.join_failed(EdgeError("no room"))
+        sender.tell(JoinFailed("no room"))
     assert told == []
     listens[0] = True
     sender.retell()
     sender.retell()
     assert told == [lost, *[JoinFailed("no room")] * (MAX_FAILURES - 1)]
-    sender.lost_link(*lost_fields(lost))
+    sender.tell(lost)
     assert told[-1] == lost
-
-
-def lost_fields(lost):
-    return lost.link, lost.error
 
 
 def test_what_is_met_after_the_main_process_was_asked_to_end_is_among_the_last_words_whoever_hears_of_it():
@@ -229,7 +229,7 @@ def test_what_is_met_after_the_main_process_was_asked_to_end_is_among_the_last_w
     listens[0] = False
     sender.internal_error("link", met)
     sender.internal_error("take", raised(ValueError("alone")))
-    sender.lost_link(HERE.link, "gone")
+    sender.tell(LinkLost(HERE.link, "gone"))
     assert [bug.words for bug in told] == ["ValueError: before", "ValueError: handing over"]
     last, again = sender.last_words()
     assert [getattr(one, "words", one) for one in last] == [
@@ -256,14 +256,14 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
             holding = asyncio.create_task(talk.hold(near, stack, Before))
             main = await Channel.over(far)
             main.send(ALONE)
-            main.send(Request(1, IsReady()))
+            main.send(Request(1, *READY))
             async for message in main.messages():
                 heard.append(message)
                 if isinstance(message, Reply):
                     break
             main.close()
             await holding
-            talk.events.claimed(A, HERE, 5, "n2", 0.231)
+            talk.events.tell(EipClaimed(A, HERE, 5, "n2", 0.231))
         began, _, again, claimed, _ = heard
         assert isinstance(began, Began)
         assert isinstance(again, Began)
@@ -291,7 +291,7 @@ def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody
 
 
 def test_that_carriers_are_seen_again_is_told_once(virtually, parts):
-    owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+    owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links)
     tries = 0
 
     async def watch(links, tell, doubted, *, looked):
@@ -309,14 +309,14 @@ def test_that_carriers_are_seen_again_is_told_once(virtually, parts):
         following.cancel()
 
     virtually(story)
-    failed = ("failed", "carrier", "rtnetlink: Too many open files")
-    assert parts.events.all == [failed, failed, ("recovered", "carrier")]
+    failed = EdgeFailed("carrier", "rtnetlink: Too many open files")
+    assert parts.events.all == [failed, failed, EdgeRecovered("carrier")]
 
 
 def test_nothing_that_is_reported_or_counted_fails_who_reports():
     """One place: what the owner, layer 2 and all tasks of the wire process report to."""
     events = Conversation().events
     told = [name for name, kind in vars(EventSender).items() if not name.startswith("_") and callable(kind)]
-    assert len(told) > 20
+    assert len(told) > 8
     for name in told:
         assert getattr(events, name)(*[object()] * 9) is None  # more than any of them takes

@@ -4,6 +4,7 @@ import asyncio
 from ipaddress import ip_address
 
 from speaker.model import Link, Mac
+from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.wire.inquiries import EDGE, OVER_SECONDS, Inquiries
 
 GONE = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -16,11 +17,12 @@ def test_a_link_that_could_not_be_asked_is_no_problem_any_more_once_nobody_asks_
         for _ in range(3):
             inquiries.ask(GONE, (), (EIP,), (), anybody=False)
             await asyncio.sleep(OVER_SECONDS / 2)
-        ((kind, edge, _),) = parts.events.take()
-        assert (kind, edge) == ("failed", EDGE)
+        (failed,) = parts.events.take()
+        assert isinstance(failed, EdgeFailed)
+        assert failed.edge == EDGE
         await asyncio.sleep(OVER_SECONDS)
-        assert parts.events.take() == [("recovered", EDGE)]
+        assert parts.events.take() == [EdgeRecovered(EDGE)]
         inquiries.ask(GONE, (), (EIP,), (), anybody=False)
-        assert parts.events.of("failed")
+        assert parts.events.of(EdgeFailed)
 
     virtually(story)

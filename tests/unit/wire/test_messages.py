@@ -1,45 +1,57 @@
 """What is told in one process is heard in the other, and what is asked in the other is done in the one."""
 
+import inspect
 import pickle
 from ipaddress import ip_address
+from typing import get_args
 
 import pytest
 
-from speaker.errors import EdgeError, WireError
+from speaker.errors import WireError
 from speaker.layer2.answer import Ignored
-from speaker.layer2.links import Placement
-from speaker.model import Family, Gratuitous, Link, Mac
-from speaker.ownership.events import ApiDown, RecordsRestored, WriteRecord
+from speaker.model import Family, Gratuitous, Link, Mac, Placement, Speaker
+from speaker.model.events import (
+    Announcements,
+    Answers,
+    ApiAnswers,
+    ApiSilent,
+    Assigned,
+    BugMet,
+    BugsMetAgain,
+    Conflict,
+    ConflictBegun,
+    ConflictEnded,
+    Countable,
+    Counts,
+    EdgeFailed,
+    EdgeRecovered,
+    EipClaimed,
+    EipYielded,
+    Event,
+    Flagged,
+    HellosFiltered,
+    HellosReceived,
+    HellosSent,
+    Ignorings,
+    JoinFailed,
+    LifeBegan,
+    LinkLost,
+    NotClaimed,
+    PeerChanged,
+    PeersClaims,
+    PeersCounted,
+    Refused,
+    Released,
+    SendFailures,
+    SpeakerSeen,
+    WasFrozen,
+)
+from speaker.ownership.events import ApiDown, NameClash, NameFree, PeersAddress, RecordsRestored, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Replayed
-from speaker.wire.commands import (
-    ApiSays,
-    ClaimsOf,
-    FollowRebalancing,
-    GatewayAnswers,
-    HasPeers,
-    HoldLock,
-    IsInformed,
-    IsReady,
-    ListPeers,
-    ListRecorded,
-    Offer,
-    OfferedAll,
-    PeerSpec,
-    SetDemoted,
-    SetDraining,
-    SetRecalled,
-    Spec,
-    StartRebalancing,
-    UseAddresses,
-    UseKeys,
-    UseLinks,
-    Withdraw,
-)
-from speaker.wire.events import Resumed, Speaker, Taken
-from speaker.wire.messages import Before
+from speaker.wire.commands import NAMES, Commands, PeerSpec, Spec, UseAddresses
+from speaker.wire.messages import WireEvent
 from speaker.wire.process import Life
-from speaker.wire.receiver import EventReceiver
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 
@@ -57,7 +69,7 @@ def sent(message):
 
 
 class Told:
-    """Notes who was told what, all in one list: a listener, a sink and moves."""
+    """Notes who was asked what, all in one list."""
 
     def __init__(self):
         self.all = []
@@ -80,110 +92,88 @@ def told():
 
 
 @pytest.fixture
-def sender(told):
-    """What it sends is pickled, and heard at the other end."""
-    receiver = EventReceiver(told.by("listener"), told.by("sink"), told.by("moves"))
-    return EventSender(lambda event: receiver.hear(sent(event)))
+def heard():
+    """What comes out at the other end."""
+    return []
+
+
+@pytest.fixture
+def sender(heard):
+    """What it sends is pickled."""
+    return EventSender(lambda event: heard.append(sent(event)))
+
+
+OF_THE_MAIN_PROCESS = {
+    *(Assigned, Released, Flagged, Refused, NotClaimed, ConflictBegun, ConflictEnded, ApiSilent, ApiAnswers),
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "heard_by"),
+    "event",
     [
-        ("claimed", (A, HERE, 3, "before", 0.231), ["moves", "listener"]),
-        ("yielded", (A, "drained", "them"), ["moves", "listener"]),
-        ("frozen", (), ["listener"]),
-        ("peer", ("them", ETH0, True), ["listener"]),
-        ("peers", ("eth0", 2, 1), ["listener"]),
-        ("speaker", (2, "them", SPEAKER), ["moves"]),
-        ("lost_link", (ETH0, "down"), ["listener"]),
-        ("conflict", (ETH0, A, MAC, True), ["listener"]),
-        ("peers_address", (A, None), ["listener"]),
-        ("name_clash", (ETH0, MAC, True), ["listener"]),
-        ("name_clash", (None, None, False), ["listener"]),
-        ("name_free", (), ["listener"]),
-        ("hellos_filtered", (ETH0, "them", MAC, frozenset({A})), ["listener"]),
-        ("recovered", ("carrier",), ["listener"]),
-        ("incarnation", (Incarnation(8),), ["sink"]),
-        ("silence", (), ["sink"]),
-        ("write_record", (ORDER,), ["sink"]),
+        EipClaimed(A, HERE, 3, "before", 0.231),
+        EipYielded(A, "drained", "them"),
+        WasFrozen(),
+        PeerChanged("them", ETH0, True),
+        PeersCounted("eth0", 2, 1),
+        SpeakerSeen(2, "them", SPEAKER),
+        LinkLost(ETH0, "down"),
+        JoinFailed("no"),
+        Conflict(ETH0, A, MAC, True),
+        PeersAddress(A, None),
+        NameClash(2, MAC, True, ETH0),
+        NameClash(None, None, False),
+        NameFree(),
+        HellosFiltered(ETH0, "them", MAC, frozenset({A})),
+        EdgeFailed("carrier", "no"),
+        EdgeRecovered("carrier"),
+        LifeBegan(Incarnation(8)),
+        ORDER,
     ],
+    ids=lambda event: type(event).__name__,
 )
-def test_a_transition_is_heard_as_it_was_told(sender, told, name, arguments, heard_by):
-    getattr(sender, name)(*arguments)
-    moved = {"claimed": (A, HERE, "before"), "yielded": (A,)}
-    expected = [(who, name, *(moved.get(name, arguments) if who == "moves" else arguments)) for who in heard_by]
-    assert told.all == expected
+def test_an_event_is_heard_as_it_was_told(sender, heard, event):
+    sender.tell(event)
+    assert (heard, [type(one) for one in heard]) == ([event], [type(event)])
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("failed", ("carrier", "no")), ("join_failed", (OSError("no"),))])
-def test_a_refusal_is_heard_as_one(sender, told, name, arguments):
-    getattr(sender, name)(*arguments)
-    ((_, heard, *_, error),) = told.all
-    assert (heard, type(error), str(error)) == (name, EdgeError, "no")
+def test_every_event_is_among_them():
+    (parameters,) = (mark.args[1] for mark in test_an_event_is_heard_as_it_was_told.pytestmark)
+    told = {type(event) for event in parameters} | {BugMet, Counts}
+    assert told == {*Event.__subclasses__(), *get_args(WireEvent)} - {Event, *get_args(Countable), *OF_THE_MAIN_PROCESS}
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    "what",
     [
-        ("answered", (Family.IPV4,)),
-        ("ignored", (Family.IPV6, Ignored.NOT_A_REQUEST)),
-        ("announced", (Family.IPV4,)),
-        ("send_failed", (Family.IPV6,)),
-        ("hellos_sent", ("eth0", False)),
-        ("hellos_received", ("eth0", Replayed.REPLAYED)),
-        ("hellos_received", ("eth0", None)),
+        Answers(Family.IPV4),
+        Ignorings(Family.IPV6, Ignored.NOT_A_REQUEST),
+        Announcements(Family.IPV4),
+        SendFailures(Family.IPV6),
+        HellosSent("eth0", False),
+        HellosReceived("eth0", Replayed.REPLAYED),
+        HellosReceived("eth0", None),
+        PeersClaims(),
     ],
+    ids=lambda what: type(what).__name__,
 )
-def test_counts_are_heard_as_sums(sender, told, name, what):
-    for count in (3, 4):
-        getattr(sender, name)(*what, count)
-    assert told.all == []
+def test_counts_are_heard_as_sums(sender, heard, what):
+    for number in (3, 4):
+        sender.count(what, number)
+    assert heard == []
     sender.flush()
     sender.flush()
-    assert told.all == [("listener", name, *what, 7)]
+    assert heard == [Counts({what: 7}, [])]
 
 
-def test_changes_of_what_others_claim_are_heard_with_the_counts(sender, told):
-    for _ in range(3):
-        sender.peers_claims()
-    sender.flush()
-    assert told.all == [("listener", "peers_claims")]
-
-
-def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, told):
+def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, heard):
     for _ in range(3):
         sender.internal_error("hear", KeyError("a"))
     sender.loop_delay(0.1, 0.2)
     sender.flush()
-    (_, name, task, words, *_), *counted = told.all
-    assert (name, task, words) == ("wire_error", "hear", "KeyError: 'a'")
-    assert counted == [("listener", "wire_error_again", "hear", 2), ("listener", "loop_delay", 0.1, 0.2)]
-
-
-@pytest.mark.parametrize(
-    ("before", "heard"),
-    [(Before(), []), (Before("killed", 0.5), [("listener", "taken_over", "killed", 0.5, 1)])],
-    ids=["the first", "another"],
-)
-def test_a_main_process_finds_speakers_before_claims_and_whom_it_follows(told, before, heard):
-    found = Resumed({A: HERE}, {A: Taken(HERE, "them")}, Incarnation(7), ((2, "them", SPEAKER),))
-    EventReceiver(told.by("listener"), told.by("sink"), told.by("moves")).resume(before, found)
-    assert told.all == [
-        ("moves", "speaker", 2, "them", SPEAKER),
-        ("moves", "claimed", A, HERE, "them"),
-        ("sink", "incarnation", Incarnation(7)),
-        *heard,
-    ]
-
-
-def test_where_nobody_keeps_records_or_follows_moves_the_others_are_told_all_the_same(told):
-    receiver = EventReceiver(told.by("listener"), None, None)
-    sender = EventSender(receiver.hear)
-    sender.silence()
-    sender.speaker(2, "them", SPEAKER)
-    sender.claimed(A, HERE, 3, None)
-    receiver.resume(Before(), Resumed({A: HERE}, {A: Taken(HERE, None)}, Incarnation(7)))
-    assert told.all == [("listener", "claimed", A, HERE, 3, None, None)]
+    bug, counts = heard
+    assert (type(bug), bug.task, bug.words) == (BugMet, "hear", "KeyError: 'a'")
+    assert counts == Counts({BugsMetAgain("hear"): 2}, [(0.1, 0.2)])
 
 
 # ── commands ──
@@ -220,60 +210,63 @@ OWN = UseAddresses({2: (A,)}, {2: frozenset({A})}, {2: (B,)})
 
 
 @pytest.mark.parametrize(
-    ("command", "asked"),
+    ("command", "arguments", "asked"),
     [
-        (UseLinks((ETH0,), frozenset({MAC})), ("owner", "links", (ETH0,), frozenset({MAC}))),
-        (Withdraw([A]), ("owner", "withdraw", [A])),
-        (HoldLock(), ("locked",)),
-        (OWN, ("owner", "addresses", OWN)),
-        (GatewayAnswers(2, False), ("offers", "gateway", 2, False)),
-        (SetDraining(True), ("owner", "drain", True)),
-        (SetDemoted(True), ("offers", "demote", True)),
-        (SetRecalled(False), ("offers", "recall", False)),
-        (ApiSays([RecordsRestored(), ApiDown()]), ("owner", "api_says", [RecordsRestored(), ApiDown()])),
+        ("use_links", ((ETH0,), frozenset({MAC})), ("owner", "links", (ETH0,), frozenset({MAC}))),
+        ("withdraw", ([A],), ("owner", "withdraw", [A])),
+        ("hold_lock", (), ("locked",)),
+        ("use_addresses", (OWN,), ("owner", "addresses", OWN)),
+        ("gateway", (2, False), ("offers", "gateway", 2, False)),
+        ("drain", (True,), ("owner", "drain", True)),
+        ("demote", (True,), ("offers", "demote", True)),
+        ("recalled", (False,), ("offers", "recall", False)),
+        ("api_says", ([RecordsRestored(), ApiDown()],), ("owner", "api_says", [RecordsRestored(), ApiDown()])),
     ],
-    ids=lambda value: type(value).__name__,
 )
-def test_a_command_is_done_as_it_was_asked(asking, told, command, asked):
-    assert asking(PEERS).obey(sent(command)) is None
+def test_a_command_is_done_as_it_was_asked(asking, told, command, arguments, asked):
+    assert getattr(asking(PEERS), command)(*sent(arguments)) is None
     assert told.all == [asked]
 
 
 @pytest.mark.parametrize(
-    ("command", "replied"),
+    ("command", "arguments", "replied"),
     [
-        (Offer({}), []),
-        (OfferedAll(), None),
-        (ClaimsOf([A, B]), [(False, None, 0, None, None)] * 2),
-        (IsReady(), True),
-        (HasPeers(), False),
-        (ListPeers(), []),
+        ("offer", ({},), []),
+        ("offered_all", (), None),
+        ("claims_of", ([A, B],), [(False, None, 0, None, None)] * 2),
+        ("ready", (), True),
+        ("has_peers", (), False),
+        ("peers", (), []),
+        ("progress", ({}, ""), None),
     ],
-    ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("peers", [None, PEERS], ids=["alone", "with peers"])
-def test_a_question_is_answered(peers, command, replied):
-    assert life(peers).obey(command) == replied
+def test_a_question_is_answered(peers, command, arguments, replied):
+    assert getattr(life(peers), command)(*arguments) == replied
 
 
-@pytest.mark.parametrize(
-    ("command", "replied"), [(FollowRebalancing(), None), (ListRecorded(), ()), (IsInformed(), False)]
-)
+@pytest.mark.parametrize(("command", "replied"), [("rebalancing", None), ("recorded", ()), ("informed", False)])
 def test_a_question_about_peers_is_answered_where_there_may_be_some(command, replied):
-    assert life(PEERS).obey(command) == replied
+    assert getattr(life(PEERS), command)() == replied
     with pytest.raises(WireError, match="alone"):
-        life(None).obey(command)
+        getattr(life(None), command)()
+
+
+def test_every_command_has_one_who_does_it_as_it_is_asked():
+    for name in NAMES:
+        asked, done = (inspect.signature(getattr(kind, name)) for kind in (Commands, Life))
+        assert asked == done, name
 
 
 async def test_a_rebalancing_begins_when_it_is_asked_for():
     one = life(PEERS)
-    assert one.obey(StartRebalancing()) == one.obey(FollowRebalancing())
+    assert one.rebalance() == one.rebalancing()
 
 
 async def test_keys_are_used_from_the_moment_that_they_are_told():
     one = life(PEERS)
     before = one._keyring.current.signing
-    one.obey(UseKeys((b"n" * 32, b"k" * 32)))
+    one.keys((b"n" * 32, b"k" * 32))
     after = one._keyring.current
     assert after.signing != before
     assert before in after.accepted.values()

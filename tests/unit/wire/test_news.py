@@ -3,6 +3,7 @@
 import pytest
 
 from speaker.model import Link, Mac
+from speaker.model.events import PeerChanged, PeersCounted
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.peers import PeerState
 from speaker.wire.sharing.news import News
@@ -20,20 +21,20 @@ def them(alive):
 @pytest.mark.parametrize(
     ("looks", "told"),
     [
-        ([(BOTH, them(True)), (ETH1_ALONE, them(True))], [("peers", "eth0", 0, 0)]),
-        ([(BOTH, them(False)), (ETH1_ALONE, them(False))], [("peers", "eth0", 0, 0)]),
-        ([(BOTH, them(True)), (ETH1_ALONE, them(False))], [("peers", "eth0", 0, 0)]),
+        ([(BOTH, them(True)), (ETH1_ALONE, them(True))], [PeersCounted("eth0", 0, 0)]),
+        ([(BOTH, them(False)), (ETH1_ALONE, them(False))], [PeersCounted("eth0", 0, 0)]),
+        ([(BOTH, them(True)), (ETH1_ALONE, them(False))], [PeersCounted("eth0", 0, 0)]),
         (
             [(BOTH, them(True)), (ETH1_ALONE, them(False)), (BOTH, them(False))],
-            [("peers", "eth0", 0, 0), ("peer", "them", ETH0, False), ("peers", "eth0", 0, 1)],
+            [PeersCounted("eth0", 0, 0), PeerChanged("them", ETH0, False), PeersCounted("eth0", 0, 1)],
         ),
         (
             [(BOTH, them(True)), (ETH1_ALONE, them(False)), (BOTH, NOBODY)],
-            [("peers", "eth0", 0, 0), ("peer", "them", ETH0, False)],
+            [PeersCounted("eth0", 0, 0), PeerChanged("them", ETH0, False)],
         ),
         (
             [(BOTH, them(True)), (ETH1_ALONE, them(True)), (BOTH, them(True))],
-            [("peers", "eth0", 0, 0), ("peers", "eth0", 1, 0)],
+            [PeersCounted("eth0", 0, 0), PeersCounted("eth0", 1, 0)],
         ),
     ],
     ids=[
@@ -46,7 +47,7 @@ def them(alive):
     ],
 )
 def test_of_a_link_that_carries_no_hellos_nobody_is_counted(parts, looks, told):
-    news = News(parts.events, parts.sink)
+    news = News(parts.events)
     for number, (links, on_eth0) in enumerate(looks):
         news.peers({ETH0.index: on_eth0, ETH1.index: NOBODY}, links)
         if not number:
@@ -55,12 +56,12 @@ def test_of_a_link_that_carries_no_hellos_nobody_is_counted(parts, looks, told):
 
 
 def test_who_is_not_heard_yet_on_a_link_that_is_back_is_silent_only_once_there_was_time(parts):
-    news = News(parts.events, parts.sink)
+    news = News(parts.events)
     alive, silent = ({ETH0.index: them(lives)} for lives in (True, False))
     news.peers(alive, BOTH)
     news.peers(silent, ETH1_ALONE)
     parts.events.take()
-    for links, told in (({ETH0.index}, []), ((), [("peer", "them", ETH0, False), ("peers", "eth0", 0, 1)])):
+    for links, told in (({ETH0.index}, []), ((), [PeerChanged("them", ETH0, False), PeersCounted("eth0", 0, 1)])):
         assert news.may_have_changed(0, 0.0)
         news.peers(silent, BOTH, fresh=links)
         assert parts.events.take() == told

@@ -7,10 +7,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.wire.channel import Channel
-from speaker.wire.commands import Offer, Spec, UseAddresses, UseLinks, Withdraw
+from speaker.wire.commands import Spec
 from speaker.wire.messages import Reply
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -50,14 +49,14 @@ class Near(Wire):
 
     async def _serve(self):
         async for request in self._other.messages():
-            match request.command:
-                case Withdraw() | Offer():
-                    self.asked.append(request.command)
-                case UseLinks(links, macs):
+            match request.command, request.arguments:
+                case "withdraw" | "offer" as command, (what,):
+                    self.asked.append((command, what))
+                case "use_links", (links, macs):
                     self.linked.append((links, macs))
-                case UseAddresses(own):
-                    self.addressed.append(own)
-            self._other.send(Reply(request.number, [] if isinstance(request.command, Offer) else None))
+                case "use_addresses", (ours,):
+                    self.addressed.append(ours.own)
+            self._other.send(Reply(request.number, [] if request.command == "offer" else None))
 
     def asks(self):
         """Since the call before."""
@@ -77,7 +76,7 @@ async def wire():
 
 
 async def test_what_is_offered_first_is_asked_for_in_one_go(wire):
-    assert await wire.brings({A: HERE, B: THERE}) == [Offer({A: HERE, B: THERE})]
+    assert await wire.brings({A: HERE, B: THERE}) == [("offer", {A: HERE, B: THERE})]
     assert (wire.offered(A), wire.offered(B), wire.offered(C)) == (HERE, THERE, None)
 
 
@@ -90,12 +89,12 @@ async def test_an_unchanged_offer_asks_for_no_eip(wire):
 @pytest.mark.parametrize(
     ("story", "placements", "asked"),
     [
-        ("one more", {A: HERE, B: HERE, C: HERE}, [Offer({C: HERE})]),
-        ("one less", {A: HERE}, [Withdraw([B])]),
-        ("announced otherwise", {A: OFTENER, B: HERE}, [Offer({A: OFTENER})]),
-        ("on another link", {A: THERE, B: HERE}, [Withdraw([A]), Offer({A: THERE})]),
-        ("one for another", {A: HERE, C: HERE}, [Withdraw([B]), Offer({C: HERE})]),
-        ("nothing", {}, [Withdraw([A, B])]),
+        ("one more", {A: HERE, B: HERE, C: HERE}, [("offer", {C: HERE})]),
+        ("one less", {A: HERE}, [("withdraw", [B])]),
+        ("announced otherwise", {A: OFTENER, B: HERE}, [("offer", {A: OFTENER})]),
+        ("on another link", {A: THERE, B: HERE}, [("withdraw", [A]), ("offer", {A: THERE})]),
+        ("one for another", {A: HERE, C: HERE}, [("withdraw", [B]), ("offer", {C: HERE})]),
+        ("nothing", {}, [("withdraw", [A, B])]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -109,22 +108,22 @@ async def test_a_changed_offer_asks_for_what_changed_and_withdraws_first(wire, s
 async def test_a_link_with_another_mac_is_another(wire):
     await wire.brings({A: HERE})
     changed = Placement(replace(ETH0, mac=Mac(b"\x02\0\0\0\0\x09")), Gratuitous())
-    assert await wire.brings({A: changed}) == [Withdraw([A]), Offer({A: changed})]
+    assert await wire.brings({A: changed}) == [("withdraw", [A]), ("offer", {A: changed})]
 
 
 async def test_a_link_that_only_looks_another_is_offered_without_a_gap(wire):
     await wire.brings({A: HERE})
     renamed = Placement(replace(ETH0, name="lan0", mtu=9000), Gratuitous())
-    assert await wire.brings({A: renamed}) == [Offer({A: renamed})]
+    assert await wire.brings({A: renamed}) == [("offer", {A: renamed})]
 
 
 async def test_only_those_that_something_changed_of_are_looked_at(wire):
     await wire.brings({A: HERE, B: HERE})
     # By the caller's word A is as it was and C is not new: that is believed.
-    assert await wire.brings({A: THERE, C: HERE}, {B}) == [Withdraw([B])]
+    assert await wire.brings({A: THERE, C: HERE}, {B}) == [("withdraw", [B])]
     assert await wire.brings({A: THERE, C: HERE}, frozenset()) == []
     assert wire.offered(A) == HERE
-    assert await wire.brings({A: THERE, C: HERE}) == [Withdraw([A]), Offer({A: THERE, C: HERE})]
+    assert await wire.brings({A: THERE, C: HERE}) == [("withdraw", [A]), ("offer", {A: THERE, C: HERE})]
 
 
 async def test_one_of_which_nothing_was_or_is_offered_asks_for_nothing(wire):
@@ -135,14 +134,14 @@ async def test_one_of_which_nothing_was_or_is_offered_asks_for_nothing(wire):
 async def test_what_is_withdrawn_beforehand_is_not_withdrawn_twice(wire):
     await wire.brings({A: HERE, B: HERE})
     await wire.withdraw_except({A: THERE, C: HERE}, (A, B, C))
-    assert wire.asks() == [Withdraw([A, B])]
-    assert await wire.brings({A: THERE, C: HERE}) == [Offer({A: THERE, C: HERE})]
+    assert wire.asks() == [("withdraw", [A, B])]
+    assert await wire.brings({A: THERE, C: HERE}) == [("offer", {A: THERE, C: HERE})]
 
 
 async def test_thousands_are_asked_for_in_slices(wire):
     many = {ip_address(f"10.0.{number >> 8}.{number & 255}"): HERE for number in range(2 * A_SLICE + 1)}
-    assert [len(offer.placements) for offer in await wire.brings(many)] == [A_SLICE, A_SLICE, 1]
-    assert [len(withdrawal.eips) for withdrawal in await wire.brings({})] == [A_SLICE, A_SLICE, 1]
+    assert [len(offered) for _, offered in await wire.brings(many)] == [A_SLICE, A_SLICE, 1]
+    assert [len(withdrawn) for _, withdrawn in await wire.brings({})] == [A_SLICE, A_SLICE, 1]
 
 
 async def test_links_and_the_hosts_own_macs_are_told_with_every_offer(wire):

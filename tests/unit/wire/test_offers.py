@@ -3,8 +3,7 @@
 import asyncio
 from ipaddress import ip_address
 
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.wire.sharing.offers import Offers
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

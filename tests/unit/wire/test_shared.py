@@ -7,8 +7,20 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Placement
-from speaker.model import Gratuitous, Link, Mac
+from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
+from speaker.model.events import (
+    EipClaimed,
+    EipYielded,
+    HellosFiltered,
+    HellosSent,
+    LifeBegan,
+    LinkLost,
+    PeerChanged,
+    PeersClaims,
+    PeersCounted,
+    SpeakerSeen,
+    WasFrozen,
+)
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
@@ -35,13 +47,13 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
-from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
+from speaker.packets.asking import Answer
 from speaker.wire.commands import UseAddresses
-from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
+from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
 from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
 
@@ -69,13 +81,13 @@ def during(virtually, parts):
 
     def run(story, links=(ETH0,)):
         async def tell():
-            owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+            owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links)
             parts.layer2 = owner._layer2
             async with owner:
                 owner.links(links, MACS)
                 await asyncio.sleep(0.01)
                 parts.machine.told.clear()
-                for notes in (parts.layer2, parts.events, parts.sink):
+                for notes in (parts.layer2, parts.events):
                     notes.all.clear()
                 parts.order = lambda *orders: order(parts, owner, *orders)
                 await story(owner)
@@ -174,9 +186,7 @@ def test_the_machine_is_told_of(during, parts, story, happens, told):
 def test_a_link_is_told_of_as_soon_as_hellos_go_over_it(virtually, parts):
     async def tell():
         parts.sockets.refused = "down"
-        async with SharedOwner(
-            parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links
-        ) as owner:
+        async with SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links) as owner:
             owner.links([ETH0], MACS)
             await asyncio.sleep(2 * RETRY_MAX)
             assert parts.machine.told == []
@@ -189,7 +199,7 @@ def test_a_link_is_told_of_as_soon_as_hellos_go_over_it(virtually, parts):
         assert parts.sockets.open == {}
 
     virtually(tell)
-    assert set(parts.events.of("lost_link")) == {("lost_link", ETH0, "down")}
+    assert set(parts.events.of(LinkLost)) == {LinkLost(ETH0, "down")}
 
 
 @pytest.mark.parametrize(("looped", "mac"), [(False, THEIRS), (True, OURS)])
@@ -230,7 +240,7 @@ def test_what_news_leads_to_is_done_before_anything_is_answered_and_for_what_is_
     machine = Ownership("us", lambda known: Incarnation(5 << 31), 0.0)
 
     async def story():
-        owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+        owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.links)
         async with owner:
             owner.links([ETH0], MACS)
             owner.offer({A: HERE})
@@ -252,17 +262,17 @@ def test_the_first_word_of_a_peer_is_passed_on_and_what_it_says_of_its_eips_is_n
         parts.machine.believes = False
         hellos.arrives(PEER, THEIRS)
         await asyncio.sleep(0.001)
-        assert parts.events.of("speaker") == []
+        assert parts.events.of(SpeakerSeen) == []
         parts.machine.believes = True
         for _ in range(2):
             hellos.arrives(PEER, THEIRS)
             await asyncio.sleep(0.001)
-        assert parts.events.of("speaker") == [("speaker", ETH0.index, "them", Speaker(THEIRS, PEER.addresses))]
+        assert parts.events.of(SpeakerSeen) == [SpeakerSeen(ETH0.index, "them", Speaker(THEIRS, PEER.addresses))]
         assert parts.layer2.of("peers") == [("peers", ETH0.index, MACS | {THEIRS})]
         hellos.arrives(PEER._replace(addresses=()), STRANGE)  # a part that says none
         await asyncio.sleep(0.001)
         moved = Speaker(STRANGE, PEER.addresses)
-        assert parts.events.of("speaker")[1:] == [("speaker", ETH0.index, "them", moved)]
+        assert parts.events.of(SpeakerSeen)[1:] == [SpeakerSeen(ETH0.index, "them", moved)]
         assert owner.resumed().speakers == ((ETH0.index, "them", moved),)
 
     during(tell)
@@ -343,7 +353,7 @@ def test_what_is_claimed_is_answered_for_and_told(during, parts):
         parts.layer2.all.clear()
         parts.order(*claimed(A, B, first=True))  # B was withdrawn meanwhile
         assert parts.layer2.all == [("drop", []), ("take", {A: HERE}, {A, B})]
-        assert parts.events.of("claimed") == [("claimed", A, HERE, 3, "before", None)]
+        assert parts.events.of(EipClaimed) == [EipClaimed(A, HERE, 3, "before", None)]
         for term in (3, 5):  # it rises while the EIP is held
             parts.machine.terms = {A: term}
             claim = owner.claim_status(A)
@@ -385,9 +395,9 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
             notes.all.clear()
         parts.order(Announce(ETH0.index, (B,)), *claimed(B), SendHello(ETH0.index, OUR_HELLO), gone(A), gone(A))
         assert [call[0] for call in parts.layer2.all] == ["drop", "extend", "drop", "take", "announce"]
-        assert parts.events.of("yielded", "claimed") == [
-            ("yielded", A, "better_claim", "them"),
-            ("claimed", B, HERE, 3, "before", None),
+        assert parts.events.of(EipYielded, EipClaimed) == [
+            EipYielded(A, "better_claim", "them"),
+            EipClaimed(B, HERE, 3, "before", None),
         ]
         assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None, link=2)
 
@@ -398,9 +408,9 @@ def test_a_failover_is_told_with_the_time_since_the_last_sign_of_the_dead_and_an
     async def tell(owner):
         owner.offer({A: HERE, B: HERE})
         parts.order(Claim(A, ETH0.index, 3, silent_since=parts.clock() - 0.25), *claimed(B))
-        assert parts.events.of("claimed") == [
-            ("claimed", A, HERE, 3, "before", 0.25),
-            ("claimed", B, HERE, 3, "before", None),
+        assert parts.events.of(EipClaimed) == [
+            EipClaimed(A, HERE, 3, "before", 0.25),
+            EipClaimed(B, HERE, 3, "before", None),
         ]
 
     during(tell)
@@ -411,7 +421,7 @@ def test_that_others_claim_something_else_is_told_once(during, parts):
         for heard in (1, 1, 2):
             parts.machine.claims_heard = heard
             parts.order()
-        assert parts.events.of("peers_claims") == [("peers_claims",)] * 2
+        assert parts.events.of(PeersClaims) == [(PeersClaims(), 1)] * 2
 
     during(tell)
 
@@ -424,7 +434,7 @@ def test_an_eip_that_cannot_be_taken_is_set_aside_and_no_other(during, parts):
         await asyncio.sleep(0)
         assert parts.machine.told == [SetAside(A)]
         assert parts.layer2.held == {B: HERE}
-        assert [eip for _, eip, *_ in parts.events.of("claimed")] == [B]
+        assert [claimed.eip for claimed in parts.events.of(EipClaimed)] == [B]
         parts.layer2.fails = {B}
         owner.offer({B: OFTENER})
         await asyncio.sleep(0)
@@ -442,7 +452,7 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
         parts.order(SendHello(ETH0.index, OUR_HELLO), SendHello(ETH1.index, OUR_HELLO))
         assert parts.sockets.open[ETH0.index].sent == [OUR_HELLO._replace(addresses=(A,), own=frozenset({A, B}))]
         assert parts.layer2.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
-        assert parts.events.of("hellos_sent") == [("hellos_sent", "eth0", True, 1)]
+        assert parts.events.of(HellosSent) == [(HellosSent("eth0", True), 1)]
         owner.offers.recall(True)
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         assert [hello.recalled for hello in parts.sockets.open[ETH0.index].sent] == [False, True]
@@ -502,7 +512,7 @@ def test_who_was_frozen_between_deciding_and_sending_says_nothing_of_what_it_dec
         def clock():
             return parts.clock() + late
 
-        async with SharedOwner(parts.machine, parts.sockets, clock, parts.events, parts.sink, parts.links) as owner:
+        async with SharedOwner(parts.machine, parts.sockets, clock, parts.events, parts.links) as owner:
             owner.links([ETH0], MACS)
             await asyncio.sleep(0.01)
 
@@ -526,7 +536,7 @@ def test_who_was_away_falls_silent_and_drops_what_waits(during, parts):
         parts.order(Listen(1.0))
         assert parts.layer2.all == [("extend", float("-inf")), ("drop_queued",)]
         assert parts.sockets.open[ETH0.index].dropped == 1
-        assert parts.events.all == [("frozen",)]
+        assert parts.events.all == [WasFrozen()]
 
     during(tell)
 
@@ -544,26 +554,26 @@ def test_who_was_away_hears_nothing_of_what_was_read_together_with_the_first_tha
 
 
 WRITE = WriteRecord(A, 1, 0, "us", Incarnation(7), 3)
-CLASH = ("name_clash", ETH0, THEIRS, True)
+CLASH = NameClash(ETH0.index, THEIRS, silent=True, on=ETH0)
 
 
 @pytest.mark.parametrize(
-    ("ordered", "asked", "told", "recorded"),
+    ("ordered", "asked", "told"),
     [
-        (Announce(ETH0.index, (A, B)), [("announce", (A, B))], [], []),
-        (WRITE, [], [], [("write_record", WRITE)]),
-        (PeersAddress(A, "them"), [], [("peers_address", A, "them")], []),
-        (NameClash(ETH0.index, THEIRS, silent=True), [], [CLASH], [("silence",)]),
-        (NameClash(None, None, silent=False), [], [("name_clash", None, None, False)], []),
-        (NameFree(), [], [("name_free",)], []),
-        (Ask(ETH1.index, (A,), ()), [], [], []),
+        (Announce(ETH0.index, (A, B)), [("announce", (A, B))], []),
+        (WRITE, [], [WRITE]),
+        (PeersAddress(A, "them"), [], [PeersAddress(A, "them")]),
+        (NameClash(ETH0.index, THEIRS, silent=True), [], [CLASH]),
+        (NameClash(None, None, silent=False), [], [NameClash(None, None, silent=False)]),
+        (NameFree(), [], [NameFree()]),
+        (Ask(ETH1.index, (A,), ()), [], []),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_order_has_this_effect_and_no_other(during, parts, ordered, asked, told, recorded):
+def test_an_order_has_this_effect_and_no_other(during, parts, ordered, asked, told):
     async def tell(owner):
         parts.order(ordered)
-        assert (parts.layer2.all, parts.events.all, parts.sink.all) == (asked, told, recorded)
+        assert (parts.layer2.all, parts.events.all) == (asked, told)
 
     during(tell)
 
@@ -582,7 +592,7 @@ def test_a_new_life_is_told_once(during, parts):
         parts.machine.incarnation = Incarnation(8)
         parts.order()
         parts.order()
-        assert parts.sink.all == [("incarnation", Incarnation(8))]
+        assert parts.events.all == [LifeBegan(Incarnation(8))]
         assert owner.resumed().incarnation == Incarnation(8)
 
     during(tell)
@@ -595,22 +605,20 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
         parts.order(PeersAddress(A, "them"), PeersAddress(B, "them"), PeersAddress(B, None))
         parts.order(NameClash(ETH0.index, THEIRS, silent=True))
         parts.events.all.clear()
-        parts.sink.all.clear()
         owner.retell()
         owner.look()
-        assert parts.sink.all == [("silence",)]
         assert parts.events.all == [
             CLASH,
-            ("peers_address", A, "them"),
-            ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1, 0),
+            PeersAddress(A, "them"),
+            PeerChanged("them", ETH0, True),
+            PeersCounted("eth0", 1, 0),
         ]
         owner.look()
         assert len(parts.events.all) == 4
         parts.order(NameFree())
         parts.events.all.clear()
         owner.retell()
-        assert parts.events.all == [("peers_address", A, "them")]
+        assert parts.events.all == [PeersAddress(A, "them")]
 
     during(tell)
 
@@ -622,11 +630,11 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
             parts.machine.seen = {ETH0.index: (them(alive=alive, draining=draining),)}
             owner.look()
             assert owner.has_peers is (alive and not draining)
-        assert parts.events.of("peer", "peers")[-4:] == [
-            ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1, 0),
-            ("peer", "them", ETH0, False),
-            ("peers", "eth0", 0, 1),
+        assert parts.events.of(PeerChanged, PeersCounted)[-4:] == [
+            PeerChanged("them", ETH0, True),
+            PeersCounted("eth0", 1, 0),
+            PeerChanged("them", ETH0, False),
+            PeersCounted("eth0", 0, 1),
         ]
         assert owner.peers() == [PeerSeen("them", "eth0", False, False, heard=False, hears_us=False)]
 
@@ -684,7 +692,7 @@ def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
         owner.look()
         await asyncio.sleep(RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
-        assert parts.events.of("lost_link") == [("lost_link", ETH0, "down")]
+        assert parts.events.of(LinkLost) == [LinkLost(ETH0, "down")]
 
     during(tell)
 
@@ -699,7 +707,7 @@ def test_a_link_that_is_not_answered_on_any_more_is_given_up_until_it_is_again(d
         parts.layer2.answering = True
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
-        told = {words for _, _, words in parts.events.of("lost_link")}
+        told = {lost.error for lost in parts.events.of(LinkLost)}
         assert told == {str(error), f"eth0: {UNANSWERED}", f"eth0: {UNANSWERED}: {error}"}
         assert len(parts.events.of("internal_error")) == isinstance(error, KeyError)
 
@@ -734,9 +742,7 @@ def test_a_hello_leaves_only_where_requests_are_answered(during, parts):
 
 def test_a_link_that_is_not_answered_on_is_not_even_opened(virtually, parts):
     async def tell():
-        async with SharedOwner(
-            parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links
-        ) as owner:
+        async with SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links) as owner:
             owner._layer2.answering = False
             owner.links([ETH0], MACS)
             await asyncio.sleep(2 * RETRY_MAX)
@@ -758,7 +764,7 @@ class Failing:
 
 
 def test_a_hello_that_cannot_be_counted_allows_answers_all_the_same(during, parts):
-    parts.events = Failing(parts.events, "hellos_sent")
+    parts.events = Failing(parts.events, "count")
 
     async def tell(owner):
         parts.order(SendHello(ETH0.index, OUR_HELLO))
@@ -886,14 +892,14 @@ def test_a_peer_that_answers_and_says_no_hello_is_told_of_once_in_a_while(during
         await asyncio.sleep(FILTERED * TIMES.dead - 0.1)
         owner._hear_answer(ETH0.index, Answer(A, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
-        assert parts.events.of("hellos_filtered") == []
+        assert parts.events.of(HellosFiltered) == []
         for eip in (A, B):
             owner._hear_answer(ETH0.index, Answer(eip, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
         owner._hear_answer(ETH0.index, Answer(B, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
-        told = [("hellos_filtered", ETH0, "them", THEIRS, eips) for eips in (frozenset({A, B}), frozenset({B}))]
-        assert parts.events.of("hellos_filtered") == told
+        told = [HellosFiltered(ETH0, "them", THEIRS, eips) for eips in (frozenset({A, B}), frozenset({B}))]
+        assert parts.events.of(HellosFiltered) == told
 
     during(tell)
 
@@ -907,6 +913,6 @@ def test_of_a_peer_that_answers_a_moment_before_its_first_hello_after_a_cut_noth
         await asyncio.sleep(FILTERED_SECONDS / 2)
         parts.sockets.open[ETH0.index].arrives(PEER._replace(sequence=PEER.sequence + 1), THEIRS)
         await asyncio.sleep(2 * FILTERED_SECONDS)
-        assert parts.events.of("hellos_filtered") == []
+        assert parts.events.of(HellosFiltered) == []
 
     during(tell)

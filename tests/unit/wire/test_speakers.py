@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from speaker.model import Mac
+from speaker.model import Mac, Speaker
 from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.machine.peers import PeerState
-from speaker.wire.events import Speaker
 from speaker.wire.sharing.hello_links import HelloLinks
 from speaker.wire.sharing.speakers import OVERDUE, Speakers
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.agent.objects import AssignedObject
-from speaker.cluster.kinds import ServiceObject
+from speaker.api.kinds import AssignedObject, ServiceObject
+from speaker.api.objects import Key, Object, read_page, read_refusal
+from speaker.api.reading import Unreadable, read_service
 from speaker.cluster.mirror.feed import MAX_LINE, Feed, Lines
-from speaker.cluster.objects import Key, Object, read_page, read_refusal
-from speaker.cluster.reading import Unreadable, read_service
 from speaker.errors import ApiRefused, EdgeError
 
 

@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from speaker.api.objects import Object
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
-from speaker.cluster.objects import Object
 from speaker.cluster.transport.client import Client
 
 

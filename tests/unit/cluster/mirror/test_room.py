@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.api.objects import Key, Object
 from speaker.cluster.mirror.feed import MAX_NAMED, Feed
 from speaker.cluster.mirror.room import Room
-from speaker.cluster.objects import Key, Object
 
 
 class Spec(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.api.objects import Key, Metadata, Object
 from speaker.cluster.mirror.store import Change, Store, by_label
-from speaker.cluster.objects import Key, Metadata, Object
 
 APP = "app"
 

@@ -7,7 +7,7 @@ import pytest
 
 from speaker.cluster.transport.access import TOKEN_AGE, Access, TokenFile, configure
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
+from speaker.cluster.transport.trust import Server
 from speaker.errors import EdgeError, SettingError
 
 IRREGULAR = {

@@ -14,8 +14,7 @@ from debian_release import PYTHON_313, unpacked
 
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.server import Server
-from speaker.cluster.transport.trust import AGE, Trust
+from speaker.cluster.transport.trust import AGE, Server, Trust
 from speaker.errors import ApiUnreachable
 
 NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"

@@ -6,10 +6,11 @@ import json
 import msgspec
 import pytest
 
-from speaker.cluster.kinds import MISSES
-from speaker.cluster.objects import Key
+from speaker.api.kinds import NodeObject
+from speaker.api.objects import Key
+from speaker.api.records import MISSES, LeaseObject
 from speaker.controller.marking.dead import GAP, STALE
-from speaker.controller.marking.marker import LOOK, Marker, NodeObject, WordObject
+from speaker.controller.marking.marker import LOOK, Marker
 from speaker.errors import ApiRefused, ApiUnreachable
 
 NODES = ("a", "b", "c", "d")
@@ -22,7 +23,7 @@ OTHER = {"type": "ContainersReady", "status": "True", "lastTransitionTime": "202
 
 def word(agent, misses):
     metadata = {"name": agent, "annotations": {MISSES: misses}}
-    return msgspec.convert({"metadata": metadata}, WordObject)
+    return msgspec.convert({"metadata": metadata}, LeaseObject)
 
 
 class Api:

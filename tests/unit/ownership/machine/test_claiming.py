@@ -274,7 +274,7 @@ def test_a_late_reply_ends_no_write_but_its_own() -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
     timed(machine, 0.1, 2.6)
-    assert not machine.api.up, "the first write was not answered"
+    assert not machine.known.api.up, "the first write was not answered"
     (second,) = (order for order in machine.step(2.7, ApiUp()) if isinstance(order, WriteRecord))
     assert second.attempt == 2
     timed(machine, 2.7, 2.75)

@@ -163,7 +163,7 @@ def test_a_port_that_fell_silent_twice_comes_and_goes(times: int, demoted: bool)
     for _ in range(times):
         beside(machine, now, now + 1.0, {"a": {}})
         timed(machine, now + 1.0, now + 2.0)
-        assert machine.segments[LINK].deaf
+        assert machine.known.segments[LINK].deaf
         now += 2.0
     assert {each.demoted for _, each in said(beside(machine, now, now + 1.0, {"a": {}}))} == {demoted}
 
@@ -172,7 +172,7 @@ def test_whoever_hears_again_gives_those_time_who_say_hello_less_often() -> None
     machine = alone()
     beside(machine, 0.0, 1.0, {"a": HELD}, interval=300)
     timed(machine, 1.0, 5.0)
-    assert machine.segments[LINK].deaf
+    assert machine.known.segments[LINK].deaf
     machine.step(5.0, FrameHeard(LINK))
     orders = timed(machine, 5.0, 7.0, hears=True)
     assert of_kind(orders, Claim)[0][0] == pytest.approx(5.0 + 3 * TIMES.dead, abs=0.02)

@@ -49,7 +49,7 @@ def unheard() -> Ownership:
     beside(machine, 0.0, 1.0, {"a": {EIP: 3}, "b": {}, "c": {}})
     beside(machine, 1.0, 2.0, {"b": {}})
     assert machine.held() == {EIP: 4}
-    assert machine.eips[EIP].weak
+    assert machine.known.eips[EIP].weak
     return machine
 
 
@@ -120,7 +120,7 @@ def test_of_two_that_took_it_unheard_at_one_term_the_score_decides() -> None:
     beside(machine, 0.0, 1.0, {"a": {theirs: 3}, "b": {}, "other": {}})
     beside(machine, 1.0, 2.0, {"other": {}})
     assert machine.held()[theirs] == 4
-    assert machine.eips[theirs].weak
+    assert machine.known.eips[theirs].weak
     machine.step(2.0, hello(machine, 9000, {theirs: 4}, "b", weak=frozenset({theirs})))
     assert theirs not in machine.held()
 
@@ -178,7 +178,7 @@ def taken_on_request() -> Ownership:
 
 def test_a_worse_claim_is_answered_once() -> None:
     machine = taken_on_request()
-    assert machine.eips[EIP].worse_claims == {"a": (3, 4)}, "the one that it was taken from has not let it go yet"
+    assert machine.known.eips[EIP].worse_claims == {"a": (3, 4)}, "the one that it was taken from has not let it go yet"
     assert announced(machine.step(1.02, hello(machine, 5001, {EIP: 3}, "a"))) == []
     assert announced(machine.step(1.03, hello(machine, 5002, {EIP: 2}, "b"))) == [EIP]
     assert announced(machine.step(1.04, hello(machine, 5003, {EIP: 2}, "b"))) == []

@@ -98,7 +98,7 @@ def test_who_heard_nothing_of_anybody_gives_the_dead_time_to_be_heard_before_it_
     orders = timed(machine, 0.9, 1.4)
     orders += [(1.4, order) for order in machine.step(1.4, FrameHeard(LINK))]
     orders += timed(machine, 1.4, 1.5)
-    assert machine.segments[LINK].in_touch, "the slow one is not late yet"
+    assert machine.known.segments[LINK].in_touch, "the slow one is not late yet"
     assert of_kind(orders, Claim) == []
     assert of_kind(timed(machine, 1.5, 1.7), Claim)[0][0] == pytest.approx(1.4 + TIMES.hello + TIMES.slot, abs=0.03)
 
@@ -107,7 +107,7 @@ def test_the_first_frame_ends_it_and_what_nobody_else_claims_by_then_is_taken() 
     machine = having_lost("a", eips=2)
     timed(machine, 1.0, 5.0)
     machine.step(5.0, FrameHeard(LINK))
-    assert not machine.segments[LINK].deaf
+    assert not machine.known.segments[LINK].deaf
     orders = timed(machine, 5.0, 6.0, hears=True)
     assert [at for at, _ in of_kind(orders, Claim)] == [pytest.approx(5.0 + TIMES.dead, abs=0.02)] * 2
 
@@ -206,7 +206,7 @@ def test_what_it_answers_for_no_more_while_it_does_for_others_it_let_go_unheard(
         for answered in (EIP, third):
             machine.step(1.1 + n / 10 - 1e-7, EipAnswered(answered, LINK, "a"))
     assert [(order.eip, order.first) for _, order in of_kind(orders, Claim)] == [(other, True)], "and it asks before"
-    assert machine.eips[other].weak
+    assert machine.known.eips[other].weak
 
 
 def test_who_answers_for_nothing_else_is_dead_or_alive_with_all_that_it_claims() -> None:
@@ -290,14 +290,14 @@ def test_a_claim_is_weak_while_somebody_lives_by_the_word_of_others_who_may_hold
     machine.step(2.0, EligibilityChanged(EIP + 1, LINK))
     beside(machine, 2.0, 3.0, {"b": {}}, heard=heard)
     assert machine.holding(EIP + 1)
-    assert machine.eips[EIP + 1].weak
+    assert machine.known.eips[EIP + 1].weak
 
 
 def test_the_larger_part_of_a_lan_takes_for_good() -> None:
     machine = having_lost("a", "b", "c")
     beside(machine, 1.0, 2.0, {"b": {}, "c": {}})
     assert machine.holding(EIP)
-    assert not machine.eips[EIP].weak
+    assert not machine.known.eips[EIP].weak
 
 
 def test_who_was_silent_for_a_minute_counts_no_more() -> None:
@@ -307,7 +307,7 @@ def test_who_was_silent_for_a_minute_counts_no_more() -> None:
     beside(machine, 70.0, 70.2, {"b": {EIP: 9}, "e": {}})
     beside(machine, 70.2, 71.2, {"e": {}})
     assert machine.holding(EIP)
-    assert not machine.eips[EIP].weak
+    assert not machine.known.eips[EIP].weak
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_claim_on_what_one_gives_up_is_not(makes_way: dict[str, object]) -> No
     beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
     beside(machine, 1.0, 1.3, {"a": HELD, "b": {}}, **makes_way)
     assert machine.holding(EIP)
-    assert not machine.eips[EIP].weak
+    assert not machine.known.eips[EIP].weak
 
 
 def test_at_a_heal_who_held_on_stands_at_a_term_above() -> None:
@@ -433,7 +433,7 @@ def test_a_record_binds_whoever_has_heard_nothing_at_all() -> None:
     machine.step(5.0, FrameHeard(LINK))
     (at, _), *_ = of_kind(timed(machine, 5.0, 6.0), Claim)
     assert at == pytest.approx(5.0 + TIMES.dead), "the other has time to say that it holds it"
-    assert machine.eips[EIP].weak, "nobody knows whether the other only went unheard"
+    assert machine.known.eips[EIP].weak, "nobody knows whether the other only went unheard"
 
 
 @pytest.mark.parametrize(
@@ -490,7 +490,7 @@ def test_what_waited_while_we_were_away_is_no_evidence() -> None:
     machine = having_lost("a")
     machine.step(3.0, FrameHeard(LINK))
     assert machine.step(3.0, Tick()) is not None
-    assert not machine.segments[LINK].in_touch
+    assert not machine.known.segments[LINK].in_touch
 
 
 # ── What is held in name only ─────────────────────────────────────────────────────────────────────────────────
@@ -545,7 +545,7 @@ def test_neither_the_probe_nor_its_answer_keeps_an_eip_from_its_clients_whose_ho
         for order in machine.step(0.46, event)
     ]
     assert Claim(EIP, LINK, 1, first=False) in orders
-    assert not machine.eips[EIP].disputed_until > 0.46
+    assert not machine.known.eips[EIP].disputed_until > 0.46
 
 
 def test_a_claim_that_nobody_heard_is_weak() -> None:
@@ -598,4 +598,4 @@ def test_to_who_takes_over_it_is_no_proof_that_a_peer_gave_way(answer_first: boo
     events = [EipAnswered(EIP, LINK, None, probed=True), hello(machine, 0, {}, yielded={EIP: 1})]
     for event in events if answer_first else reversed(events):
         assert of_kind([(0.46, order) for order in machine.step(0.46, event)], Claim) == []
-    assert machine.eips[EIP].disputed_until > 0.46
+    assert machine.known.eips[EIP].disputed_until > 0.46

@@ -241,7 +241,7 @@ def test_where_all_links_lose_alike_nothing_moves(loss: float, delay: float) -> 
     for seed in range(3):
         quiet = Limits(causeless=False, quiet_after=3.0, one_answer=1.0)
         world = played(Schedule(seed, 4, 6, loss=loss, delay=delay, end=30.0, limits=quiet))
-        assert all(host.machine.segments[1].sick_at < 0 for host in world.hosts)
+        assert all(host.machine.known.segments[1].sick_at < 0 for host in world.hosts)
 
 
 def test_bursts_are_no_loss() -> None:

@@ -5,6 +5,7 @@ from heapq import heappop, heappush
 from itertools import count, pairwise
 
 import pytest
+from simulation.wrong_machines import made_of
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, timed
 
 from speaker.ownership.events import (
@@ -31,6 +32,7 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Heard, Hello, Incarnation
 from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.segment import REPEATED
 from speaker.ownership.score import score
@@ -61,12 +63,12 @@ def test_answers_end_with_the_self_lease_behind_the_last_hello() -> None:
 def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
-    late = machine.sent_at + machine.times.dead
+    late = machine.known.sent_at + machine.times.dead
     orders = machine.step(late, hello(machine, 0))
     assert isinstance(orders[0], Withdraw)
     assert orders[0].reason is Yielded.FROZEN
     assert any(isinstance(order, Listen) for order in orders)
-    assert machine.segments[LINK].peers.by_node == {}, "a hello that waited with us proves nothing"
+    assert machine.known.segments[LINK].peers.by_node == {}, "a hello that waited with us proves nothing"
 
 
 def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> None:
@@ -74,7 +76,7 @@ def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> 
     timed(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={}))
     assert machine.holding(EIP)
-    assert machine.eips[EIP].maxterm == 1
+    assert machine.known.eips[EIP].maxterm == 1
     orders = of_kind(timed(machine, 1.0, 1.02), SendHello)
     sent = [order.hello for _, order in orders if isinstance(order, SendHello)]
     assert sent[0].heard["peer"].incarnation == LIFE
@@ -115,7 +117,7 @@ def test_what_one_gives_way_for_and_another_takes_in_the_same_moment_is_not_answ
     beside(machine, 0.0, 0.3, {"a": {}, "b": {}})
     claimed_at, _ = of_kind(beside(machine, 0.3, 0.5, {"a": {}, "b": {}}), Claim)[0]
     now = claimed_at + machine.times.hello - 1e-3
-    assert now < machine.eips[EIP].probed_until, "the probe that goes before the first answer is not over"
+    assert now < machine.known.eips[EIP].probed_until, "the probe that goes before the first answer is not over"
     machine.step(now, hello(machine, 9000, {}, "a", yielded={EIP: 1})._replace(more=True))
     machine.step(now, hello(machine, 9001, {EIP: 2}, "b")._replace(more=True))
     orders = machine.step(now, Tick())
@@ -172,7 +174,7 @@ def test_an_api_that_says_nothing_delays_no_claim_and_is_down_after_one_write() 
     orders = timed(machine, 0.1, 3.0)
     assert [at for at, _ in of_kind(orders, Claim)] == [pytest.approx(0.4)]
     assert len(of_kind(orders, WriteRecord)) == 1
-    assert not machine.api.up
+    assert not machine.known.api.up
 
 
 def test_a_record_is_written_once_and_left_alone() -> None:
@@ -237,12 +239,12 @@ def test_the_slices_of_all_it_holds_follow_each_other_without_waiting_for_a_beat
     assert {eip for claims in slices for eip in claims} == machine.held().keys()
 
 
-class Counting(Ownership):
+class Counting(Claims):
     judged = 0
 
-    def _judge(self, x: Eip, now: float) -> None:
+    def judge(self, x: Eip, now: float) -> None:
         self.judged += 1
-        super()._judge(x, now)
+        super().judge(x, now)
 
 
 def at_rest(nodes: int, seconds: float) -> tuple[list[list[float]], list[int]]:
@@ -315,7 +317,7 @@ def test_who_misses_somebody_says_nothing_that_is_routine() -> None:
 def test_who_claims_what_another_may_hold_says_nothing_that_is_routine() -> None:
     machine = alone(eips=0)
     assert all(routine(beside(machine, 0.0, 3.0, {"peer": {}}), 2.0))
-    machine.segments[LINK].own.add(EIP, 1, 3.0, weak=True)
+    machine.known.segments[LINK].own.add(EIP, 1, 3.0, weak=True)
     assert not any(routine(beside(machine, 3.0, 5.0, {"peer": {}}), 3.0))
 
 
@@ -378,30 +380,30 @@ def test_nothing_is_looked_at_between_two_beats_while_everybody_speaks() -> None
 
 
 def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_each_time() -> None:
-    machine = alone(eips=500, api=True, kind=Counting)
+    machine = alone(eips=500, api=True, kind=made_of(Counting))
     timed(machine, 0.0, 5.0)
-    before = machine.judged
+    before = machine.claims.judged
     for n in range(20):
         machine.step(5.0 + n / 100, ApiUp())
         timed(machine, 5.0 + n / 100, 5.009 + n / 100)
         machine.step(5.009 + n / 100, ApiDown())
     machine.step(5.2, ApiUp())
     timed(machine, 5.2, 5.9)
-    assert 500 <= machine.judged - before < 700
+    assert 500 <= machine.claims.judged - before < 700
     timed(machine, 5.9, 6.1)
-    assert machine.judged - before >= 1000, "all once more, a second after the first time"
+    assert machine.claims.judged - before >= 1000, "all once more, a second after the first time"
 
 
 def test_what_comes_in_series_waits_for_nothing_that_may_wait_itself() -> None:
-    machine = alone(eips=2000, kind=Counting)
+    machine = alone(eips=2000, kind=made_of(Counting))
     timed(machine, 0.0, 3.0)
     machine.step(3.0, Drain(on=True))
-    before = machine.judged
+    before = machine.claims.judged
     for n in range(50):
         machine.step(3.0, EligibilityChanged(EIP + n, LINK))
-    assert machine.judged - before == 50
+    assert machine.claims.judged - before == 50
     machine.step(3.0, Tick())
-    assert machine.judged - before > 50
+    assert machine.claims.judged - before > 50
 
 
 def test_a_drained_node_answers_until_somebody_else_does() -> None:
@@ -425,7 +427,7 @@ def test_a_record_of_an_old_version_is_not_read() -> None:
     machine = alone(api=True)
     machine.step(0.1, RecordRead(EIP, Record("b", LIFE, 5, 8)))
     machine.step(0.2, RecordRead(EIP, Record("c", LIFE, 4, 7)))
-    assert machine.eips[EIP].record == Record("b", LIFE, 5, 8)
+    assert machine.known.eips[EIP].record == Record("b", LIFE, 5, 8)
 
 
 def test_nothing_is_judged_again_when_nothing_changed() -> None:
@@ -436,8 +438,8 @@ def test_nothing_is_judged_again_when_nothing_changed() -> None:
     while machine.next_wake(0.1) <= 0.1:
         machine.step(0.1, Tick())
     judged: list[object] = []
-    original: Callable[..., None] = machine._judge
-    machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
+    original: Callable[..., None] = machine.claims.judge
+    machine.claims.judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
     machine.step(0.15, hello(machine, 1, claims))
     assert judged == []
 
@@ -495,7 +497,7 @@ def test_it_is_nobodys_eip_while_its_node_is_dead_and_free_once_its_node_says_ot
     orders = machine.step(20.1, hello(machine, 2))
     timed(machine, 20.1, 24.0, hears=True)
     assert machine.held().keys() == {EIP}
-    assert told_owners(orders) == [(EIP, None)] or machine.eips[EIP].owner is None
+    assert told_owners(orders) == [(EIP, None)] or machine.known.eips[EIP].owner is None
 
 
 def test_a_new_life_of_that_peer_does_not_free_it() -> None:
@@ -538,16 +540,16 @@ def test_what_a_peer_says_by_a_link_that_was_made_anew_counts_instead_of_what_it
     machine.step(0.1, hello(machine, 0, own=its | {EIP}))
     machine.step(0.11, LinkChanged(LINK, up=False))
     machine.step(0.12, EligibilityChanged(EIP, anew))
-    assert machine.eips[EIP].owner == "peer"
+    assert machine.known.eips[EIP].owner == "peer"
     machine.step(0.13, LinkChanged(anew, up=True))
     machine.step(0.14, on_another_link(machine, 1, anew, own=its | {EIP}))
-    assert machine.eips[EIP].owner == "peer"
+    assert machine.known.eips[EIP].owner == "peer"
     now = 0.14
     for n in range(2, 42):
         now = 0.14 + n / 10
         timed(machine, now - 0.1, now)
         machine.step(now, on_another_link(machine, n, anew, own=its))
-    assert machine.eips[EIP].owner is None
+    assert machine.known.eips[EIP].owner is None
     assert machine.held().keys() == {EIP}
 
 

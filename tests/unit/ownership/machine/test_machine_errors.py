@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from simulation.wrong_machines import made_of, part
 from stepping import EIP, LIFE, LINK, advance, alone, hello, timed
 
 from speaker.model import IPAddress
@@ -22,9 +23,13 @@ from speaker.ownership.events import (
     gone,
 )
 from speaker.ownership.hello import Hello
+from speaker.ownership.machine.agenda import Agenda
 from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import Hearing
+from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
 
@@ -44,7 +49,7 @@ def withdrawn(orders: list[Order]) -> list[tuple[IPAddress, Yielded]]:
     return [(order.eip, order.reason) for order in orders if isinstance(order, Withdraw)]
 
 
-class CannotHold(Ownership):
+class CannotHold(Claims):
     """As long as ``broken``, judging BAD raises."""
 
     broken = False
@@ -55,10 +60,10 @@ class CannotHold(Ownership):
         return super()._judge_held(x, now)
 
 
-def holder() -> CannotHold:
-    machine = alone(3, kind=CannotHold)
+def holder() -> Ownership:
+    machine = alone(3, kind=made_of(CannotHold))
     advance(machine, 0.0, 1.0)
-    machine.broken = True
+    machine.claims.broken = True
     return machine
 
 
@@ -85,7 +90,7 @@ def test_it_is_tried_again_soon_and_then_ever_less_often() -> None:
 def test_it_is_held_again_once_the_bug_does_not_show_any_more() -> None:
     machine = holder()
     machine.step(1.0, EligibilityChanged(BAD, LINK))
-    machine.broken = False
+    machine.claims.broken = False
     advance(machine, 1.0, 1.6)
     assert machine.held().keys() == {EIP, BAD, EIP + 2}
 
@@ -100,13 +105,13 @@ def test_what_could_not_be_carried_out_for_an_eip_is_let_go_and_tried_again() ->
 
 
 def test_news_of_an_eip_that_raise_never_leave_it_held_where_it_may_not_be() -> None:
-    class CannotLetGo(Ownership):
-        def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
+    class CannotLetGo(Claims):
+        def change_eligibility(self, event: EligibilityChanged, now: float) -> None:
             if event.link is None:
                 raise Unforeseen
-            super()._change_eligibility(event, now)
+            super().change_eligibility(event, now)
 
-    machine = alone(2, kind=CannotLetGo)
+    machine = alone(2, kind=made_of(CannotLetGo))
     advance(machine, 0.0, 1.0)
     orders = machine.step(1.0, EligibilityChanged(EIP, None))
     assert withdrawn(orders) == [(EIP, Yielded.INTERNAL_ERROR)]
@@ -115,11 +120,11 @@ def test_news_of_an_eip_that_raise_never_leave_it_held_where_it_may_not_be() -> 
 
 
 def test_a_record_that_raises_concerns_its_eip_alone() -> None:
-    class CannotRead(Ownership):
-        def _read(self, x: Eip, record: object, now: float) -> None:
+    class CannotRead(Records):
+        def read(self, x: Eip, record: object, now: float) -> None:
             raise Unforeseen
 
-    machine = alone(2, kind=CannotRead)
+    machine = alone(2, kind=made_of(CannotRead))
     advance(machine, 0.0, 1.0)
     assert contained(machine.step(1.0, RecordRead(EIP, gone(1)))) == [("read record", str(EIP))]
     assert machine.held().keys() == {EIP + 1}
@@ -136,17 +141,16 @@ def test_whoever_cannot_tell_what_it_may_keep_after_it_stood_still_keeps_nothing
     def broken(*arguments: object) -> None:
         raise Unforeseen
 
-    machine = alone(2)
+    machine = alone(2, kind=made_of(CannotTell))
     advance(machine, 0.0, 1.0)
-    machine.rules = CannotTell()
     if method != "kept_through":
-        setattr(machine.segments[LINK], method, broken)
+        setattr(machine.known.segments[LINK], method, broken)
     orders = machine.step(1.0 + machine.times.dead, Tick())
     assert withdrawn(orders) == [(EIP, Yielded.FROZEN), (EIP + 1, Yielded.FROZEN)]
     assert [what for what, _ in contained(orders)] == doing
 
 
-class Deaf(Ownership):
+class Deaf(Hearing):
     """Hellos of "bad" raise, ``at`` one of two places."""
 
     at = "learn"
@@ -166,8 +170,8 @@ class Deaf(Ownership):
 
 @pytest.mark.parametrize("at", ["learn", "answer"])
 def test_a_peer_whose_hellos_raise_counts_as_silent_and_the_others_are_heard(at: str) -> None:
-    machine = alone(2, kind=Deaf)
-    machine.at = at
+    machine = alone(2, kind=made_of(Deaf))
+    machine.hearing.at = at
     orders, now = [], 0.0
     for sequence in range(30):
         orders += machine.step(now, hello(machine, sequence, {BAD: 3}, node="bad"))
@@ -181,11 +185,11 @@ def test_a_peer_whose_hellos_raise_counts_as_silent_and_the_others_are_heard(at:
 
 
 def test_one_hello_that_raises_is_one_lost_hello() -> None:
-    machine = alone(1, kind=Deaf)
-    machine.at = "never"
+    machine = alone(1, kind=made_of(Deaf))
+    machine.hearing.at = "never"
     now = 0.0
     for sequence in range(20):
-        machine.at = "learn" if sequence == 10 else "never"
+        machine.hearing.at = "learn" if sequence == 10 else "never"
         machine.step(now, hello(machine, sequence, {EIP: 3}, node="bad"))
         advance(machine, now, now + 0.1)
         now += 0.1
@@ -194,30 +198,30 @@ def test_one_hello_that_raises_is_one_lost_hello() -> None:
 
 
 def test_a_claim_that_was_half_learnt_is_heeded_all_the_same() -> None:
-    class Torn(Ownership):
-        def _look_at(self, addresses: object) -> None:
+    class Torn(Agenda):
+        def look_at(self, addresses: object) -> None:
             if self.torn:
                 self.torn = False
                 raise Unforeseen
-            super()._look_at(addresses)  # type: ignore[arg-type]
+            super().look_at(addresses)  # type: ignore[arg-type]
 
         torn = False
 
-    machine = alone(1, kind=Torn)
+    machine = alone(1, kind=made_of(Torn))
     advance(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 0))
     assert machine.held().keys() == {EIP}
-    machine.torn = True
+    machine.known.agenda.torn = True
     orders = machine.step(1.0, hello(machine, 1, {EIP: 9}))
     assert withdrawn(orders) == [(EIP, Yielded.BETTER_CLAIM)]
 
 
 def test_a_link_whose_hello_raises_does_not_silence_the_others() -> None:
     class Mute(Ownership):
-        def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
+        def _hello(self, segment: Segment, now: float) -> Hello:
             if segment.link == LINK:
                 raise Unforeseen
-            return super()._hello(segment, beat, now)
+            return super()._hello(segment, now)
 
     machine = alone(1, kind=Mute)
     machine.step(0.0, LinkChanged(LINK + 1, up=True))
@@ -227,34 +231,35 @@ def test_a_link_whose_hello_raises_does_not_silence_the_others() -> None:
 
 
 STAGES: list[tuple[str, Callable[[Ownership], object]]] = [
-    ("_take_in", lambda machine: Drain(on=False)),
-    ("_watch", lambda machine: hello(machine, 1)),
-    ("must_listen", lambda machine: hello(machine, 1)),
-    ("claim_at", lambda machine: hello(machine, 1)),
-    ("_judge_free", lambda machine: hello(machine, 1)),
-    ("_judge_held", lambda machine: hello(machine, 1)),
-    ("_hello", lambda machine: hello(machine, 1)),
-    ("_follow_move_plans", lambda machine: hello(machine, 1)),
-    ("_hear_moves", lambda machine: hello(machine, 1)),
-    ("_climb", lambda machine: hello(machine, 1)),
-    ("_change_link", lambda machine: LinkChanged(LINK + 7, up=True)),
-    ("rivals", lambda machine: hello(machine, 1)),
+    ("Ownership._take_in", lambda machine: Drain(on=False)),
+    ("Silence._watch", lambda machine: hello(machine, 1)),
+    ("Rules.must_listen", lambda machine: hello(machine, 1)),
+    ("Rules.claim_at", lambda machine: hello(machine, 1)),
+    ("Claims._judge_free", lambda machine: hello(machine, 1)),
+    ("Claims._judge_held", lambda machine: hello(machine, 1)),
+    ("Ownership._hello", lambda machine: hello(machine, 1)),
+    ("Moves._follow", lambda machine: hello(machine, 1)),
+    ("Moves.hear", lambda machine: hello(machine, 1)),
+    ("Name.climb", lambda machine: hello(machine, 1)),
+    ("Ownership._change_link", lambda machine: LinkChanged(LINK + 7, up=True)),
+    ("Known.rivals", lambda machine: hello(machine, 1)),
 ]
 
 
-@pytest.mark.parametrize(("method", "event"), STAGES, ids=[row[0] for row in STAGES])
+@pytest.mark.parametrize(("place", "event"), STAGES, ids=[row[0] for row in STAGES])
 def test_whatever_always_raises_no_step_does_and_none_follows_another_without_a_pause(
-    method: str, event: Callable[[Ownership], HelloHeard]
+    place: str, event: Callable[[Ownership], HelloHeard]
 ) -> None:
+    class Misjudging(Rules):
+        pass
+
     def broken(*arguments: object) -> object:
         raise Unforeseen
 
-    machine = alone(2)
+    machine = alone(2, kind=made_of(Misjudging))
     advance(machine, 0.0, 1.0)
-    if hasattr(Rules, method):
-        machine.rules = type("Misjudging", (Rules,), {method: broken})()
-    else:
-        setattr(machine, method, broken)
+    kind, method = place.split(".")
+    setattr(part(machine, kind), method, broken)
     machine.step(1.0, event(machine))
     now, steps = 1.0, 0
     while now < 3.0:
@@ -265,12 +270,12 @@ def test_whatever_always_raises_no_step_does_and_none_follows_another_without_a_
 
 
 def test_a_peer_is_understood_again_once_the_bug_does_not_show_any_more() -> None:
-    machine = alone(1, kind=Deaf)
+    machine = alone(1, kind=made_of(Deaf))
     now = 0.0
     for sequence in range(10):
         machine.step(now, hello(machine, sequence, {EIP: 3}, node="bad"))
         now += 0.1
-    machine.at = "never"
+    machine.hearing.at = "never"
     for sequence in range(10, 20):
         machine.step(now, hello(machine, sequence, {EIP: 9}, node="bad"))
         advance(machine, now, now + 0.1)

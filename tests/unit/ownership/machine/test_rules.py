@@ -111,7 +111,7 @@ def test_who_goes_or_hands_over_or_was_away_or_has_only_just_come_has_nothing_to
 def test_a_name_stays_in_the_record_for_a_moment_unless_it_goes_and_nobody_else_is_there(
     known, x, draining: bool, rival: bool, waits: bool
 ) -> None:
-    x.let_go_at, known.draining_since = 5.0, 4.0 if draining else None
+    x.yielded_at, known.draining_since = 5.0, 4.0 if draining else None
     if rival:
         heard(known, BETTER, 5.0).claims[x.address] = 2
         x.rivals[LINK] = {BETTER}

@@ -40,7 +40,7 @@ def test_a_silence_without_a_lost_hello_teaches_patience(
     gap: float, sequence: int, clock: int, dead_after: float
 ) -> None:
     machine = silent(gap, sequence=sequence, clock=clock)
-    peer = machine.segments[LINK].peers.by_node["peer"]
+    peer = machine.known.segments[LINK].peers.by_node["peer"]
     assert peer.dead_after(TIMES) == pytest.approx(dead_after)
     assert machine.peers(HEARD_AT + gap)[LINK][0].patience_ms == round(1000 * dead_after)
 
@@ -52,7 +52,7 @@ def test_a_silence_without_a_lost_hello_teaches_patience(
 )
 def test_a_silence_in_which_a_hello_was_lost_teaches_nothing(gap: float, sequence: int, clock: int) -> None:
     machine = silent(gap, sequence=sequence, clock=clock)
-    peer = machine.segments[LINK].peers.by_node["peer"]
+    peer = machine.known.segments[LINK].peers.by_node["peer"]
     expected = TIMES.dead if (gap, clock) != (0.5, 9900) else 0.625  # its sequence shows that nothing was lost
     assert peer.dead_after(TIMES) == pytest.approx(expected)
 
@@ -68,7 +68,7 @@ def test_the_next_silence_of_its_length_is_no_death() -> None:
 def test_who_stood_still_keeps_what_nobody_can_have_taken() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
-    orders = machine.step(machine.sent_at + TIMES.dead - 0.001, Tick())
+    orders = machine.step(machine.known.sent_at + TIMES.dead - 0.001, Tick())
     assert [type(order) for order in orders] == [DropRequests, SendHello]
     assert machine.holding(EIP)
 

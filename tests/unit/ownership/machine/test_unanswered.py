@@ -51,7 +51,7 @@ def test_whom_only_unicast_reaches_is_deaf_though_its_questions_are_answered() -
     assert (gone.eip, gone.reason) == (EIP + 1, Yielded.DEAF)
     assert at == pytest.approx(1.13 + 7 * 0.05, abs=0.001), "with the eighth"
     assert said(orders)[-1][1].deaf
-    assert machine.segments[LINK].peers.by_node["a"].is_alive(1.7, TIMES)
+    assert machine.known.segments[LINK].peers.by_node["a"].is_alive(1.7, TIMES)
 
 
 def test_a_broadcast_of_anybody_among_them_keeps_it_in_touch() -> None:
@@ -72,7 +72,7 @@ def test_the_first_broadcast_ends_its_deafness() -> None:
     machine = holding_beside_two()
     reached_by_unicast(machine, 1.13, 12)
     beside(machine, 2.0, 2.2, {"a": HELD, "b": {}})
-    assert not machine.segments[LINK].deaf
+    assert not machine.known.segments[LINK].deaf
 
 
 def test_the_last_of_two_takes_over_though_nothing_but_unicast_reaches_it() -> None:

@@ -1,12 +1,16 @@
 """Which host speaks of what: each of itself, one of all, and nobody but the controller where there is one."""
 
+from ipaddress import ip_address
+
 import pytest
 
-from speaker.telemetry.lines import Line
+from speaker.model import Link, Mac, ServiceKey
+from speaker.model.events import Assigned, EipYielded, PeerChanged, Refused, Released
 from speaker.telemetry.mqtt.host import HostNews
 from speaker.telemetry.mqtt.topics import Topics
 
 TOPICS = Topics("p")
+WEB, EIP = ServiceKey("default", "web"), ip_address("192.0.2.10")
 TOLD = {"eips": [], "problems": []}
 ALL, POOLS = TOPICS.all_eips, TOPICS.all_pools
 
@@ -26,8 +30,8 @@ class Heard:
         if self.areas.get(area) is not None:
             self.areas[area] = change(self.areas[area])
 
-    def tell(self, line):
-        self.lines.append(line.event)
+    def tell(self, event):
+        self.lines.append(type(event))
 
     def anew(self, *areas):
         self.again.append(areas)
@@ -40,7 +44,7 @@ class Heard:
 
 
 def peer(node, alive, link="eth0"):
-    return Line("info", "peer heard" if alive else "peer silent", {"peer": node, "link": link})
+    return PeerChanged(node, Link(2, link, Mac(bytes(6))), alive)
 
 
 @pytest.mark.parametrize(
@@ -58,22 +62,23 @@ def test_of_hosts_without_a_controller_the_first_that_lives_speaks_of_all(shares
     heard = Heard()
     news = HostNews(heard, "n1", heard, shares=shares)
     for line in peers:
-        news.heard(line)
+        news.hear(line)
     news.shown(TOLD, {}, {})
     assert heard.areas[TOPICS.all_holds("n1")] == {}
     assert TOPICS.node("n1") in heard.areas
     assert (heard.areas.get(ALL), heard.areas.get(POOLS)) == (({}, {}) if speaks else (None, None))
     heard.lines.clear()
-    for event in ("assigned", "released", "refused", "claimed"):
-        news.heard(Line("info", event, {}))
-    assert heard.lines == (["assigned", "released", "refused", "claimed"] if speaks else ["claimed"])
+    of_all = [Assigned(WEB, ()), Released(WEB, ()), Refused(WEB, "", "")]
+    for event in (*of_all, EipYielded(EIP, "drained", None)):
+        news.hear(event)
+    assert heard.lines == [*(map(type, of_all) if speaks else ()), EipYielded]
 
 
 def test_whenever_a_host_comes_or_goes_all_is_said_again_as_another_may_have_said_otherwise():
     heard = Heard()
     news = HostNews(heard, "n1", heard, shares=True)
-    news.heard(peer("n0", True))
-    news.heard(peer("n0", False))
+    news.hear(peer("n0", True))
+    news.hear(peer("n0", False))
     assert heard.again == [(ALL, POOLS)] * 2
 
 
@@ -92,5 +97,5 @@ def test_a_bug_here_keeps_nothing_from_the_log_or_the_status_file():
     heard = Heard()
     news = HostNews(heard, "n1", heard, shares=True)
     news.shown({"eips": [{}], "problems": []}, {}, {})
-    news.heard(Line("info", "peer heard", {}))
-    assert heard.errors == [("mqtt", KeyError)] * 2
+    news.hear(PeerChanged("n2", None, True))
+    assert heard.errors == [("mqtt", KeyError), ("mqtt", AttributeError)]

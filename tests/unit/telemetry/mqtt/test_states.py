@@ -11,6 +11,7 @@ from mqtt_schemas import mistakes
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
+from speaker.checks import Finding
 from speaker.model import Family, Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import Status
@@ -37,7 +38,7 @@ def told():
         THEIRS: ClaimStatus(False, "n2", 3, None),
         NOBODYS: ClaimStatus(False, None, 0, None),
     }
-    return Status().told(Settlement({}, {}), Decision(eips, None), claims, ["eth0 is down"])
+    return Status().told(Settlement({}, {}), Decision(eips, None), claims, [Finding("late_hellos", "eth0 is down", "")])
 
 
 def parsed(found):

@@ -2,21 +2,24 @@
 
 import asyncio
 import json
+from ipaddress import ip_address
 
 import pytest
 
-from speaker.telemetry.lines import Line
+from speaker.model import Gratuitous, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, PeerChanged
 from speaker.telemetry.page.host import EXAMINED, HostPage
 
+EIP = ip_address("192.0.2.10")
 NOTHING = {"eips": [], "refused": [], "problems": []}
 
 
-def taken(**fields):
-    return Line("info", "claimed", {"eip": "192.0.2.10", "before": "n2", "term": 4, **fields})
+def taken(unanswered=None, before="n2"):
+    return EipClaimed(EIP, Placement(Link(2, "eth0", Mac(bytes(6))), Gratuitous()), 4, before, unanswered)
 
 
-def peer(node, event="peer heard", link="eth0"):
-    return Line("info", event, {"peer": node, "link": link})
+def peer(node, alive=True, link="eth0"):
+    return PeerChanged(node, Link(2, link, Mac(bytes(6))), alive)
 
 
 class Bugs:
@@ -29,14 +32,14 @@ class Bugs:
 
 @pytest.fixture
 def shown():
-    """``shown(*lines)``: what the page says after them, and the bugs that were met."""
+    """``shown(*events)``: what the page says after them, and the bugs that were met."""
 
-    def play(*lines):
+    def play(*events):
         async def story():
             bugs = Bugs()
             page = HostPage("n1", bugs)
-            for line in lines:
-                page.heard(line)
+            for event in events:
+                page.hear(event)
             page.shown(NOTHING, {}, {})
             await asyncio.sleep(0)
             return json.loads(await page.live.now()), bugs.met
@@ -47,36 +50,36 @@ def shown():
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("events", "expected"),
     [
         ([taken(unanswered=0.231)], [("n2", "n1", [0.231, 0.231])]),
         ([taken(unanswered=0.231, before=None)], [("", "n1", [0.231, 0.231])]),
         ([taken()], []),
-        ([Line("info", "withdrawn", {"eip": "192.0.2.10", "reason": "deaf", "holder": None})], []),
+        ([EipYielded(EIP, "deaf", None)], []),
     ],
 )
-def test_failovers_of_this_host_are_on_its_page_and_nothing_else_is_one(shown, lines, expected):
-    found, bugs = shown(*lines)
+def test_failovers_of_this_host_are_on_its_page_and_nothing_else_is_one(shown, events, expected):
+    found, bugs = shown(*events)
     assert [(each["from"], each["to"], each["unanswered"]) for each in found["failovers"]] == expected
     assert bugs == []
 
 
 @pytest.mark.parametrize(
-    ("lines", "nodes"),
+    ("events", "nodes"),
     [
         ([], ["n1"]),
         ([peer("n2")], ["n1", "n2"]),
-        ([peer("n2"), peer("n2", link="eth1"), peer("n2", "peer silent")], ["n1", "n2"]),
-        ([peer("n2"), peer("n2", "peer silent")], ["n1"]),
+        ([peer("n2"), peer("n2", link="eth1"), peer("n2", False)], ["n1", "n2"]),
+        ([peer("n2"), peer("n2", False)], ["n1"]),
     ],
 )
-def test_nodes_are_on_it_for_as_long_as_they_are_heard_anywhere(shown, lines, nodes):
-    assert [each["node"] for each in shown(*lines)[0]["nodes"]] == nodes
+def test_nodes_are_on_it_for_as_long_as_they_are_heard_anywhere(shown, events, nodes):
+    assert [each["node"] for each in shown(*events)[0]["nodes"]] == nodes
 
 
-def test_a_line_that_nobody_foresaw_is_a_bug_and_no_more(shown):
-    found, bugs = shown(Line("info", "claimed", {"unanswered": 1.0}), taken(unanswered=0.231))
-    assert bugs == [("page", KeyError)]
+def test_an_event_that_nobody_foresaw_is_a_bug_and_no_more(shown):
+    found, bugs = shown(PeerChanged("n2", None, True), taken(unanswered=0.231))
+    assert bugs == [("page", AttributeError)]
     assert len(found["failovers"]) == 1
 
 

@@ -121,7 +121,7 @@ def test_many_eips_are_counted_and_json_has_them_all():
     [
         (arp.request(CLIENT, ASKER, EIP).pack(), "192.0.2.50 (02:00:00:00:00:50) asks who has 192.0.2.10", False),
         (
-            arp.probe(CLIENT, EIP).pack(),
+            arp.request(CLIENT, IPv4Address(0), EIP).pack(),
             "02:00:00:00:00:50 asks whether anybody has 192.0.2.10, without an address of its own",
             False,
         ),

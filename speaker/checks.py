@@ -1,0 +1,226 @@
+"""The catalogue of checks: what can be wrong, and a thing that is. Pure.
+
+A running speaker makes the cheap checks all the time (``node/problems.py`` lists what they find) and once more when
+``speaker doctor`` asks; the doctor adds those that ask the network. ``KINDS`` is in the order in which causes come
+before what they cause: of several findings that break as much, the first named there is the likeliest cause.
+docs/troubleshooting.md is held to it by a test.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Symptom(StrEnum):
+    """What people see, by which docs/troubleshooting.md is sorted."""
+
+    NOTHING_SAID = "`speaker status` says nothing, or nothing new"
+    NO_ADDRESS = "The Service has no EIP"
+    NOBODY = "Nobody answers ARP or NDP for the EIP"
+    SOMEBODY_ELSE = "Somebody else answers for the EIP"
+    HANGS = "The EIP is answered, and connections hang or are refused"
+    APART = "The nodes do not agree, or failover does not work"
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    """Clients are not served, or by the wrong host."""
+    WARNING = "warning"
+    """They are, and something is worse than it should be, or will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``why`` it matters, and ``docs``, a page with its anchor below docs/."""
+
+    name: str
+    symptom: Symptom
+    why: str
+    docs: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``kind``: a name in KINDS; ``what`` is wrong, a sentence; ``mend``: a command to paste, or what to do;
+    ``eips``: how many EIPs it concerns, None for all of the node, or the one that ``eip`` names."""
+
+    kind: str
+    what: str
+    mend: str
+    eip: str = ""
+    eips: int | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return KINDS[self.kind].severity
+
+    def concerns(self, all_: int) -> int:
+        """How many EIPs, of ``all_`` that the node knows."""
+        return self.eips if self.eips is not None else 1 if self.eip else all_
+
+
+NO_RIGHT = "no_right"
+"""Of whoever asks: what is wrong with the node, if anything, is not known then."""
+
+_SAID, _NONE, _NOBODY, _ELSE, _HANGS, _APART = Symptom
+_E, _W = Severity
+_NO_EIP = "manifests.md#why-a-service-has-no-eip"
+_NOT_HERE = "manifests.md#why-this-node-does-not-answer-for-an-eip"
+_CHECK = "operations.md#an-eip-does-not-answer"
+_PEERS = "operations.md#several-hosts"
+_NEEDS = "operations.md#what-it-needs"
+_BESIDE = "beside-kube-proxy.md#what-the-speaker-sees-and-says"
+_SWITCHES = "beside-kube-proxy.md#firewalls-and-switches"
+_FROM_WHERE = "forwarding.md#who-reaches-an-eip-from-where"
+_TABLES = "forwarding.md#limits"
+
+
+_TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
+    (NO_RIGHT, _E, _SAID, _CHECK, "the speaker answers only its own user and root"),
+    ("speaker_frozen", _E, _SAID, _CHECK, "a stopped process answers nothing, and its peers take its EIPs"),
+    ("speaker_gone", _E, _SAID, _CHECK, "without a speaker this node answers for nothing"),
+    ("speaker_silent", _E, _SAID, _CHECK, "a speaker that does not answer cannot be controlled"),
+    ("capabilities", _E, _SAID, _NEEDS, "without this capability the kernel refuses what the speaker has to do"),
+    ("bad_manifests", _W, _SAID, "manifests.md#what-cannot-be-read", "the files on disk are not what is in force"),
+    ("name_clash", _E, _APART, _PEERS,
+     "two hosts with one name mistake each other's hellos for their own, so one of them stays silent"),
+    ("bound_secondary", _E, _ELSE, _NOT_HERE,
+     "only this host's kernel answers for the EIP, and uses the primary address to reply"),
+    ("host_address", _E, _ELSE, _NOT_HERE, "nobody else may answer for a host's own address"),
+    ("external_ips", _E, _ELSE, "beside-kube-proxy.md#external-ips",
+     "kube-proxy sends clients to another Service, whoever holds the EIP, and ignores source ranges"),
+    ("not_asked", _E, _NONE, _NO_EIP, "the speaker serves only what it is asked for"),
+    ("pool_full", _E, _NONE, _NO_EIP, "no new Service gets an address from this pool"),
+    ("address_not_in_pool", _E, _NONE, _NO_EIP, "only a pool's own addresses can be given"),
+    ("refused", _E, _NONE, _NO_EIP, "nobody can reach a Service without an EIP"),
+    ("no_such_link", _E, _NOBODY, _NOT_HERE, "without the link nobody can announce the EIP"),
+    ("no_carrier", _E, _NOBODY, _NOT_HERE, "a link without a carrier carries no answer"),
+    ("link_down", _E, _NOBODY, _NOT_HERE, "a link that is down carries no answer"),
+    ("no_route", _E, _NOBODY, _NOT_HERE, "`can_reach` leads to no link of this node"),
+    ("no_subnet", _E, _NOBODY, _NOT_HERE, "no link of this node is on the EIP's segment"),
+    ("no_link", _E, _NOBODY, _NOT_HERE, "this node has no link to announce the EIP on"),
+    ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nothing to forward to"),
+    ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),
+    ("no_local_endpoint", _E, _HANGS, _NOT_HERE,
+     "with traffic policy Local only a node with a ready endpoint may hold the EIP"),
+    ("node_excluded", _E, _NOBODY, _NOT_HERE, "the label keeps every load balancer off this node"),
+    ("node_not_selected", _E, _NOBODY, _NOT_HERE, "the pool's nodeSelector excludes this node"),
+    ("not_forwarded", _E, _NOBODY, _NOT_HERE, "nothing on this node would forward the packets"),
+    ("not_eligible", _E, _NOBODY, _NOT_HERE, "this node must not answer for the EIP"),
+    ("draining", _E, _NOBODY, _NOT_HERE, "a drained node takes no EIP until `speaker undrain`"),
+    ("other_ethertype", _E, _APART, _PEERS, "nodes that do not hear each other both claim free EIPs"),
+    ("wrong_key", _E, _APART, _PEERS, "a host with another key claims the same EIPs"),
+    ("other_hello", _W, _APART, _PEERS, "failover takes as long as the slowest node's hello interval"),
+    ("two_holders", _E, _APART, _PEERS, "clients reach the node that they heard last"),
+    ("clock_apart", _W, _APART, _PEERS,
+     "if its clock went back, a restarted speaker is believed late, and logs cannot be compared"),
+    ("hellos_filtered", _W, _APART, "operations.md#hellos-are-filtered",
+     "this node cannot take over from a node that it does not hear"),
+    ("kernel_answers", _E, _ELSE, _BESIDE, "clients reach whichever host answers first"),
+    ("frames_dropped", _E, _NOBODY, _NEEDS,
+     "frames that a rule drops on the link reach neither the speaker nor the kernel's forwarding"),
+    ("peer_answers", _E, _ELSE, _CHECK, "two nodes answer for one EIP, and clients reach whichever answers first"),
+    ("stranger", _E, _ELSE, _CHECK, "clients reach a host that does not serve the EIP"),
+    ("address_in_use", _W, _ELSE, _CHECK,
+     "a Service that gets this address shares it with a host that does not know of it"),
+    ("port_security", _E, _NOBODY, _SWITCHES,
+     "clients find no MAC for the EIP, whichever node behind such a port holds it"),
+    ("target_silent", _E, _NOBODY, _CHECK,
+     "the link was chosen by a route to a host that does not answer, so it may be the wrong segment"),
+    ("not_answered", _E, _NOBODY, _CHECK, "clients find no MAC for the EIP"),
+    ("nobody_holds", _E, _NOBODY, _CHECK, "nobody answers for the EIP"),
+    ("gateway_silent", _E, _NOBODY, _CHECK, "clients beyond the gateway reach nothing here"),
+    ("wireless", _W, _NOBODY, "troubleshooting.md#questions",
+     "access points drop many broadcasts, including hellos and announcements"),
+    ("sick_link", _E, _APART, _PEERS, "this node's answers are lost on that link as often as its hellos"),
+    ("late_hellos", _W, _APART, _PEERS, "failover takes longer than usual on this link"),
+    ("peer_silent", _W, _APART, _PEERS, "fewer nodes are left to take over"),
+    ("versions_apart", _W, _APART, _PEERS, "a half-finished update leaves nodes that behave differently"),
+    ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
+    ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
+    ("firewall_drops", _E, _HANGS, _SWITCHES, "the firewall drops packets to the EIP, or their answers"),
+    ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, also those of EIPs"),
+    ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
+     "packets that arrive on another link than the way back are dropped silently"),
+    ("martian_source", _W, _HANGS, _FROM_WHERE,
+     "packets from an address that is bound here are dropped silently"),
+    ("bridge_unfiltered", _W, _HANGS, _FROM_WHERE,
+     "a pod that uses the EIP gets its answer from an address that it did not ask"),
+    ("no_hairpin", _W, _HANGS, _FROM_WHERE, "a pod that reaches itself through the EIP gets no answer"),
+    ("conntrack_full", _E, _HANGS, _TABLES, "all new connections are dropped"),
+    ("conntrack_max", _W, _HANGS, _TABLES, "the requested limit is not in force"),
+    ("table_crowded", _W, _HANGS, _TABLES, "every packet takes longer"),
+    ("ip_vs_missing", _E, _HANGS, _NEEDS, "the requested forwarder cannot work on this kernel"),
+    ("ipvs_settings", _E, _HANGS, _NEEDS, "IPVS is not set up as the EIPs need it"),
+    ("left_behind", _W, _HANGS, _NEEDS, "rules of another forwarder still take packets"),
+    ("not_in_kernel", _E, _HANGS, _NEEDS, "the kernel cannot forward what it does not have"),
+    ("kube_proxy", _E, _HANGS, _BESIDE, "kube-proxy takes, deletes or lacks what the EIP needs"),
+    ("backend_refuses", _E, _HANGS, _CHECK, "the host is there, but nothing listens on the port"),
+    ("backend_silent", _E, _HANGS, _CHECK, "the host is down or filtered, or its answers do not come back"),
+    ("no_way_back", _E, _HANGS, _CHECK, "its answers bypass this node, and clients refuse them"),
+    ("api_silent", _W, _SAID, "kubernetes.md#what-happens-when", "EIPs are still served, but nothing new is"),
+    ("edge_fails", _W, _SAID, _CHECK, "a part of the speaker's work waits until this works again"),
+    ("internal_error", _W, _SAID, _CHECK, "a bug of the speaker: what it concerns is set aside and tried again"),
+    ("no_real_time", _W, _APART, _NEEDS, "on a busy host the speaker may fall silent, and its EIPs move"),
+)  # fmt: skip
+
+KINDS = {name: Kind(name, symptom, why, docs, severity) for name, severity, symptom, docs, why in _TABLE}
+_RANKS = {name: rank for rank, name in enumerate(KINDS)}
+
+
+_OBJECT = re.compile(
+    r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)"
+    r"( (?P<name>[^-;\s]\S*)| -l kubernetes\.io/service-name=(?P<service>[^;\s]+))?"
+)
+_KINDS = {"eip": "Eip", "service": "Service", "endpointslices": "EndpointSlice"}
+
+
+def by_files(finding: Finding) -> Finding:
+    """As it is mended where no API says what is wanted: in the files that ``speaker run DIR`` reads."""
+    command, _, comment = finding.mend.partition("   # ")
+    told = comment and f": {comment}"
+    if (found := _OBJECT.match(command)) is not None:
+        names = (_KINDS[found["kind"]], found["namespace"], found["name"])
+        of_service = f"an EndpointSlice of {found['namespace']}/{found['service']}"
+        named = of_service if found["service"] else "/".join(filter(None, names))
+        mend = f"speaker validate DIR   # once {named} is corrected there{told}"
+    elif command.startswith("kubectl get pods "):
+        mend = "ss -tln   # on that host"
+    elif command.startswith("kubectl get node "):
+        mend = f"speaker run DIR --node-labels K=V,…   # this node's labels{told}"
+    else:
+        return finding
+    return replace(finding, mend=mend)
+
+
+def said(kind: str, sentences: Iterable[str], mend: str) -> tuple[Finding, ...]:
+    return tuple(Finding(kind, sentence, mend) for sentence in sentences)
+
+
+def ranked(findings: Iterable[Finding], eips: int = 1) -> list[Finding]:
+    """The likeliest cause first: what breaks most of the node's ``eips``, and of those that break as many what the
+    catalogue names first. What was said of a kind in the same words is said once."""
+    distinct: dict[tuple[str, str], Finding] = {}
+    for each in findings:
+        distinct.setdefault((each.kind, each.what), each)
+    return sorted(distinct.values(), key=lambda one: (-_breaks(one, eips), _RANKS[one.kind]))
+
+
+def _breaks(finding: Finding, eips: int) -> int:
+    return finding.concerns(eips) if finding.severity is Severity.ERROR else 0
+
+
+FEW = 3
+
+
+def summed(findings: Sequence[Finding]) -> Iterator[tuple[Finding, tuple[Finding, ...]]]:
+    """In their order the first FEW of each kind; the last of those comes with the rest of its kind."""
+    told = Counter[str]()
+    for finding in findings:
+        told[finding.kind] += 1
+        if told[finding.kind] <= FEW:
+            alike = [each for each in findings if each.kind == finding.kind] if told[finding.kind] == FEW else []
+            yield finding, tuple(alike[FEW:])
