@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from real_api import RealApi
-from speaker.cluster.kinds import ASSIGNED
 
 from speaker.cli import main
 
