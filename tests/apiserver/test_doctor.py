@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from real_api import RealApi
-from speaker.cluster.kinds import ASSIGNED
 
 from speaker.cli import main
 
@@ -26,7 +25,13 @@ def victim(admin: Callable[..., str]) -> Iterator[None]:
     made = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "victim"}, "spec": spec}
     admin("apply", "-f", "-", stdin=json.dumps(made))
     when = "2026-11-21T12:00:00Z"
-    condition = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": "", "lastTransitionTime": when}
+    condition = {
+        "type": "eip-speaker.io/Assigned",
+        "status": "True",
+        "reason": "Assigned",
+        "message": "",
+        "lastTransitionTime": when,
+    }
     status = {"status": {"loadBalancer": {"ingress": [{"ip": EIP}]}, "conditions": [condition]}}
     admin("patch", "service", "victim", "--subresource=status", "--type=merge", "-p", json.dumps(status))
     yield

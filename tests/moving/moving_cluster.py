@@ -1,5 +1,5 @@
-"""A cluster that moves from MetalLB to us and back: three nodes, a real API server, MetalLB's own controller and
-speakers, our own controller and agents.
+"""A cluster that moves from another load balancer to us and back: three nodes, a real API server, the other's own
+programs, our own controller and agents.
 
 The lines of a page are typed into a shell. Meanwhile ``follow`` does what a cluster's controllers and kubelets would:
 it runs as many programs as the Deployments and DaemonSets ask for, and says so in their statuses.
@@ -10,9 +10,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from ipaddress import IPv4Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import yaml
 from agent_cluster import AGENTS, API_HOST, GUARD, POLL, SERVICES, SLICES, Cluster, endpoints, slice_of
 from agent_objects import NAMESPACE, UDP_ECHO
 from agent_process import Process
+from load_balancers import LoadBalancer
 from real_api import binaries, bound_to_us
 
 from speaker.lab.hosts.failover_manifests import service_of
@@ -28,14 +29,13 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import lab_topology
 from speaker.model import Family, IPAddress
 
-METALLB = "metallb-system"
-CONTROLLER = f"/apis/apps/v1/namespaces/{METALLB}/deployments/controller"
-SPEAKERS = f"/apis/apps/v1/namespaces/{METALLB}/daemonsets/speaker"
 OUR_CONTROLLER = "/apis/apps/v1/namespaces/eip-speaker/deployments/eip-speaker-controller"
 OUR_AGENTS = f"/apis/apps/v1/namespaces/{AGENTS}/daemonsets/eip-speaker-agent"
 AGENT = {"app.kubernetes.io/component": "agent"}
 EIPS = tuple(first + number for first in map(ip_address, ("192.0.2.200", "2001:db8:0:1::200")) for number in range(6))
 TCP_PORT, TCP_POD_PORT = 80, 8080
+RESTARTS = 1.0
+"""Seconds after a start before which nothing is started again."""
 SHARED = "shared-tcp"
 """A Service at the address of the first under Cluster."""
 
@@ -54,8 +54,9 @@ class Program:
     """Another load balancer's, in a namespace; dies with the thread that starts it."""
 
     def __init__(self, place: Namespace, log: Path, *command: str | Path, **environment: str) -> None:
-        self.log = log
+        self.log, self.began = log, time.monotonic()
         with log.open("ab") as out, place.entered():
+            self._from = out.tell()
             self.process = subprocess.Popen(
                 [str(word) for word in command],
                 stdin=subprocess.DEVNULL,
@@ -64,6 +65,11 @@ class Program:
                 env={**os.environ, **environment},
                 preexec_fn=bound_to_us(),
             )
+
+    def said(self) -> str:
+        with self.log.open("rb") as log:
+            log.seek(self._from)
+            return log.read().decode(errors="replace")
 
     def terminate(self) -> None:
         self.process.terminate()
@@ -75,18 +81,18 @@ class Program:
 
 
 class Moving(Cluster):
-    """``with Moving(directory, lan) as cluster``: MetalLB answers for every EIP; nothing of ours runs.
+    """``with Moving(directory, lan) as cluster``: the other answers for every EIP; nothing of ours runs.
 
-    ``metallb``: where its programs are. ``flags``: of our agents.
+    ``flags``: of our agents.
     """
 
-    metallb: Path
+    other: LoadBalancer
     flags: tuple[str, ...] = ()
 
     # ── Building it ──
 
     def _start_controller(self, *flags: str) -> None:
-        """MetalLB's."""
+        """The other's."""
         self.running: dict[str, Program | Process] = {}
         self.controller = _All(self)  # type: ignore[assignment]
         token = self.api.kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
@@ -96,16 +102,11 @@ class Moving(Cluster):
         self.follow()
 
     def _objects(self) -> None:
-        definitions = self.metallb / "crds"
-        self.api.kubectl("create", "-f", str(definitions))
-        self.api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(definitions))
-        self.api.kubectl("create", "namespace", METALLB)
-        for pod in ("controller", *(f"speaker-{node}" for node in self.nodes)):
-            spec = {"containers": [{"name": "metallb", "image": "metallb"}]}
-            self.done("POST", f"/api/v1/namespaces/{METALLB}/pods", {"metadata": {"name": pod}, "spec": spec})
+        self.other.install(self)
         for node in self.nodes:
             self.done("PATCH", f"/api/v1/namespaces/{AGENTS}/pods/agent-{node}", {"metadata": {"labels": AGENT}})
-        self.api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([*programs(), *asked(self.eips)]))
+        objects = [*self.other.objects(), *asked(self.eips, self.other)]
+        self.api.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
         for eip in self.eips:
             self.done("POST", SLICES, slice_of(eip, endpoints(self.lan.topology, eip, self.nodes)))
         self.done("POST", SLICES, _slice_of_shared(self.lan.topology, self.eips[1], self.nodes))
@@ -132,7 +133,7 @@ class Moving(Cluster):
                 self.agents.pop(name.removeprefix("agent-"))
                 self.ask("DELETE", f"/api/v1/namespaces/{AGENTS}/pods/{name}?gracePeriodSeconds=0")
         for name, start in wanted.items():
-            if name not in self.running:
+            if name not in self.running or self._ended(self.running[name]):
                 self.running[name] = start()
 
     told: set[str]
@@ -142,12 +143,14 @@ class Moving(Cluster):
 
     def _wanted(self) -> Iterator[tuple[str, Any]]:
         admin = self.lan.namespace(API_HOST)
-        if self._replicas(CONTROLLER):
-            yield "controller", lambda: self._metallb("controller", admin, "controller", "--webhook-mode=disabled")
-        if self._is_wanted(SPEAKERS):
-            for node in self.nodes:
-                name, place = f"speaker-{node}", self.lan.namespace(node)
-                yield name, lambda n=name, p=place, h=node: self._metallb("speaker", p, n, f"--node-name={h}")
+        for kind, name in self.other.workloads.items():
+            path = f"/apis/apps/v1/namespaces/{self.other.namespace}/{kind.lower()}s/{name}"
+            if kind == "Deployment" and self._replicas(path):
+                yield name, lambda kind=kind, name=name: self._theirs(name, admin, kind)
+            elif kind == "DaemonSet" and self._is_wanted(path):
+                for node in self.nodes:
+                    pod, place = f"{name}-{node}", self.lan.namespace(node)
+                    yield pod, lambda kind=kind, pod=pod, place=place, node=node: self._theirs(pod, place, kind, node)
         for number in range(self._replicas(OUR_CONTROLLER)):
             log = self.directory / f"our-controller-{number}.log"
             command = ("controller", *self._ours, "--default-class")
@@ -160,10 +163,14 @@ class Moving(Cluster):
         self.start(node, "--default-class", *self.flags)
         return self.agents[node]
 
-    def _metallb(self, program: str, place: Namespace, pod: str, *flags: str) -> Program:
-        common = (f"--namespace={METALLB}", f"--pod-name={pod}", "--port=0", "--health-probe-port=0")
-        known = {"KUBECONFIG": str(self.api.kubeconfig()), "METALLB_BGP_TYPE": "native"}
-        return Program(place, self.directory / f"{pod}.log", self.metallb / program, *common, *flags, **known)
+    def _theirs(self, pod: str, place: Namespace, kind: str, node: str = "") -> Program:
+        (program, *flags), environment = self.other.command(kind, node, self)
+        return Program(place, self.directory / f"{pod}.log", self.other.programs / program, *flags, **environment)
+
+    def _ended(self, program: Program | Process) -> bool:
+        """By itself: the kubelet starts it anew, after a while."""
+        ended = isinstance(program, Program) and program.process.poll() is not None
+        return ended and time.monotonic() - program.began > RESTARTS
 
     def _replicas(self, path: str) -> int:
         code, found = self.ask("GET", path)
@@ -177,7 +184,11 @@ class Moving(Cluster):
     # ── Who follows the page ──
 
     async def type(self, text: str, directory: Path) -> None:
-        """Into a shell, as an administrator has it."""
+        """Into a shell, as an administrator has it; what is for one Service, for each."""
+        if "NAMESPACE" in text:
+            for name in self.services:
+                await self.type(text.replace("NAMESPACE", NAMESPACE).replace("NAME", name), directory)
+            return
         path = os.pathsep.join(map(str, (Path(sys.executable).parent, binaries(), os.environ["PATH"])))
         here = {"PATH": path, "KUBECONFIG": str(self.api.kubeconfig()), "HOME": str(self.api.directory)}
         typing = self._shell(text, directory, here)
@@ -225,10 +236,14 @@ class Moving(Cluster):
                     found.add(eip["address"])
         return found
 
-    def metallb_knows(self, services: set[str]) -> bool:
-        """Its controller has looked at each since it was started last."""
-        said = self.running["controller"].log.read_text()
-        return all(f"{NAMESPACE}/{name}" in said for name in services)
+    def is_back(self) -> bool:
+        """The other only waits for us to be gone."""
+        said = {name: program.said() for name, program in self.running.items() if isinstance(program, Program)}
+        return self.other.is_back(said, self.services)
+
+    @property
+    def services(self) -> set[str]:
+        return {*map(service_of, self.eips), SHARED}
 
 
 class _All:
@@ -248,41 +263,25 @@ def stopped(path: str) -> dict[str, Any]:
     return {"replicas": 0} if "/deployments/" in path else {"template": {"spec": {"nodeSelector": {"stopped": "true"}}}}
 
 
-def programs() -> Iterator[dict[str, Any]]:
-    """Of MetalLB, as the cluster has them; nobody pulls the image."""
-    for kind, name in (("Deployment", "controller"), ("DaemonSet", "speaker")):
-        labels = {"app": "metallb", "component": name}
-        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": name, "image": "metallb"}]}}
-        meta = {"name": name, "namespace": METALLB}
-        spec = {"selector": {"matchLabels": labels}, "template": pod}
-        yield {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
-
-
-def asked(eips: tuple[IPAddress, ...]) -> Iterator[dict[str, Any]]:
-    """What people asked MetalLB for: the first Service under Cluster shares its address with another."""
-    four = [eip for eip in eips if isinstance(eip, IPv4Address)]
-    six = [eip for eip in eips if not isinstance(eip, IPv4Address)]
-    spec: dict[str, Any] = {"addresses": [f"{them[0]}-{them[-1]}" for them in (four, six)]}
-    meta = {"name": "lan", "namespace": METALLB}
-    yield {"apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool", "metadata": meta, "spec": spec}
-    spec = {"ipAddressPools": ["lan"], "interfaces": ["eth0"]}
-    yield {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": meta, "spec": spec}
+def asked(eips: tuple[IPAddress, ...], other: LoadBalancer) -> Iterator[dict[str, Any]]:
+    """What people asked of it: the first Service under Cluster shares its address with another."""
+    yield from other.pools(eips)
     for number, eip in enumerate(eips):
-        yield _service(service_of(eip), eip, UDP_ECHO, local=number % 2 == 0, shared=number == 1)
-    yield _service(SHARED, eips[1], {"name": "web", "port": TCP_PORT, "targetPort": TCP_POD_PORT}, shared=True)
+        yield _service(service_of(eip), eip, UDP_ECHO, other.asks(eip, shared=number == 1), local=number % 2 == 0)
+    web = {"name": "web", "port": TCP_PORT, "targetPort": TCP_POD_PORT}
+    yield _service(SHARED, eips[1], web, other.asks(eips[1], shared=True))
 
 
-def _service(name: str, eip: IPAddress, port: dict[str, Any], *, local: bool = False, shared: bool) -> dict[str, Any]:
-    annotations = {"metallb.io/loadBalancerIPs": str(eip)}
-    if shared:
-        annotations["metallb.io/allow-shared-ip"] = "one-host"
+def _service(
+    name: str, eip: IPAddress, port: dict[str, Any], annotations: Mapping[str, str], *, local: bool = False
+) -> dict[str, Any]:
     spec = {
         "type": "LoadBalancer",
         "ipFamilies": [Family.of(eip).value],
         "externalTrafficPolicy": "Local" if local else "Cluster",
         "ports": [port],
     }
-    meta = {"name": name, "namespace": NAMESPACE, "annotations": annotations}
+    meta = {"name": name, "namespace": NAMESPACE, "annotations": dict(annotations)}
     return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
 
 
@@ -293,9 +292,9 @@ def _slice_of_shared(topology: Any, eip: IPAddress, nodes: Any) -> dict[str, Any
 
 
 @contextmanager
-def moving(directory: Path, metallb: Path, *flags: str) -> Iterator[Moving]:
+def moving(directory: Path, other: LoadBalancer, *flags: str) -> Iterator[Moving]:
     with Lan(lab_topology(3, 2)) as lan:
         cluster = Moving(directory, lan, EIPS)
-        cluster.metallb, cluster.flags, cluster.told, cluster.seen = metallb, flags, set(), set()
+        cluster.other, cluster.flags, cluster.told, cluster.seen = other, flags, set(), set()
         with cluster:
             yield cluster

@@ -1,4 +1,4 @@
-"""docs/migration/metallb.md, there and back, typed line by line against MetalLB's own programs: clients count.
+"""Pages of docs/migration, there and back, typed line by line against the other balancer's own programs: clients count.
 
 Run with ``-s`` it prints the table. Times are printed and not asked for: they are the machine's.
 """
@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import pytest
 from documented import ROOT, lines_of
-from moving_cluster import OUR_AGENTS, SHARED, TCP_POD_PORT, TCP_PORT, Moving, moving
-from peer_programs import metallb
+from load_balancers import KubeVip, LoadBalancer, MetalLB
+from moving_cluster import OUR_AGENTS, TCP_POD_PORT, TCP_PORT, Moving, moving
+from peer_programs import programs_of
 from real_api import missing
 
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, service_of
+from speaker.lab.hosts.failover_manifests import ECHO_PORT
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.scenarios.scene import ASK_INTERVAL, EVERYBODY, LINK
 from speaker.lab.watching.capture import relapses
@@ -28,15 +29,13 @@ from speaker.model import IPAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
-PAGE = ROOT / "docs" / "migration" / "metallb.md"
+PAGES = ROOT / "docs" / "migration"
 TWICE = 1.0
 """Seconds within which two MACs by turns answer twice."""
 CONNECTS, GIVES_UP = 0.1, 3.0
 """Seconds between two connections to an EIP, and after which one has failed."""
 CALM, SETTLES = 1.0, 5.0
 """Seconds before a move, and after it: the last connections may still fail."""
-STEP = {"The move": "delete l2advertisements", "The way back": "patch daemonset"}
-"""The line of a section after which somebody falls silent."""
 
 
 def sections(page: Path) -> dict[str, list[str]]:
@@ -182,30 +181,30 @@ async def watched(cluster: Moving) -> AsyncIterator[Watched]:
 async def typed(cluster: Moving, heading: str, home: Path, before_step: Callable[[], object]) -> float:
     """The seconds from the line at which answers end."""
     began = None
-    for text in sections(PAGE)[heading]:
-        if heading and STEP[heading] in text:
+    for text in sections(PAGES / f"{cluster.other.page}.md")[heading]:
+        if heading and cluster.other.step[heading] in text:
             await cluster.until(before_step, lambda: "not yet ready for the step")
             began = time.monotonic()
         await cluster.type(text, home)
     return time.monotonic() - (began or time.monotonic())
 
 
-@pytest.fixture
-def programs() -> Path:
+@pytest.fixture(params=[MetalLB, KubeVip], ids=lambda peer: peer.page)
+def other(request: pytest.FixtureRequest) -> LoadBalancer:
     if reason := missing():
         pytest.skip(reason)
     try:
         Namespace("may we?").close()
-        return metallb()
+        return request.param(programs_of(request.param.page))
     except PermissionError as error:
         pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
     except (RuntimeError, OSError) as error:
-        pytest.skip(f"MetalLB cannot be built here: {str(error)[-300:]}")
+        pytest.skip(f"{request.param.page} cannot be built here: {str(error)[-300:]}")
 
 
 @pytest.fixture
-def cluster(programs: Path, tmp_path: Path) -> Iterator[Moving]:
-    with moving(tmp_path, programs, "--take-over") as made:
+def cluster(other: LoadBalancer, tmp_path: Path) -> Iterator[Moving]:
+    with moving(tmp_path, other, "--take-over") as made:
         yield made
 
 
@@ -215,13 +214,13 @@ def installed(cluster: Moving) -> None:
 
 
 async def there(cluster: Moving, home: Path) -> float:
-    eips, services = {str(eip) for eip in cluster.eips}, {*map(service_of, cluster.eips), SHARED}
+    eips = {str(eip) for eip in cluster.eips}
     await typed(cluster, "", home, bool)
     step = await typed(
         cluster,
         "The move",
         home,
-        lambda: cluster.conditions("eip-speaker.io/Assigned") >= services and cluster.waits() >= eips,
+        lambda: cluster.conditions("eip-speaker.io/Assigned") >= cluster.services and cluster.waits() >= eips,
     )
     await cluster.until(lambda: {str(eip) for eip, held in cluster.holders().items() if held} == eips)
     await cluster.until(lambda: {eip for eip, record in cluster.records().items() if record.holder} == {*cluster.eips})
@@ -229,11 +228,10 @@ async def there(cluster: Moving, home: Path) -> float:
 
 
 async def back(cluster: Moving, home: Path) -> float:
-    services = {*map(service_of, cluster.eips), SHARED}
-    return await typed(cluster, "The way back", home, lambda: cluster.metallb_knows(services))
+    return await typed(cluster, "The way back", home, cluster.is_back)
 
 
-async def test_from_metallb_and_back_no_address_changes_nobody_answers_twice_and_no_connection_fails(
+async def test_there_and_back_no_address_changes_nobody_answers_twice_and_no_connection_fails(
     cluster, tmp_path, capsys
 ):
     rows = []

@@ -1,5 +1,5 @@
-// Other load balancers, as published modules: moved from and back to.
-module eip-speaker.io/moving/peers
+// MetalLB, as a published module: moved from and back to.
+module eip-speaker.io/moving/peers/metallb
 
 go 1.26.0
 
