@@ -3,10 +3,10 @@
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState
+from tenacity import AsyncRetrying, AttemptManager, RetryCallState
 from tenacity.wait import wait_base
 
 from speaker.errors import EdgeError
@@ -17,7 +17,7 @@ Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 E = TypeVar("E", bound=Exception)
 
 
-def retrying(
+async def retrying(
     tell: Callable[[E], None],
     *,
     on: type[E] = EdgeError,  # type: ignore[assignment]  # what most callers want
@@ -25,17 +25,16 @@ def retrying(
     limit: float = 30.0,
     steady: float = math.inf,
     sleep: Sleep = asyncio.sleep,
-) -> AsyncRetrying:
-    """Tries until no ``on`` comes; ``tell`` hears of each.
+) -> AsyncIterator[AttemptManager]:
+    """``async for attempt in retrying(tell): with attempt: …`` tries until no ``on`` comes; ``tell`` hears of each.
 
     The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
-    time, never more than ``limit``. Each ``async for`` begins anew, and so do the waits behind a try that lasted for
-    ``steady`` seconds.
+    time, never more than ``limit``. The waits begin anew behind a try that lasted for ``steady`` seconds.
     """
 
     def again(state: RetryCallState) -> bool:
         """Nothing that the try held is kept by its error."""
-        error = _error(state)
+        error = state.outcome.exception() if state.outcome is not None else None
         if error is not None:
             let_go(error)
         if not isinstance(error, on):
@@ -44,11 +43,18 @@ def retrying(
         return True
 
     waits = _Waits(multiplier, limit, steady)
-    return AsyncRetrying(sleep=sleep, before=waits.begin, retry=again, wait=waits, reraise=True)
-
-
-def _error(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
+    tries = AsyncRetrying(sleep=sleep, before=waits.begin, retry=again, wait=waits, reraise=True)
+    state: RetryCallState | None = None
+    try:
+        async for attempt in tries:
+            state = attempt.retry_state
+            yield attempt
+            del attempt
+    finally:  # or these keep each other, and all that the last try went through
+        tries.iter_state.reset()
+        if state is not None:
+            state.outcome = None
+            del state.retry_object
 
 
 class _Waits(wait_base):
@@ -58,12 +64,10 @@ class _Waits(wait_base):
         self._multiplier, self._limit, self._steady = multiplier, limit, steady
         self._first, self._begun = 1, 0.0
 
-    def begin(self, state: RetryCallState) -> None:
+    def begin(self, _: RetryCallState) -> None:
         """A try does."""
         get_on()
         self._begun = asyncio.get_running_loop().time()
-        if state.attempt_number == 1:
-            self._first = 1
 
     def __call__(self, retry_state: RetryCallState) -> float:
         if asyncio.get_running_loop().time() - self._begun >= self._steady:

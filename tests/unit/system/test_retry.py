@@ -61,12 +61,15 @@ def test_anything_but_an_edge_error_goes_through():
 
 
 class Held:
-    """What a try holds."""
+    """What a try holds, or who is told of its failure."""
+
+    def hear(self, error):
+        pass
 
 
 @pytest.mark.parametrize("way", ["fails", "is cancelled"])
 def test_a_try_leaves_nothing_behind_that_only_the_garbage_collector_would_find(way):
-    seen = []
+    seen, told = [], []
 
     async def once(begun):
         held = Held()
@@ -78,7 +81,9 @@ def test_a_try_leaves_nothing_behind_that_only_the_garbage_collector_would_find(
         await failing
 
     async def serve(begun):
-        async for attempt in retrying(lambda error: None, multiplier=0.0):
+        listener = Held()
+        told.append(weakref.ref(listener))
+        async for attempt in retrying(listener.hear, multiplier=0.0):
             with attempt:
                 await once(begun)
 
@@ -92,6 +97,6 @@ def test_a_try_leaves_nothing_behind_that_only_the_garbage_collector_would_find(
     gc.disable()
     try:
         asyncio.run(play())
-        assert [one() for one in seen] == [None] * len(seen)
+        assert [one() for one in (*seen, *told)] == [None] * (len(seen) + 1)
     finally:
         gc.enable()
