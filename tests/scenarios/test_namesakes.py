@@ -190,7 +190,7 @@ def test_of_two_that_start_together_the_one_that_began_first_keeps_the_name(lan:
 
 def test_clones_of_a_running_machine_that_share_even_its_life_are_told_apart(lan: Lan) -> None:
     one, two = lan.host("web", 100), lan.host("web", 100)
-    two.machine.incarnation = one.machine.incarnation
+    two.machine.known.incarnation = one.machine.incarnation
     two.machine.name.lives = one.machine.name.lives.copy()
     lan.run(4.0)
     assert served_by(lan) == [1] * 4

@@ -12,9 +12,12 @@ from simulation.host import Host, Make
 from simulation.promises import Promise
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.world import World
+from simulation.wrong_machines import made_of
 
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
 from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import Hearing
+from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
@@ -249,7 +252,7 @@ def test_a_first_claim_of_what_another_answers_for_is_not_answered_until_a_later
 SICK = Limits(served=0.5, wire_answer=0.12, no_cause=True, heal_moves=True, causeless=False)
 
 
-class Reluctant(Listening):
+class Reluctant(Claims):
     """Claims nothing that was ever held."""
 
     def _judge_free(self, x: Eip, now: float) -> float:
@@ -263,30 +266,31 @@ class Stubborn(Rules):
         return False
 
 
-class Capricious(Listening):
+class Capricious(Claims):
     """Lets go of what it holds, every third second."""
 
     def _judge_held(self, x: Eip, now: float) -> float:
         if now % 3 < 0.1:
-            self._yield(x, Yielded.BETTER_CLAIM, now)
+            self.yield_(x, Yielded.BETTER_CLAIM, now)
         return min(super()._judge_held(x, now), now + 0.05) if x.holding else float("inf")
 
 
-class Greedy(Listening):
+class Greedy(Hearing):
     """Takes anew what it is told about by one who comes back."""
 
     def _become_mutual(self, segment: Segment) -> None:
-        for x in list(self.eips.values()):
-            if self._now > BEGINS and x.link == segment.link and not x.holding:
-                self._claim(x, x.maxterm + 1, self._now)
+        now = segment.heard_at
+        for x in list(self._k.eips.values()):
+            if now > BEGINS and x.link == segment.link and not x.holding:
+                self._claims.claim(x, x.maxterm + 1, now)
         super()._become_mutual(segment)
 
 
 BROKEN: list[tuple[Promise, Make, Fault]] = [
-    (Promise.SERVED, Reluctant, Fault(BEGINS, Kind.CRASH, (0,))),
+    (Promise.SERVED, made_of(Listening, Reluctant), Fault(BEGINS, Kind.CRASH, (0,))),
     (Promise.WIRE, partial(Listening, rules=Stubborn()), Fault(BEGINS, Kind.PARTITION, (0, 1), 1.0)),
-    (Promise.NO_CAUSE, Capricious, Fault(BEGINS, Kind.STALE_WATCH, (0,), 1.0)),
-    (Promise.HEAL_MOVES, Greedy, Fault(BEGINS, Kind.CRASH, (0,), 1.0)),
+    (Promise.NO_CAUSE, made_of(Listening, Capricious), Fault(BEGINS, Kind.STALE_WATCH, (0,), 1.0)),
+    (Promise.HEAL_MOVES, made_of(Listening, Greedy), Fault(BEGINS, Kind.CRASH, (0,), 1.0)),
 ]
 
 
@@ -320,5 +324,5 @@ def test_clients_stand_where_the_schedule_says() -> None:
     fault = Fault(BEGINS, Kind.PARTITION, (0,))
     schedule = replace(TRIO, faults=(fault,), limits=limits)
     for clients, broken in (((1, 2), None), ((0,), Promise.SERVED)):
-        found = World(replace(schedule, clients=clients), Reluctant if broken else Ownership).run().promises.broken
+        found = World(replace(schedule, clients=clients), made_of(Listening, Reluctant) if broken else Ownership).run().promises.broken
         assert (found.promise if found else None) is broken

@@ -16,7 +16,6 @@ from speaker.model import (
     ServicePort,
     TrafficPolicy,
 )
-from speaker.ownership import sole
 from speaker.ownership.eligibility import Ineligible, veto
 from speaker.settings import Node
 
@@ -79,11 +78,6 @@ def test_a_node_selector_excludes_the_nodes_it_does_not_match(labels, reason):
 
 def test_an_eip_whose_pool_is_gone_is_still_held():
     assert veto(EIP, None, [service(TrafficPolicy.CLUSTER)], {}, Node("n1")) is None
-
-
-def test_the_sole_owner_survives_three_late_beats_and_no_more():
-    assert sole.deadline(10.0) == 10.0 + sole.HOLD
-    assert 3 * sole.BEAT < sole.HOLD < 5 * sole.BEAT
 
 
 def test_an_excluded_node_holds_nothing_whatever_its_labels_are():
