@@ -324,5 +324,6 @@ def test_clients_stand_where_the_schedule_says() -> None:
     fault = Fault(BEGINS, Kind.PARTITION, (0,))
     schedule = replace(TRIO, faults=(fault,), limits=limits)
     for clients, broken in (((1, 2), None), ((0,), Promise.SERVED)):
-        found = World(replace(schedule, clients=clients), made_of(Listening, Reluctant) if broken else Ownership).run().promises.broken
+        make = made_of(Listening, Reluctant) if broken else Ownership
+        found = World(replace(schedule, clients=clients), make).run().promises.broken
         assert (found.promise if found else None) is broken
