@@ -12,7 +12,7 @@ from heavy import SEEN, TENANT
 from real_cluster import SPEAKER_NAMESPACE
 from serving import Serving, unharmed
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long(part="disasters")]
 AT_ONCE = 4
 """Objects that kubectl is given together."""
 
