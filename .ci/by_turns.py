@@ -1,7 +1,7 @@
 """A pytest plugin for what takes longer than a run of CI may: as many of the chosen tests as there is time for.
 
-``TURN`` says at which of them to begin, so that over some runs every one is among the first. After ``MINUTES`` no further
-test begins: the rest are skipped for that reason, which the report counts.
+``TURN`` says at which of them to begin, so that over some runs every one is among the first. After ``MINUTES`` no
+further test begins: the rest are skipped for that reason, which the report counts.
 """
 
 import os
