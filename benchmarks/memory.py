@@ -113,12 +113,25 @@ class MetalLb:
         for kind, name, spec in (("IPAddressPool", "all", pool), ("L2Advertisement", "all", {})):
             body = {"apiVersion": "metallb.io/v1beta1", "kind": kind, "metadata": {"name": name, "namespace": METALLB}}
             api.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "spec": spec}))
-        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig()), "METALLB_NODE_NAME": cluster.nodes[0]}
-        environment |= {"METALLB_POD_NAME": "metallb", "METALLB_ML_SECRET_NAME": "", "METALLB_DEPLOYMENT": "controller"}
-        common = (f"--namespace={METALLB}", f"--lb-class={CLASS}", "--log-level=warn")
+        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig()), "METALLB_BGP_TYPE": "native"}
+        common = (
+            f"--namespace={METALLB}",
+            f"--lb-class={CLASS}",
+            "--log-level=warn",
+            "--port=0",
+            "--health-probe-port=0",
+        )
         self.pids = {}
-        for name, more in (("controller", ("--webhook-mode=disabled", "--port=7472")), ("speaker", ("--port=7473",))):
-            place = cluster.lan.namespace(API_HOST if name == "controller" else cluster.nodes[0])
+        node = cluster.nodes[0]
+        own = {
+            "controller": ("--webhook-mode=disabled", "--pod-name=controller"),
+            "speaker": (f"--node-name={node}", f"--pod-name=speaker-{node}"),
+        }
+        for name, more in own.items():
+            pod = more[-1].removeprefix("--pod-name=")
+            spec = {"containers": [{"name": name, "image": METALLB}]}
+            cluster.done("POST", f"/api/v1/namespaces/{METALLB}/pods", {"metadata": {"name": pod}, "spec": spec})
+            place = cluster.lan.namespace(API_HOST if name == "controller" else node)
             with place.entered(), (cluster.directory / f"metallb-{name}.log").open("wb") as log:
                 process = subprocess.Popen(
                     [str(binaries / name), *common, *more],
