@@ -12,8 +12,8 @@ import pytest
 from mqtt_publisher import TOPICS, as_read, eips, publisher, run, until, until_said
 
 from speaker.errors import EdgeError
+from speaker.model.events import ConflictBegun
 from speaker.settings import MqttSettings
-from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt.connection import WINDOW, Connection, Login
 from speaker.telemetry.mqtt.outbox import MAX_EVENTS
 from speaker.telemetry.mqtt.topics import Message
@@ -43,7 +43,7 @@ def test_ten_thousand_changes_and_as_many_events_come_down_to_the_truth_and_no_m
             for change in range(1, 21):  # of 500 states each
                 found.show({EIPS: eips(500, change)})
                 for number in range(500):
-                    found.tell(Line("info", "claimed", {"eip": f"10.0.0.{number % 250}", "term": change}))
+                    found.tell(ConflictBegun(f"10.0.0.{number % 250}", f"change {change}"))
                 await asyncio.sleep(0)
                 assert said.count("waiting") <= 501 + MAX_EVENTS + WINDOW
             await until_said(said)
