@@ -101,15 +101,15 @@ class Wire:
                 stop()
                 continue
             with contained("wire message", self._supervisor):
-                self._hear(message)
+                if isinstance(message, Reply):
+                    self._take_reply(message)
+                else:
+                    self._hear(message)
         for reply in self._replies.values():
             reply.cancel()
         raise EdgeError("the wire process ended by itself: its messages on stderr say why")
 
-    def _hear(self, message: Began | Reply | WireEvent) -> None:
-        if isinstance(message, Reply):
-            self._take_reply(message)
-            return
+    def _hear(self, message: Began | WireEvent) -> None:
         self._note(message)
         for each in self._hearers:
             with contained("wire message", self._supervisor):
