@@ -52,7 +52,7 @@ NONE = "needs a guest whose kernel has IPVS; "
 
 RUNS = """
 echo "The guest is up."
-sed "s#/run/#$1/#; s#/out/#/#" "$1/command" | sh
+sed "s#/run/out/#$1/#; s#/run/#$1/#" "$1/command" | sh
 echo $? >"$1/exit"
 """
 PANICS_AT_BOOT = """
