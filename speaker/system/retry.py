@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias, TypeVar
 
@@ -11,6 +10,7 @@ from tenacity.wait import wait_base
 
 from speaker.errors import EdgeError
 from speaker.system.garbage import let_go
+from speaker.system.supervise import wait
 from speaker.system.waiting import get_on
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -58,7 +58,7 @@ async def retrying(
 
 
 class _Waits(wait_base):
-    """Random below a bound that doubles, from the first try or from the last one that lasted for ``steady`` seconds."""
+    """``supervise.wait``, from the first try on or from the last one that lasted for ``steady`` seconds."""
 
     def __init__(self, multiplier: float, limit: float, steady: float) -> None:
         self._multiplier, self._limit, self._steady = multiplier, limit, steady
@@ -72,5 +72,4 @@ class _Waits(wait_base):
     def __call__(self, retry_state: RetryCallState) -> float:
         if asyncio.get_running_loop().time() - self._begun >= self._steady:
             self._first = retry_state.attempt_number
-        failures = min(retry_state.attempt_number - self._first, 60)
-        return random.uniform(0, min(self._limit, self._multiplier * 2.0**failures))  # noqa: S311
+        return wait(retry_state.attempt_number - self._first, self._multiplier, self._limit)

@@ -121,9 +121,9 @@ def _cancelled_from_within(work: "asyncio.Future[None]", task: str) -> Ended:
     return ended
 
 
-def wait(failures: int) -> float:
-    """Seconds before the next try after so many failures in a row."""
-    return random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20)))  # noqa: S311
+def wait(failures: int, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT) -> float:
+    """Seconds before the next try after so many failures in a row: random, below a bound that doubles with each."""
+    return random.uniform(0, min(longest, first * 2.0 ** min(failures, 20)))  # noqa: S311
 
 
 def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
