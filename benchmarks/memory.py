@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults", "moving")]
 
 from agent_cluster import API_HOST, Cluster, cluster_in, until  # noqa: E402
 from agent_objects import SERVICES, SLICES, service, slice_of  # noqa: E402
 from cluster_agents import Connection, assigned, children, gauge, memory, three_endpoints, without_node_port  # noqa: E402
+from load_balancers import MetalLB  # noqa: E402
 from real_api import bound_to_us, missing  # noqa: E402
 
 from speaker.lab.network.privileges import leave_host_network  # noqa: E402
@@ -39,7 +40,6 @@ STEPS = 0.01, 0.1, 0.5, 1.0
 """Of all Services."""
 FIRST = IPv4Address("10.64.0.1")
 CLASS = "eip-speaker.io/speaker"
-METALLB = "metallb-system"
 QUIET = 20.0
 """Seconds until what a step left behind is let go."""
 Sizes = Mapping[str, float]
@@ -102,40 +102,26 @@ async def of_others(cluster: Cluster, services: int) -> Sizes:
 
 
 class MetalLb:
-    """Its controller and one speaker, started; they read what ours read."""
+    """Its controller and one speaker, started as tests/moving does; they read what ours read."""
 
     def __init__(self, cluster: Cluster, binaries: Path, stack: ExitStack) -> None:
-        self._cluster = cluster
-        api = cluster.api
-        api.kubectl("apply", "--server-side", "-f", str(binaries / "crds"))
-        api.kubectl("create", "namespace", METALLB)
+        peer = MetalLB(binaries)
+        peer.install(cluster)
         pool = {"addresses": ["10.64.0.0/16", "192.0.2.200-192.0.2.250", "2001:db8:0:1::/64"], "autoAssign": False}
-        for kind, name, spec in (("IPAddressPool", "all", pool), ("L2Advertisement", "all", {})):
-            body = {"apiVersion": "metallb.io/v1beta1", "kind": kind, "metadata": {"name": name, "namespace": METALLB}}
-            api.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "spec": spec}))
-        environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig()), "METALLB_BGP_TYPE": "native"}
-        common = (
-            f"--namespace={METALLB}",
-            f"--lb-class={CLASS}",
-            "--log-level=warn",
-            "--port=0",
-            "--health-probe-port=0",
-        )
+        for kind, spec in (("IPAddressPool", pool), ("L2Advertisement", {})):
+            meta = {"name": "all", "namespace": peer.namespace}
+            body = {"apiVersion": "metallb.io/v1beta1", "kind": kind, "metadata": meta, "spec": spec}
+            cluster.api.kubectl("apply", "-f", "-", stdin=json.dumps(body))
         self.pids = {}
-        node = cluster.nodes[0]
-        own = {
-            "controller": ("--webhook-mode=disabled", "--pod-name=controller"),
-            "speaker": (f"--node-name={node}", f"--pod-name=speaker-{node}"),
-        }
-        for name, more in own.items():
-            pod = more[-1].removeprefix("--pod-name=")
-            spec = {"containers": [{"name": name, "image": METALLB}]}
-            cluster.done("POST", f"/api/v1/namespaces/{METALLB}/pods", {"metadata": {"name": pod}, "spec": spec})
-            place = cluster.lan.namespace(API_HOST if name == "controller" else node)
-            with place.entered(), (cluster.directory / f"metallb-{name}.log").open("wb") as log:
+        for kind, node in (("Deployment", ""), ("DaemonSet", cluster.nodes[0])):
+            (name, *flags), environment = peer.command(kind, node, cluster)
+            with (
+                cluster.lan.namespace(node or API_HOST).entered(),
+                (cluster.directory / f"metallb-{name}.log").open("wb") as log,
+            ):
                 process = subprocess.Popen(
-                    [str(binaries / name), *common, *more],
-                    env=environment,
+                    [str(binaries / name), *flags, f"--lb-class={CLASS}", "--log-level=warn"],
+                    env={**os.environ, **environment},
                     stdout=log,
                     stderr=log,
                     preexec_fn=bound_to_us(),

@@ -13,7 +13,7 @@ from cluster_nodes import store
 from cluster_packets import Seen, seen
 from cluster_story import AFTERWARDS, AT_LEAST, all_answer, drain, end_drain, first_service, install, url
 from knock import TOLD, UNANSWERED, Knocked, knocking
-from real_cluster import PACE, RealCluster
+from real_cluster import PACE, SPEAKER_NAMESPACE, RealCluster
 
 GRACE = 20 if PACE == 1 else 60
 """Seconds until a silent node is NotReady: Kubernetes' 50 would be waited for, and show nothing else. On a slow machine
@@ -245,6 +245,15 @@ def healthy_where_endpoints_are(cluster: Serving, eip: str) -> None:
         )
         cluster.until("one of them holds", lambda: cluster.holder(eip) in healthy())
         assert cluster.ask(url(eip))
+
+
+def restarts(cluster: Serving) -> dict[str, int]:
+    """Of the speaker's containers."""
+    return {
+        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
+        for namespace in ("eip-speaker", SPEAKER_NAMESPACE)
+        for pod in cluster.get("pods", "-n", namespace)["items"]
+    }
 
 
 def remove_services(cluster: Serving) -> None:

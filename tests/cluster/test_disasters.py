@@ -13,7 +13,7 @@ import pytest
 from cluster_parts import PROGRAMS
 from cluster_story import install, url
 from real_cluster import MODES, SPEAKER_NAMESPACE, missing
-from serving import Serving, is_gone, remove_services, unharmed
+from serving import Serving, is_gone, remove_services, restarts, unharmed
 
 pytestmark = pytest.mark.cluster
 DISASTER = pytest.mark.long(part="disasters")
@@ -27,15 +27,6 @@ def doomed(request: pytest.FixtureRequest) -> Iterator[Serving]:
         pytest.skip(why)
     with Serving(request.param) as cluster:
         yield cluster
-
-
-def restarts(cluster: Serving) -> dict[str, int]:
-    """Of the speaker's containers."""
-    return {
-        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
-        for namespace in ("eip-speaker", SPEAKER_NAMESPACE)
-        for pod in cluster.get("pods", "-n", namespace)["items"]
-    }
 
 
 def serve_another(cluster: Serving, name: str) -> str:
