@@ -1,7 +1,9 @@
 """A node asks a LAN for EIPs, and reads a moment later how many hosts answer."""
 
 import asyncio
+from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +89,32 @@ def test_a_link_that_goes_down_is_asked_again_when_it_is_back(lan, sh):
         assert not sockets.ask(ONE, link.index)
         sh(lan, "ip link set eth0 up")
         assert any(sockets.ask(ONE, link.index) for _ in range(100))
+
+
+def packet_sockets():
+    """In the namespace that was entered."""
+    return len(Path("/proc/thread-self/net/packet").read_text().splitlines()) - 1
+
+
+@pytest.mark.parametrize("then", ["has another MAC", "is used no more"])
+def test_a_link_that_is_not_as_it_was_keeps_no_socket(lan, sh, then):
+    link = link_of(lan, sh)
+    now = [replace(link, mac=Mac(bytes(6)))] if then == "has another MAC" else []
+    with lan.entered():
+        before = packet_sockets()
+        with Askers() as sockets:
+            sockets.use([link], {link.index: (ip_address("198.51.100.1"),)})
+            assert sockets.ask(ONE, link.index)
+            assert packet_sockets() == before + 1
+            sockets.use(now, {})
+            assert packet_sockets() == before
+
+
+def test_nothing_is_open_behind_the_block(lan, sh):
+    link = link_of(lan, sh)
+    with lan.entered():
+        before = packet_sockets()
+        with Askers() as sockets:
+            sockets.use([link], {link.index: (ip_address("198.51.100.1"),)})
+            assert sockets.ask(ONE, link.index)
+        assert packet_sockets() == before
