@@ -4,7 +4,7 @@ Politely: each address twice, from this node's own address on the link, which is
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -48,7 +48,3 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
                 if address in heard and len(heard[address]) < MOST:
                     heard[address][format_mac(mac)] = None
     return [Asked(str(one.address), link.name, one.what, tuple(heard[one.address])) for one in asked.values()]
-
-
-def polite(addresses: Collection[IPAddress], what: str) -> list[Wanted]:
-    return [Wanted(address, what) for address in list(addresses)[:MOST]]

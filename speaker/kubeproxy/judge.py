@@ -39,7 +39,7 @@ class Rules:
     why: str = ""
 
 
-class Findings(NamedTuple):
+class Judgement(NamedTuple):
     """One look. ``notes`` are worth knowing and nobody's fault; ``without_rules`` counts EIPs held here, None where
     that cannot be told. ``unsure``: something is missing, and has not been for long."""
 
@@ -66,7 +66,7 @@ class Judge:
         """Whose rules to look for: of one that is silent, and whose rules have gone with it, there are none."""
         return self._remembered(now, found).mode
 
-    def look(self, now: float, here: Here, found: KubeProxy, rules: Rules, answering: Collection[str]) -> Findings:
+    def look(self, now: float, here: Here, found: KubeProxy, rules: Rules, answering: Collection[str]) -> Judgement:
         """``now``: seconds of a clock that only rises. ``answering``: our links on which the kernel answers ARP for any
         address of this node."""
         proxy = self._remember(now, found)
@@ -84,7 +84,7 @@ class Judge:
                 overdue = self._overdue(now, here.held - rules.eips)
                 count, unsure = len(overdue), unsure or len(overdue) < len(self._missing)
                 problems += _without_rules(proxy.mode, overdue)
-        return Findings(proxy, tuple(problems), tuple(notes), count, unsure)
+        return Judgement(proxy, tuple(problems), tuple(notes), count, unsure)
 
     def _remember(self, now: float, found: KubeProxy) -> KubeProxy:
         """What it made outlives kube-proxy in the kernel, but not everybody may look there."""

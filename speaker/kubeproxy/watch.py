@@ -8,7 +8,7 @@ from typing import NamedTuple
 from speaker.kubeproxy import kernel, signs
 from speaker.kubeproxy.health_checks import HealthCheck, Place
 from speaker.kubeproxy.health_server import HealthServer
-from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Findings, Here, Judge
+from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Judgement
 from speaker.kubeproxy.recognise import Mode, Signs, recognise
 from speaker.model import IPAddress, Link, Pool
 from speaker.system.threads import in_thread
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 class LookReport(NamedTuple):
     """One look; and health checks: ports served, and ports that others have."""
 
-    seen: Findings
+    seen: Judgement
     served: int
     left_alone: int
 
@@ -91,7 +91,7 @@ class KubeProxyWatch:
             return {}
         return await in_thread(asked.checks)
 
-    async def _look(self, asked: Asked) -> Findings:
+    async def _look(self, asked: Asked) -> Judgement:
         words = await signs.ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await self._tables.chains() if words.proxy_mode is None else None

@@ -13,7 +13,7 @@ from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
 from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.judge import Judgement
 from speaker.model import Family, IPAddress, format_mac
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.system.files import write_atomically
@@ -33,7 +33,7 @@ class Status:
 
     priority: Priority | None = None
     """Of the wire process."""
-    kube_proxy: Findings | None = None
+    kube_proxy: Judgement | None = None
     handed_over: Counter[NextHop] = field(default_factory=Counter)
     """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
     tables: Tables = field(default_factory=Tables)
@@ -96,7 +96,7 @@ def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:
             return told | {"reason": reason, "message": message}
 
 
-def _kube_proxy(seen: Findings | None) -> dict[str, Any] | None:
+def _kube_proxy(seen: Judgement | None) -> dict[str, Any] | None:
     if seen is None:
         return None
     found = seen.kube_proxy

@@ -10,7 +10,7 @@ from typing import Any
 
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.judge import Judgement
 from speaker.model import Assignment, IPAddress, Placement, ServiceKey, events, format_mac, rank
 from speaker.model.events import Event
 from speaker.node.decide import Decision, MayHold, MayNotHold
@@ -109,7 +109,7 @@ def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[L
     return in_lines(told, MISTAKES)
 
 
-def kube_proxy(before: Findings | None, now: Findings) -> Line | None:
+def kube_proxy(before: Judgement | None, now: Judgement) -> Line | None:
     """Who implements Services on this node, where that is news."""
     mode = now.kube_proxy.mode
     if before is not None and (before.kube_proxy.mode, before.notes) == (mode, now.notes):

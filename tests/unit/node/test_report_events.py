@@ -17,7 +17,7 @@ from speaker.forwarding.changes import AddEip
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.judge import Judgement
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, Placement, ServiceKey, World
@@ -51,7 +51,7 @@ STRANGER = Mac(b"\x02\0\0\0\0\x99")
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 WEB = ServiceKey("default", "web")
 HOP = NextHop("eth0", ip_address("192.0.2.2"))
-KUBE_PROXY = Findings(
+KUBE_PROXY = Judgement(
     KubeProxy(Mode.IPTABLES), said("kube_proxy", ["it is in our way"], ""), ("a note",), without_rules=3
 )
 LATE = EdgeError("took longer than 2 s")

@@ -13,7 +13,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.judge import Judgement
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
@@ -52,7 +52,7 @@ def test_before_anybody_has_looked_every_field_is_there_and_empty():
         ({"priority": Priority.REAL_TIME}, "wire_priority", Priority.REAL_TIME.value),
         (
             {
-                "kube_proxy": Findings(
+                "kube_proxy": Judgement(
                     KubeProxy(Mode.IPVS, ("port 10249",)), said("kube_proxy", ["a problem"], ""), ("a note",)
                 )
             },

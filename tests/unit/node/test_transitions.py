@@ -8,7 +8,7 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.checks import said
 from speaker.forwarding.plan import EMPTY
-from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.judge import Judgement
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.model.events import Conflict, EipClaimed, EipYielded, Event, HellosFiltered, LinkLost, PeerChanged
@@ -112,7 +112,7 @@ def test_a_problem_and_its_end_are_a_line_each():
 
 
 def seen(mode=Mode.IPTABLES, problems=(), notes=()):
-    return Findings(KubeProxy(mode, ("port 10249",)), problems, notes)
+    return Judgement(KubeProxy(mode, ("port 10249",)), problems, notes)
 
 
 @pytest.mark.parametrize(
