@@ -43,24 +43,27 @@ def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
     except ValueError:
         return [{"xt": {"type": "target", "name": line}}]
     found, verdict, protocol, negated = [], [], "", False
-    at = 0
-    while at < len(words):
-        option, value = words[at], words[at + 1] if at + 1 < len(words) else ""
-        at += 1 if option == "!" else 2
-        if option == "!":
-            negated = True
-            continue
+    for option, value in _options(words):
         if option == "-p":
             protocol = value
         if option in ("-j", "-g"):
             verdict = [_target(value, "jump" if option == "-j" else "goto", chains)]
-            continue_ = value not in chains and value not in _VERDICTS
-            if continue_:  # its own options follow
-                break
-        elif option not in _WITHOUT_MEANING:
+            break  # what follows are a target's own options
+        if option != "!" and option not in _WITHOUT_MEANING:
             found.append(_match(family, option, value, protocol, negated))
-        negated = False
+        negated = option == "!"
     return [*found, *verdict]
+
+
+def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Each with its values: none, one, or several."""
+    at = 0
+    while at < len(words):
+        end = at + 1 + (words[at] in _WITHOUT_MEANING)  # a comment may begin as it likes
+        while end < len(words) and words[end][:1] not in ("-", "!"):
+            end += 1
+        yield words[at], " ".join(words[at + 1 : end])
+        at = end
 
 
 def _target(name: str, way: str, chains: Mapping[str, str]) -> dict[str, Any]:

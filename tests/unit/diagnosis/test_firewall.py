@@ -245,6 +245,18 @@ def forward(text, policy="ACCEPT", more="", dnat=""):
         (forward(ALONE, more="-A FORWARD -m connlimit --connlimit-above 9 -j REJECT"), "not seen", "not seen"),
         (forward(ALONE, more="-A FORWARD -m comment --comment \"it's a 'quote\" -j DROP"), "dropped", "dropped"),
         (forward(ALONE, more='-A FORWARD -m comment --comment "unfinished -j DROP'), "not seen", "not seen"),
+        *(
+            (forward(ALONE, more=f"-A FORWARD {match} -j DROP"), "not seen", "not seen")
+            for match in (
+                "-m set --match-set bad src",
+                "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN",
+                "-m recent --rcheck --rsource",
+                "-m physdev ! --physdev-is-bridged",
+                "-m policy --dir in --pol none --strict",
+                "-m set --match-set bad src ! -p udp",
+            )
+        ),
+        (forward(ALONE, more='-A FORWARD -m comment --comment "-j ACCEPT" -j DROP'), "dropped", "dropped"),
         (forward(ALONE, "DROP", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT"), "passes", "not seen"),
         (forward(ALONE, "DROP", "-A FORWARD ! -d 10.0.0.0/8 -j ACCEPT"), "dropped", "not seen"),
         (forward(UFW, "DROP"), "dropped", "passes"),
