@@ -77,8 +77,8 @@ def _match(family: str, option: str, value: str, protocol: str, negated: bool) -
     left: dict[str, Any] | None = None
     right: Any = value
     match option:
-        case "-s" | "-d":
-            address, _, length = value.partition("/")
+        case "-s" | "-d" if (length := value.partition("/")[2]).isdigit() or not length:
+            address = value.partition("/")[0]
             left = {"payload": {"protocol": family, "field": "saddr" if option == "-s" else "daddr"}}
             right = {"prefix": {"addr": address, "len": int(length)}} if length.isdigit() else address
         case "-i" | "-o":

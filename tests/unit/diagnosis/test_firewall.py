@@ -258,6 +258,7 @@ def forward(text, policy="ACCEPT", more="", dnat=""):
         ),
         (forward(ALONE, more='-A FORWARD -m comment --comment "-j ACCEPT" -j DROP'), "dropped", "dropped"),
         (forward(ALONE, "DROP", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT"), "passes", "not seen"),
+        (forward(ALONE, more="-A FORWARD -d 10.244.0.11/255.255.0.255 -j DROP"), "not seen", "not seen"),
         (forward(ALONE, "DROP", "-A FORWARD ! -d 10.0.0.0/8 -j ACCEPT"), "dropped", "not seen"),
         (forward(UFW, "DROP"), "dropped", "passes"),
         (forward(UFW, more="-A ufw-reject-forward -j REJECT"), "dropped", "passes"),
