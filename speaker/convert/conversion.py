@@ -19,6 +19,7 @@ from speaker.convert.annotations import CLASSES, peer_of
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
+from speaker.convert.empties import without_empties
 from speaker.convert.ranges import common, less, pieces, spelled
 from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
@@ -73,8 +74,10 @@ _MAKERS = {
 }
 
 
-def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
-    documents = [Document(found) for source in objects for found in flattened(source)]
+def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Parse) -> Conversion:
+    """``parse``: for text that holds an object of its own."""
+    found = (metallb.opened(each, parse) for source in objects for each in flattened(source))
+    documents = [Document(without_empties(each)) for each in found]
     of_peers: dict[Peer, list[Document]] = {}
     of_services: list[Document] = []
     labels: dict[str, Mapping[str, str]] = {}
@@ -86,8 +89,8 @@ def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
         else:
             _pass_over(document, labels)
     made = Made()
-    for peer, found in of_peers.items():
-        one = _MAKERS[peer](found)
+    for peer, theirs in of_peers.items():
+        one = _MAKERS[peer](theirs)
         made.drafts += one.drafts
         made.elsewhere += one.elsewhere
     _each_once(made.drafts)
@@ -116,9 +119,17 @@ def _peer(source: ApiObject) -> Peer | None:
             return Peer.PURELB
         case cilium.GROUP if source.kind in cilium.KINDS:
             return Peer.CILIUM
-        case "" if source.kind == "ConfigMap" and source.name == kubevip.NAME:
-            return Peer.KUBE_VIP
+        case "" if source.kind == "ConfigMap" and isinstance(data := source.at("data"), dict):
+            return _of_config_map(source.name, data)
     return None
+
+
+def _of_config_map(name: str, data: Mapping[object, object]) -> Peer | None:
+    """Operators may name kube-vip's as they like."""
+    if isinstance(data.get("config"), dict):
+        return Peer.METALLB
+    tells = name in ("kubevip", "plndr") or data.keys() & {"cidr-global", "range-global"}
+    return Peer.KUBE_VIP if tells else None
 
 
 def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None:
@@ -166,7 +177,7 @@ def _each_once(drafts: list[PoolDraft]) -> None:
     taken = Together(())
     for draft in drafts:
         if draft.name in kept:
-            draft.document.leave((), f"another pool is named {draft.name}, too", "give one of them another name")
+            draft.leave_out(f"another pool is named {draft.name}, too", "give one of them another name")
             continue
         if any(any(taken.meeting(piece)) for piece in pieces(draft.blocks)):
             _give_up(draft, kept.values())
@@ -181,28 +192,15 @@ def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:
         if shared := common(draft.blocks, other.blocks):
             text = ", ".join(spelled(shared, steps_over=False))
             why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
-            for path in (("spec",), ("data", _key(draft))):
-                draft.document.leave(path, why, "say which of them it belongs to")
+            draft.document.leave(draft.path, why, "say which of them it belongs to")
             draft.blocks = less(draft.blocks, shared)
-
-
-def _key(draft: PoolDraft) -> str:
-    """Of kube-vip's ConfigMap."""
-    namespace = draft.name.removeprefix("kube-vip-")
-    return next(
-        (key for key in (f"cidr-{namespace}", f"range-{namespace}") if draft.document.source.at("data", key)), ""
-    )
 
 
 def _offers(draft: PoolDraft) -> bool:
     if spelled(draft.blocks, draft.steps_over):
         return not draft.document.refused and draft.pool() is not None
-    draft.document.leave(
-        ("spec",), f"pool {draft.name} would be empty: it is left out", "nothing, or give it addresses"
-    )
-    draft.document.leave(
-        ("data", _key(draft)), f"pool {draft.name} would be empty: it is left out", "give it addresses"
-    )
+    why = f"pool {draft.name} would be empty: it is left out"
+    draft.document.leave(draft.path, why, "nothing, or give it addresses")
     return False
 
 

@@ -23,7 +23,7 @@ from speaker.convert.annotations import (
     PROXY,
     Means,
 )
-from speaker.convert.document import CORRECT, Document, empty, servers
+from speaker.convert.document import CORRECT, Document, servers
 from speaker.errors import InvalidManifests
 from speaker.model import Family, FamilyPolicy, IPAddress, Service, ServiceKey
 
@@ -173,7 +173,6 @@ def _finalizers(document: Document, finalizers: Field) -> None:
 
 def _labels(document: Document, labels: Field) -> dict[str, object]:
     kept = {}
-    empty(document, labels)
     for label in labels.children():
         key = str(label.path[-1])
         value, why = LABELS.get(key, ("", ""))
@@ -187,7 +186,6 @@ def _labels(document: Document, labels: Field) -> dict[str, object]:
 def _kept(document: Document, annotations: Field) -> dict[str, object]:
     """Those that are nobody's of the peers, as they are; those of peers without an equal are listed."""
     kept = {}
-    empty(document, annotations)
     for annotation in annotations.children():
         key = str(annotation.path[-1])
         if key in LEFT:

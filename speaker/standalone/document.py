@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 import yaml
+from yaml.composer import Composer
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
@@ -100,6 +101,30 @@ class _Loader(yaml.CSafeLoader):
         self.depth -= 1
 
 
+class _NamingAgain(Composer, _Loader):
+    """A loader for documents that name a second node by an anchor, as YAML 1.2.2 section 3.2.2.2 lets them: the aliases
+    behind it mean that one. libyaml's composer refuses it, and Python's is slower."""
+
+    def __init__(self, text: str) -> None:
+        _Loader.__init__(self, text)
+        Composer.__init__(self)
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(getattr(event, "anchor", None), None)
+        return super().compose_node(parent, index)
+
+
+_ANCHOR = re.compile(r"(?<!\S)&(\S+)")
+
+
+def _names_again(text: str) -> bool:
+    """Whether an anchor may be there twice; text in quotes may look like one."""
+    names = _ANCHOR.findall(text) if "&" in text else []
+    return len(set(names)) < len(names)
+
+
 _PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
@@ -116,7 +141,7 @@ def _whole_character(found: re.Match[str]) -> str:
 
 
 def _composed(text: str) -> Iterator[Node]:
-    loader = _Loader(text)
+    loader = _NamingAgain(text) if _names_again(text) else _Loader(text)
     try:
         while loader.check_node():
             yield cast(Node, loader.get_node())

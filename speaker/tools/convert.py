@@ -54,7 +54,7 @@ def convert(
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
         return 2
-    found = converted(objects, settings)
+    found = converted(objects, settings, _inner)
     if into is not None:
         for name, manifests in zip(NAMES, (found.pools, found.services, found.back), strict=True):
             write_atomically(into / name, _yaml(manifests).encode())
@@ -75,6 +75,11 @@ def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
             objects += read
             problems += wrong
     return objects, problems
+
+
+def _inner(text: str) -> ApiObject | None:
+    parsed = parse("", text)
+    return parsed.objects[0] if len(parsed.objects) == 1 and not parsed.problems else None
 
 
 _Found = tuple[list[ApiObject], list[InvalidField]]
