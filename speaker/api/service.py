@@ -4,10 +4,11 @@ Nothing that narrows access is ever dropped in silence: source ranges become par
 core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. What
 stands in for a field with a problem narrows as well, for those who must go on with what the API server let through.
 
-Left to others, and therefore not read: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort``
-(EndpointSlices carry the real one).
+Left to others: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort`` (EndpointSlices carry the
+real one). Of these only what an API server would refuse is refused.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, StrEnum
@@ -88,6 +89,8 @@ SCHEDULERS = frozenset(
     }
 )
 
+_PORT_NAME = re.compile("(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+
 MAX_SHARE_NAMESPACES = 256
 """As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
 MAX_UNKNOWN = 10
@@ -134,7 +137,7 @@ def service(
     root.object(TOP, "a Service")
     # Looked at before anything is passed over: a misspelt `type` would make a load balancer look like none.
     spec = root["spec"].object(_SPEC, "a Service's spec")
-    kind = spec["type"].sound(lambda value: value.choice(_Type, _Type.CLUSTER_IP))
+    kind = spec["type"].sound(lambda value: value.nonempty().choice(_Type, _Type.CLUSTER_IP))
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
     found = _ours(root, spec, families_told)
@@ -150,6 +153,9 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
     match named.text():
         case None:
             return None if default_class else NotOurs.NO_CLASS
+        case "":
+            named.refuse("must be the name of a class, or left out: an API server refuses it")
+            return NotOurs.OTHER_CLASS
         case cls:
             return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
 
@@ -157,10 +163,13 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
 def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     meta = metadata(root, namespaced=True, short_name=True)
     _refuse_odd(meta.annotations.children())
+    if spec["clusterIP"].value == "None":
+        spec["clusterIP"].refuse("must not be None where the type is LoadBalancer: an API server refuses it")
     requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
-    traffic_policy = spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
+    asked = spec["externalTrafficPolicy"].nonempty()
+    traffic_policy = asked.choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
         ports=_ports(spec["ports"]),
@@ -269,11 +278,28 @@ def _ports(value: Field) -> tuple[ServicePort, ...]:
 
 def _port(value: Field) -> ServicePort:
     value.object(_PORT, "a Service's port")
+    _check_target(value["targetPort"].nonempty())
     return ServicePort(
-        protocol=value["protocol"].choice(Protocol, Protocol.TCP),
+        protocol=value["protocol"].nonempty().choice(Protocol, Protocol.TCP),
         port=value["port"].require().integer(0, 1, 65535),
         name=value["name"].nonempty().parsed(dns_label) or "",
     )
+
+
+def _check_target(value: Field) -> None:
+    """As an API server does (IsValidPortNum and IsValidPortName of apimachinery); 0 and '' are the port itself."""
+    if isinstance(value.value, str):
+        value.parsed(_port_name)
+    else:
+        value.integer(0, 0, 65535)
+
+
+def _port_name(text: str) -> str:
+    if text.isdecimal():
+        raise ValueError("must be a number without quotes, or the name of a port: an API server refuses it")
+    if not _PORT_NAME.fullmatch(text) or "--" in text:
+        raise ValueError("must be a number, or 1-15 of a-z, 0-9 and single '-', with a letter (RFC 6335)")
+    return text
 
 
 def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str) -> bool:
@@ -318,7 +344,7 @@ def _affinity(spec: Field) -> int | None:
     config = spec["sessionAffinityConfig"].object({"clientIP"}, "sessionAffinityConfig")
     client_ip = config["clientIP"].object({"timeoutSeconds"}, "clientIP")
     timeout = client_ip["timeoutSeconds"].integer(_AFFINITY_DEFAULT, 1, _AFFINITY_MAX)
-    if spec["sessionAffinity"].choice(_Affinity, _Affinity.NONE) is _Affinity.CLIENT_IP:
+    if spec["sessionAffinity"].nonempty().choice(_Affinity, _Affinity.NONE) is _Affinity.CLIENT_IP:
         return timeout
     if config.given:
         config.refuse(f"must be left out unless sessionAffinity is {_Affinity.CLIENT_IP}")

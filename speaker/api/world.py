@@ -9,6 +9,7 @@ from speaker.api.addresses import Span, overlaps, span, without
 from speaker.api.eip import pool
 from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
 from speaker.api.fields import ApiObject, Field, Path, did_you_mean, read, show_path
+from speaker.api.others import SPELLED, owner
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
 from speaker.errors import InvalidField, InvalidManifests, Place
 from speaker.model import Family, Pool, Service, ServiceKey, World
@@ -136,6 +137,9 @@ def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
 
 def _add(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> None:
     kind = read(source, _kind)
+    if (balancer := owner(source)) is not None:
+        draft.notice(source, f"passed over: it is {SPELLED[balancer]}'s: `speaker convert` makes pools of ours of it")
+        return
     if kind not in READ:
         draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
         return
@@ -154,11 +158,25 @@ def _add_service(draft: _Draft, source: ApiObject, default_class: bool, named: b
     match read(source, lambda root: service(root, default_class=default_class)):
         case NotOurs() as reason:
             draft.passed_over.add(ServiceKey(_namespace(source), source.name))
-            draft.notice(source, _NOT_OURS[reason])
+            draft.notice(source, _NOT_OURS[reason] + _misspelt(source))
         case found:
+            draft.notices += _beside(source)
             draft.services.append(found)
             if named:
                 draft.problems.extend(_unnamed(source, found))
+
+
+def _misspelt(source: ApiObject) -> str:
+    cls = source.at("spec", "loadBalancerClass")
+    near = isinstance(cls, str) and difflib.get_close_matches(cls[:64].lower(), (LOAD_BALANCER_CLASS,), cutoff=0.9)
+    return ": did you mean that?" if near else ""
+
+
+def _beside(source: ApiObject) -> Iterator[Notice]:
+    """What it asks for, and not of us."""
+    if source.at("spec", "externalIPs"):
+        why = "are kube-proxy's: it takes them on every node, and the speaker answers for none of them"
+        yield Notice(source.locate(("spec", "externalIPs")), source.subject, f"spec.externalIPs {why}")
 
 
 def _unnamed(source: ApiObject, found: Service) -> Iterator[InvalidField]:

@@ -5,7 +5,6 @@ The last step settles the result as a speaker would, so that a Service that woul
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Refusal
@@ -13,9 +12,10 @@ from speaker.allocator.settle import settle
 from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
 from speaker.api.fields import ApiObject, read
+from speaker.api.others import balancer_of, owner
 from speaker.api.world import EIP, NAMESPACE, SERVICE, flattened
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
-from speaker.convert.annotations import CLASSES, peer_of
+from speaker.convert.annotations import CLASSES
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
@@ -25,15 +25,7 @@ from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
 from speaker.convert.services import Rules, service
 from speaker.errors import InvalidManifests
-from speaker.model import Service, ServiceKey, World
-
-
-class Peer(StrEnum):
-    OPENELB = "openelb"
-    METALLB = "metallb"
-    KUBE_VIP = "kube-vip"
-    PURELB = "purelb"
-    CILIUM = "cilium"
+from speaker.model import Balancer, Service, ServiceKey, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class Settings:
     besides those of known peers. ``default_class``: the speaker runs with that flag, so Services without a class stay
     without one. ``adopt``: every Service asks for the address that it has."""
 
-    peer: Peer | None = None
+    peer: Balancer | None = None
     classes: frozenset[str] = frozenset()
     default_class: bool = False
     adopt: bool = False
@@ -66,11 +58,11 @@ class Conversion:
 
 
 _MAKERS = {
-    Peer.OPENELB: openelb.made,
-    Peer.METALLB: metallb.made,
-    Peer.KUBE_VIP: kubevip.made,
-    Peer.PURELB: purelb.made,
-    Peer.CILIUM: cilium.made,
+    Balancer.OPENELB: openelb.made,
+    Balancer.METALLB: metallb.made,
+    Balancer.KUBE_VIP: kubevip.made,
+    Balancer.PURELB: purelb.made,
+    Balancer.CILIUM: cilium.made,
 }
 
 
@@ -78,11 +70,11 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
     """``parse``: for text that holds an object of its own."""
     found = (metallb.opened(each, parse) for source in objects for each in flattened(source))
     documents = [Document(without_empties(each)) for each in found]
-    of_peers: dict[Peer, list[Document]] = {}
+    of_peers: dict[Balancer, list[Document]] = {}
     of_services: list[Document] = []
     labels: dict[str, Mapping[str, str]] = {}
     for document in documents:
-        if (peer := _peer(document.source)) is not None:
+        if (peer := owner(document.source)) is not None:
             of_peers.setdefault(peer, []).append(document)
         elif (document.source.api_version, document.source.kind) == SERVICE:
             of_services.append(document)
@@ -108,30 +100,6 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
     )
 
 
-def _peer(source: ApiObject) -> Peer | None:
-    group = source.api_version.rpartition("/")[0]
-    match group:
-        case openelb.GROUP:
-            return Peer.OPENELB
-        case metallb.GROUP:
-            return Peer.METALLB
-        case purelb.GROUP | purelb.BGP_GROUP:
-            return Peer.PURELB
-        case cilium.GROUP if source.kind in cilium.KINDS:
-            return Peer.CILIUM
-        case "" if source.kind == "ConfigMap" and isinstance(data := source.at("data"), dict):
-            return _of_config_map(source.name, data)
-    return None
-
-
-def _of_config_map(name: str, data: Mapping[object, object]) -> Peer | None:
-    """Operators may name kube-vip's as they like."""
-    if isinstance(data.get("config"), dict):
-        return Peer.METALLB
-    tells = name in ("kubevip", "plndr") or data.keys() & {"cidr-global", "range-global"}
-    return Peer.KUBE_VIP if tells else None
-
-
 def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None:
     source = document.source
     if (source.api_version, source.kind) == NAMESPACE:
@@ -150,17 +118,17 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
         document.leave((), "is no object of a load balancer: it stays as it is")
 
 
-def _rules(settings: Settings, peers: set[Peer], services: Sequence[Document]) -> Rules:
+def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document]) -> Rules:
     known = set(peers)
     for document in services:
         annotations = document.source.at("metadata", "annotations")
-        named = [peer_of(str(name)) for name in annotations] if isinstance(annotations, dict) else []
+        named = [balancer_of(str(name)) for name in annotations] if isinstance(annotations, dict) else []
         named.append(CLASSES.get(str(document.source.at("spec", "loadBalancerClass"))))
-        known |= {Peer(name) for name in named if name is not None}
+        known |= {balancer for balancer in named if balancer is not None}
     if settings.peer is not None:
         known.add(settings.peer)
     return Rules(
-        classless=bool(known - {Peer.OPENELB}),
+        classless=bool(known - {Balancer.OPENELB}),
         known=bool(known),
         classes=settings.classes,
         default_class=settings.default_class,

@@ -23,7 +23,7 @@ from speaker.model import AddressRange, LabelSelector
 
 Parse: TypeAlias = Callable[[str], ApiObject | None]
 
-GROUP, VERSIONS = "metallb.io", frozenset({"metallb.io/v1beta1"})
+VERSIONS = frozenset({"metallb.io/v1beta1"})
 KINDS = ("IPAddressPool", "L2Advertisement", "AddressPool", "ConfigMap")
 
 _SPEC = frozenset({"addresses", "autoAssign", "avoidBuggyIPs", "serviceAllocation"})

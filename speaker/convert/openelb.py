@@ -17,8 +17,7 @@ from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, all_but, both, of_labels
 from speaker.model import LabelRule, LabelSelector
 
-GROUP = "network.kubesphere.io"
-VERSIONS = frozenset({f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2"})
+VERSIONS = frozenset({"network.kubesphere.io/v1alpha1", "network.kubesphere.io/v1alpha2"})
 DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
 CNI = "openelb.kubesphere.io/cni"
 

@@ -34,7 +34,8 @@ def validate(
     with_peers: bool = False,
     own: Callable[[], Mapping[IPAddress, str]] = dict,
 ) -> int:
-    """Writes a line for each problem, or a summary; returns 0 where there is no problem and 1 otherwise.
+    """Writes a line for each problem, or a summary; returns 0 where there is no problem, and 1 where there is, or where
+    a Service is refused.
 
     ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
     what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
@@ -55,7 +56,7 @@ def validate(
     else:
         _write(out, _summary(reading, settlement))
         _write(out, [following("run", str(directory), *["--with-peers"] * with_peers, "--dry-run")])
-    return 0
+    return 1 if settlement.refusals else 0
 
 
 def _held_by_this_host(pools: Iterable[Pool], own: Mapping[IPAddress, str]) -> Iterator[Notice]:
@@ -82,7 +83,8 @@ def _summary(reading: Reading, settlement: Settlement) -> Iterator[str]:
     world = reading.world
     yield from (f"note: {notice}" for notice in reading.notices)
     endpoints = sum(map(len, world.endpoints.values()))
-    yield f"ok: pools {len(world.pools)}, Services {len(world.services)}, endpoints {endpoints}"
+    told = f"{len(settlement.refusals)} refused" if settlement.refusals else "ok"
+    yield f"{told}: pools {len(world.pools)}, Services {len(world.services)}, endpoints {endpoints}"
     for pool in world.pools.values():
         sizes = " and ".join(f"{size} {family}" for family, size in _sizes(pool).items())
         yield f"Eip/{pool.name}: {sizes or 'no'} addresses{', disabled' if pool.disabled else ''}"
@@ -122,7 +124,7 @@ def _json_problems(problems: tuple[InvalidField, ...]) -> dict[str, object]:
 
 def _json_summary(reading: Reading, settlement: Settlement) -> dict[str, object]:
     return {
-        "ok": True,
+        "ok": not settlement.refusals,
         "problems": [],
         "notices": [
             {"file": n.place.file, "line": n.place.line, "subject": n.subject, "sentence": n.sentence}
