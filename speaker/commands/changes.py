@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from speaker.settings import DEFAULT_STATE
+from speaker.tools import flags
 from speaker.tools.flags import Commands
 
 
@@ -68,6 +69,7 @@ def _add_plan(commands: Commands) -> None:
     parser.add_argument(
         "--default-class", action="store_true", help="with --cluster: set it if controllers and agents have this flag"
     )
+    flags.honour(parser, "as for the speaker or the controllers: ")
     parser.add_argument(
         "--state",
         metavar="FILE",

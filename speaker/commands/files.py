@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from speaker.settings import DEFAULT_KEY
+from speaker.settings import DEFAULT_KEY, parse_balancers
 from speaker.tools import flags
 from speaker.tools.flags import Commands
 
@@ -22,6 +22,7 @@ def _add_validate(commands: Commands) -> None:
         action="store_true",
         help="also check that every Service names its addresses, as `speaker run --with-peers` needs",
     )
+    flags.honour(validate, "as for the speaker: ")
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
     validate.set_defaults(command=_validate, working="reading the manifests")
 
@@ -45,7 +46,8 @@ def _add_keygen(commands: Commands) -> None:
 def _validate(args: argparse.Namespace) -> int:
     from speaker.tools.validate import addresses_here, validate
 
-    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
+    honoured = parse_balancers(args.honour_annotations)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here, honoured)
 
 
 def _keygen(args: argparse.Namespace) -> int:

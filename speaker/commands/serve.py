@@ -25,6 +25,7 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
     metrics_of_real_servers,
+    parse_balancers,
 )
 from speaker.tools import flags, progress
 from speaker.tools.flags import Commands
@@ -56,6 +57,7 @@ def _add_run(commands: Commands) -> None:
     run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
+    flags.honour(run)
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
@@ -144,6 +146,7 @@ def _add_controller(commands: Commands) -> None:
         help="mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
+    flags.honour(controller)
     flags.settle(controller)
     flags.metrics(controller)
     flags.log(controller)
@@ -167,6 +170,7 @@ def _run(args: argparse.Namespace) -> int:
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
         take_over=args.take_over,
         metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
+        honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -253,7 +257,9 @@ def _controller(args: argparse.Namespace) -> int:
         make_key=args.make_key,
         mark_pods=args.mark_pods_not_ready,
         settle_seconds=flags.settle_seconds(args),
-        controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
+        controller=ControllerSettings(
+            default_class=args.default_class, ip_mode=ip_mode, honoured=parse_balancers(args.honour_annotations)
+        ),
         metrics=Bind.parse(args.metrics),
         page=Bind.parse(args.page, "--page"),
         mqtt=flags.mqtt_settings(args),

@@ -50,6 +50,16 @@ def api(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def honour(parser: argparse.ArgumentParser, of: str = "") -> None:
+    parser.add_argument(
+        "--honour-annotations",
+        metavar="NAME,…",
+        type=str,
+        default="",
+        help=f"{of}obey what annotations of metallb, cilium, kube-vip, openelb or purelb ask for, where ours do not",
+    )
+
+
 def cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",

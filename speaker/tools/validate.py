@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -13,7 +13,7 @@ from speaker.allocator.settle import Settlement, with_own_addresses
 from speaker.api.world import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.interfaces.watcher import look
-from speaker.model import Family, IPAddress, Pool, ServiceKey
+from speaker.model import Balancer, Family, IPAddress, Pool, ServiceKey
 from speaker.standalone.manifests import load
 from speaker.tools.following import following
 from speaker.tools.rehearsal import foreseen, rehearse, settled
@@ -33,17 +33,19 @@ def validate(
     as_json: bool,
     with_peers: bool = False,
     own: Callable[[], Mapping[IPAddress, str]] = dict,
+    honoured: Collection[Balancer] = (),
 ) -> int:
     """Writes a line for each problem, or a summary; returns 0 where there is no problem, and 1 where there is, or where
     a Service is refused.
 
     ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
     what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
-    must name its addresses. ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is told.
+    must name its addresses. ``honoured``: other balancers whose annotations count.
+    ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is told.
     """
     addresses = own()
     try:
-        reading = load(directory, named=with_peers)
+        reading = load(directory, named=with_peers, honoured=honoured)
         with foreseen(directory):
             settlement = settled(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
             rehearse(reading.world, settlement)
@@ -55,7 +57,8 @@ def validate(
         _write(out, _json_summary(reading, settlement))
     else:
         _write(out, _summary(reading, settlement))
-        _write(out, [following("run", str(directory), *["--with-peers"] * with_peers, "--dry-run")])
+        flags = [*["--with-peers"] * with_peers, *([f"--honour-annotations={','.join(honoured)}"] if honoured else ())]
+        _write(out, [following("run", str(directory), *flags, "--dry-run")])
     return 1 if settlement.refusals else 0
 
 
