@@ -23,6 +23,9 @@ _GROUPS = {
 CILIUM = ("CiliumLoadBalancerIPPool", "CiliumL2AnnouncementPolicy")
 """Kinds of cilium.io; all others there are of the network plugin."""
 
+METALLB = ("config", "config.yaml")
+"""Keys of a ConfigMap that hold MetalLB's configuration; the other one is of Cilium, which had MetalLB's BGP in it."""
+
 PREFIXES = {
     "metallb.io/": Balancer.METALLB,
     "metallb.universe.tf/": Balancer.METALLB,
@@ -78,8 +81,7 @@ def owner(source: ApiObject) -> Balancer | None:
 
 def _of_config_map(name: str, data: dict[str, object]) -> Balancer | None:
     """MetalLB's up to 0.12 holds text, or what that was read as; kube-vip's may have any name."""
-    config = data.get("config")
-    if isinstance(config, str | dict) and "address-pools" in config:
+    if any("address-pools" in config for key in METALLB if isinstance(config := data.get(key), str | dict)):
         return Balancer.METALLB
     tells = name in ("kubevip", "plndr") or data.keys() & {"cidr-global", "range-global"}
     return Balancer.KUBE_VIP if tells else None

@@ -17,7 +17,7 @@ from speaker.convert.document import Document, heading, no_pool, other_annotatio
 from speaker.convert.draft import Draft, Made
 from speaker.convert.links import is_anchored, literal
 from speaker.convert.ranges import between, parse_block, without_ends
-from speaker.convert.selectors import ALL, both, either, read
+from speaker.convert.selectors import ALL, both, contradict, either, read
 from speaker.model import AddressRange, LabelSelector
 
 VERSIONS = frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
@@ -56,7 +56,8 @@ def made(documents: Sequence[Document]) -> Made:
     found = Made()
     for draft in drafts:
         if announcing:
-            _announce(draft, announcing)
+            fitting = [policy for policy in announcing if not contradict(draft.service_selector, policy.services)]
+            _announce(draft, fitting or announcing)
             if _by_metadata(draft):
                 found.drafts.append(draft)
         else:

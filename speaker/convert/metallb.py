@@ -14,12 +14,13 @@ from typing import Any, TypeAlias, cast
 
 from speaker.api.fields import ApiObject, Field, Path
 from speaker.api.metadata import TOP
+from speaker.api.others import METALLB, owner
 from speaker.convert.document import Document, config_map, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, both, either, read
 from speaker.errors import Place
-from speaker.model import AddressRange, LabelSelector
+from speaker.model import AddressRange, Balancer, LabelSelector
 
 Parse: TypeAlias = Callable[[str], ApiObject | None]
 
@@ -88,18 +89,21 @@ class _Protocol(StrEnum):
 
 def opened(source: ApiObject, parse: Parse) -> ApiObject:
     """The ConfigMap of MetalLB up to 0.12 with an object in place of the text; any other object as it is."""
-    text, data = source.at("data", "config"), source.data
-    inner = parse(text) if source.kind == "ConfigMap" and isinstance(text, str) else None
-    if inner is None or not isinstance(inner.data, dict) or not inner.data.keys() & {*_OF_A_CONFIG}:
+    if source.kind != "ConfigMap" or owner(source) is not Balancer.METALLB:
+        return source
+    key = next(key for key in METALLB if isinstance(source.at("data", key), str))
+    inner = parse(cast(str, source.at("data", key)))
+    if inner is None:
         return source
 
     def locate(path: Path) -> Place:
-        place = source.locate(path[:2] if path[:2] == ("data", "config") else path)
-        if path[:2] != ("data", "config") or place.file.endswith(".json"):  # JSON has all the text in one line
+        place = source.locate(path[:2] if path[:2] == ("data", key) else path)
+        if path[:2] != ("data", key) or place.file.endswith(".json"):  # JSON has all the text in one line
             return place
         return Place(place.file, place.line + inner.locate(path[2:]).line if place.line else 0)
 
-    return ApiObject({**cast(Any, data), "data": {**cast(Any, data)["data"], "config": inner.data}}, locate)
+    data = cast(dict[str, Any], source.data)
+    return ApiObject({**data, "data": {**data["data"], key: inner.data}}, locate)
 
 
 def made(documents: Sequence[Document]) -> Made:
@@ -176,14 +180,15 @@ def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]
     root.object(TOP, "an AddressPool")
     name, labels = heading(document, root, {*VERSIONS, "metallb.io/v1alpha1"})
     other_annotations(document, root)
-    draft, protocol = _announced(document, root["spec"].object(_OLD, "an AddressPool's spec"), name, str)
+    document.leave(("spec", "name"), "the name in its metadata counts")
+    draft, protocol = _announced(document, root["spec"].object({"name", *_OLD}, "an AddressPool's spec"), name, str)
     draft.labels = labels
     return [(draft, protocol)]
 
 
 def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     data = config_map(document, root, "pools have names of their own")
-    config = data["config"].object(_OF_A_CONFIG, "MetalLB's configuration")
+    config = next(data[key] for key in METALLB if data[key].given).object(_OF_A_CONFIG, "MetalLB's configuration")
     for other in (each for each in data.children() if each.path != config.path):
         document.leave(other.path, "MetalLB does not read it")
     for key in _OF_A_CONFIG[1:]:

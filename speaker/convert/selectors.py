@@ -47,9 +47,12 @@ def both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
     return LabelSelector(tuple(dict.fromkeys((*one.rules, *other.rules))))
 
 
-def named(namespaces: Sequence[str]) -> LabelSelector:
-    """Namespaces by name; none is no restriction."""
-    return LabelSelector((LabelRule(NAMESPACE_NAME_LABEL, "In", frozenset(namespaces)),)) if namespaces else ALL
+def contradict(one: LabelSelector, other: LabelSelector) -> bool:
+    """Whether nothing can have labels that fit both, as they ask for other values of one label."""
+    wanted = {rule.key: rule.values for rule in one.rules if rule.operator == "In"}
+    return any(
+        rule.operator == "In" and rule.key in wanted and not rule.values & wanted[rule.key] for rule in other.rules
+    )
 
 
 def all_but(namespaces: Sequence[str]) -> LabelSelector:

@@ -152,9 +152,6 @@ def _composed(text: str) -> Iterator[Node]:
 def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
     line, rule = 1, str(error)
     lines = text.split("\n")
-    template = next((i for i, each in enumerate(lines, 1) if TEMPLATE.search(each)), 0)
-    if template:
-        return InvalidField("", lines[template - 1].strip(), UNRENDERED, place=Place(file, template))
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
@@ -163,6 +160,9 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
     elif isinstance(error, ReaderError):
         # libyaml counts the bytes of the UTF-8 it is given
         line, rule = text.encode()[: error.position].count(b"\n") + 1, str(error.reason)
+    for near in (line - 1, line):  # libyaml may find out one line later
+        if 0 < near <= len(lines) and TEMPLATE.search(lines[near - 1]):
+            return InvalidField("", lines[near - 1].strip(), UNRENDERED, place=Place(file, near))
     written = lines[line - 1].strip() if line <= len(lines) else ""
     return InvalidField("", written, f"is not YAML: {rule}", place=Place(file, line))
 
