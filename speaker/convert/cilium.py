@@ -10,22 +10,17 @@ from enum import StrEnum
 
 from speaker.allocator.pools import NAMESPACE_NAME_LABEL
 from speaker.api.fields import Field
-from speaker.api.metadata import TOP
 from speaker.api.others import CILIUM
 from speaker.api.ranges import parse_range
-from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
+from speaker.convert.document import Document, heading, no_pool, read_kind
 from speaker.convert.draft import Draft, Made
-from speaker.convert.links import is_anchored, literal
+from speaker.convert.links import link
 from speaker.convert.ranges import between, parse_block, without_ends
 from speaker.convert.selectors import ALL, both, contradict, either, read
 from speaker.model import AddressRange, LabelSelector
 
 VERSIONS = frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
 SERVICE_NAMESPACE, SERVICE_NAME = "io.kubernetes.service.namespace", "io.kubernetes.service.name"
-
-_SPEC = frozenset({"allowFirstLastIPs", "blocks", "cidrs", "disabled", "serviceSelector"})
-_BLOCK = frozenset({"cidr", "start", "stop"})
-_POLICY = frozenset({"externalIPs", "interfaces", "loadBalancerIPs", "nodeSelector", "serviceSelector"})
 
 _ONE = "pools of ours carry what a policy says, and only the first can be said: "
 _SPLIT = "split the pool by Services"
@@ -61,9 +56,8 @@ def made(documents: Sequence[Document]) -> Made:
             if _by_metadata(draft):
                 found.drafts.append(draft)
         else:
-            found.elsewhere += draft.blocks
             why = "no CiliumL2AnnouncementPolicy of the input announces loadBalancerIPs, so none of it is on the LAN"
-            draft.document.leave((), why, "convert it together with its policy, or announce it by BGP as before")
+            found.leave_elsewhere(draft, why, "convert it together with its policy, or announce it by BGP as before")
     return found
 
 
@@ -71,13 +65,11 @@ def made(documents: Sequence[Document]) -> Made:
 
 
 def _pool(document: Document, root: Field) -> Draft:
-    root.object(TOP, "a CiliumLoadBalancerIPPool")
     name, labels = heading(document, root, VERSIONS)
-    other_annotations(document, root)
-    spec = root["spec"].object(_SPEC, "a CiliumLoadBalancerIPPool's spec")
+    spec = root["spec"]
     ends = document.take(spec["allowFirstLastIPs"]).choice(_Ends, _Ends.YES)
-    entries = document.take(spec["blocks"]).items() + document.take(spec["cidrs"]).items()
-    blocks = [block for entry in entries if (block := _block(entry, ends)) is not None]
+    entries = spec["blocks"].items() + spec["cidrs"].items()
+    blocks = [block for entry in entries if (block := _block(document, entry, ends)) is not None]
     if not entries:
         spec["blocks"].refuse("must list at least one block")
     return Draft(
@@ -90,8 +82,9 @@ def _pool(document: Document, root: Field) -> Draft:
     )
 
 
-def _block(entry: Field, ends: _Ends) -> AddressRange | None:
-    entry.object(_BLOCK, "a block")
+def _block(document: Document, entry: Field, ends: _Ends) -> AddressRange | None:
+    for key in ("cidr", "start", "stop"):
+        document.take(entry[key])
     if entry["cidr"].given:
         if entry["start"].given or entry["stop"].given:
             entry["cidr"].refuse("must be given without start and stop")
@@ -108,11 +101,8 @@ def _block(entry: Field, ends: _Ends) -> AddressRange | None:
 
 
 def _policy(document: Document, root: Field) -> _Policy:
-    root.object(TOP, "a CiliumL2AnnouncementPolicy")
-    heading(document, root, VERSIONS)
-    no_pool(document)
-    other_annotations(document, root)
-    spec = root["spec"].object(_POLICY, "a CiliumL2AnnouncementPolicy's spec")
+    no_pool(document, root, VERSIONS)
+    spec = root["spec"]
     if document.take(spec["externalIPs"]).boolean(False):
         why = "the speaker answers for EIPs only, and for no spec.externalIPs"
         document.leave(("spec", "externalIPs"), why, "make such a Service a LoadBalancer with an EIP")
@@ -127,12 +117,7 @@ def _policy(document: Document, root: Field) -> _Policy:
 
 def _interfaces(document: Document, value: Field) -> str:
     """Names in order; '' where any of them is no name, so that the link's own subnet decides."""
-    expressions = [document.take(item).require().text() or "" for item in value.items()]
-    found = [literal(text) for text in expressions]
-    for item, text, name in zip(value.items(), expressions, found, strict=True):
-        if name is None or not is_anchored(text):
-            why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
-            document.leave(item.path, why, "write the links into the pools' interface, in order of preference")
+    found = [link(document, item) for item in value.items()]
     named = [name for name in found if name is not None]
     if len(named) > 1:
         why = "Cilium announces on all of them: here an EIP is on one link, the first of them in order"

@@ -10,6 +10,8 @@ from speaker.errors import Place
 T = TypeVar("T")
 
 CORRECT = "correct it and convert again"
+BGP = "BGP: the speaker answers on the LAN and talks to no router"
+KEEP = "keep what announces it, or move its addresses into the LAN's subnet"
 
 # ObjectMeta of meta/v1, as far as servers and controllers write it, and what GitOps tools keep of their own.
 _SERVERS = (
@@ -100,6 +102,10 @@ class Document:
         return any(path[:length] in self._left for length in range(len(path) + 1))
 
 
+def texts(value: Field) -> list[str]:
+    return [item.require().text() or "" for item in value.items()]
+
+
 def read_kind(documents: Iterable[Document], kind: str, decode: Callable[[Document, Field], T]) -> list[T]:
     """What ``decode`` makes of those of that kind that can be read."""
     found = (document.read(decode) for document in documents if document.source.kind == kind)
@@ -125,7 +131,8 @@ def _stands(source: ApiObject, path: Path) -> bool:
 
 
 def heading(document: Document, root: Field, versions: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Name and labels of a pool; what else stands in its ``metadata`` and ``status`` is listed, but annotations."""
+    """Name and labels of a pool; what else stands in its ``metadata`` and ``status`` is listed, but for annotations
+    that are taken already: those that mean nothing to the peer are not copied."""
     for key in ("apiVersion", "kind"):
         document.take(root[key])
     if root["apiVersion"].value not in list(versions):
@@ -138,22 +145,24 @@ def heading(document: Document, root: Field, versions: Collection[str]) -> tuple
     document.leave(("status",), "the peer's controller writes it")
     if meta["deletionTimestamp"].given:
         meta["deletionTimestamp"].refuse("is set: the object is being deleted")
+    for annotation in meta["annotations"].children():
+        if not document.accounted(annotation.path):
+            document.leave(annotation.path, "means nothing to the peer: annotations of pools are not copied")
     return name, labels
 
 
-def no_pool(document: Document) -> None:
-    """Of an object that says something of pools, and is none."""
+def no_pool(document: Document, root: Field, versions: Collection[str]) -> None:
+    """The same of an object that says something of pools, and is none."""
+    heading(document, root, versions)
     for name in ("name", "labels"):
         document.leave(("metadata", name), "the pools carry what it says")
 
 
 def config_map(document: Document, root: Field, names: str) -> Field:
     """Its ``data``. ``names``: how the pools are named that it says."""
-    root.object(("apiVersion", "binaryData", "data", "immutable", "kind", "metadata"), "a ConfigMap")
     heading(document, root, ("v1",))
     document.leave(("metadata", "labels"), "labels of the ConfigMap say nothing of a pool")
     document.leave(("metadata", "name"), names)
-    other_annotations(document, root)
     for key in ("binaryData", "immutable"):
         document.leave((key,), "says nothing of a pool")
     return root["data"]
@@ -163,10 +172,3 @@ def servers(document: Document) -> None:
     for name in _SERVERS:
         document.leave(("metadata", name), "the API server or a controller writes it")
     document.leave(("metadata", "annotations", LAST_APPLIED), "kubectl writes it")
-
-
-def other_annotations(document: Document, root: Field) -> None:
-    """Of a pool: those that mean nothing to the peer are not copied to ours."""
-    for annotation in root["metadata"]["annotations"].children():
-        if not document.accounted(annotation.path):
-            document.leave(annotation.path, "means nothing to the peer: annotations of pools are not copied")

@@ -75,3 +75,7 @@ class Made:
 
     drafts: list[Draft] = field(default_factory=list)
     elsewhere: list[AddressRange] = field(default_factory=list)
+
+    def leave_elsewhere(self, draft: Draft, why: str, do: str) -> None:
+        self.elsewhere += draft.blocks
+        draft.leave_out(why, do)

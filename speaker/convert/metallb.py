@@ -13,9 +13,8 @@ from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from speaker.api.fields import ApiObject, Field, Path
-from speaker.api.metadata import TOP
 from speaker.api.others import METALLB, owner
-from speaker.convert.document import Document, config_map, heading, no_pool, other_annotations, read_kind
+from speaker.convert.document import BGP, KEEP, Document, config_map, heading, no_pool, read_kind, texts
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, both, either, read
@@ -27,26 +26,9 @@ Parse: TypeAlias = Callable[[str], ApiObject | None]
 VERSIONS = frozenset({"metallb.io/v1beta1"})
 KINDS = ("IPAddressPool", "L2Advertisement", "AddressPool", "ConfigMap")
 
-_SPEC = frozenset({"addresses", "autoAssign", "avoidBuggyIPs", "serviceAllocation"})
-_ALLOCATION = frozenset({"namespaceSelectors", "namespaces", "priority", "serviceSelectors"})
-_ADVERTISEMENT = frozenset(
-    {
-        "interfaces",
-        "ipAddressPoolSelectors",
-        "ipAddressPools",
-        "nodeSelectors",
-        "preferredNodeSelectors",
-        "serviceSelectors",
-    }
-)
-
 _OF_A_CONFIG = ("address-pools", "bfd-profiles", "bgp-communities", "peer-autodiscovery", "peers")
-_OLD = ("addresses", "autoAssign", "avoidBuggyIPs", "bgpAdvertisements", "protocol")
-
-_BGP = "BGP: the speaker answers on the LAN and talks to no router"
 _BFD = "BFD watches BGP sessions: speakers watch each other by hellos"
-_KEEP = "keep what announces it, or move its addresses into the LAN's subnet"
-_NO_EQUAL = {"BGPAdvertisement": _BGP, "BGPPeer": _BGP, "BFDProfile": _BFD, "Community": _BGP}
+_NO_EQUAL = {"BGPAdvertisement": BGP, "BGPPeer": BGP, "BFDProfile": _BFD, "Community": BGP}
 _STATUSES = ("ServiceL2Status", "ServiceBGPStatus", "ConfigurationState")
 
 _FIRST_ONLY = "a pool of ours has one selector: only the first is kept, so the pool serves less"
@@ -119,8 +101,7 @@ def made(documents: Sequence[Document]) -> Made:
         if protocol is _Protocol.LAYER2:
             found.drafts.append(draft)
         else:
-            found.elsewhere += draft.blocks
-            draft.leave_out(_BGP, _KEEP)
+            found.leave_elsewhere(draft, BGP, KEEP)
     for pool in pools:
         if chosen := [each for each in advertisements if each.selects(pool)]:
             found.drafts.append(_draft(pool, chosen, priorities))
@@ -136,7 +117,7 @@ def made(documents: Sequence[Document]) -> Made:
 def _pass_over(document: Document) -> None:
     kind = document.source.kind
     if kind in _NO_EQUAL:
-        document.leave((), _NO_EQUAL[kind], _KEEP)
+        document.leave((), _NO_EQUAL[kind], KEEP)
     elif kind in _STATUSES:
         document.leave((), "MetalLB's own report, which ends with it")
     elif kind not in KINDS:
@@ -149,11 +130,10 @@ def _pass_over(document: Document) -> None:
 
 
 def _pool(document: Document, root: Field) -> _Pool:
-    root.object(TOP, "an IPAddressPool")
     name, labels = heading(document, root, VERSIONS)
-    other_annotations(document, root)
-    spec = root["spec"].object(_SPEC, "an IPAddressPool's spec")
-    allocation = document.take(spec["serviceAllocation"]).object(_ALLOCATION, "serviceAllocation")
+    spec, allocation = root["spec"], root["spec"]["serviceAllocation"]
+    for key in ("namespaceSelectors", "namespaces", "priority", "serviceSelectors"):
+        document.take(allocation[key])
     return _Pool(
         document,
         name,
@@ -163,7 +143,7 @@ def _pool(document: Document, root: Field) -> _Pool:
         avoid=document.take(spec["avoidBuggyIPs"]).boolean(False),
         allocation=allocation.given,
         priority=allocation["priority"].integer(0, 0, 2**31 - 1),
-        namespaces=_texts(allocation["namespaces"]),
+        namespaces=texts(allocation["namespaces"]),
         by_label=[read(item) for item in allocation["namespaceSelectors"].items()],
         services=[read(item) for item in allocation["serviceSelectors"].items()],
     )
@@ -177,25 +157,22 @@ def _blocks(document: Document, addresses: Field) -> list[AddressRange]:
 
 
 def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
-    root.object(TOP, "an AddressPool")
     name, labels = heading(document, root, {*VERSIONS, "metallb.io/v1alpha1"})
-    other_annotations(document, root)
     document.leave(("spec", "name"), "the name in its metadata counts")
-    draft, protocol = _announced(document, root["spec"].object({"name", *_OLD}, "an AddressPool's spec"), name, str)
+    draft, protocol = _announced(document, root["spec"], name, str)
     draft.labels = labels
     return [(draft, protocol)]
 
 
 def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     data = config_map(document, root, "pools have names of their own")
-    config = next(data[key] for key in METALLB if data[key].given).object(_OF_A_CONFIG, "MetalLB's configuration")
+    config = next(data[key] for key in METALLB if data[key].given)
     for other in (each for each in data.children() if each.path != config.path):
         document.leave(other.path, "MetalLB does not read it")
     for key in _OF_A_CONFIG[1:]:
-        document.leave((*config.path, key), _BGP, _KEEP)
+        document.leave((*config.path, key), BGP, KEEP)
     found = []
     for entry in config["address-pools"].items():
-        entry.object({"name", *map(_hyphened, _OLD)}, "an address pool")
         name = document.take(entry["name"]).require().text() or ""
         found.append(_announced(document, entry, name, _hyphened))
     return found
@@ -207,7 +184,7 @@ def _hyphened(name: str) -> str:
 
 def _announced(document: Document, entry: Field, name: str, spelt: Callable[[str], str]) -> tuple[Draft, _Protocol]:
     """A pool that says by itself how it is announced. ``spelt``: how its fields are."""
-    document.leave((*entry.path, spelt("bgpAdvertisements")), _BGP)
+    document.leave((*entry.path, spelt("bgpAdvertisements")), BGP)
     draft = Draft(
         document,
         name,
@@ -220,25 +197,20 @@ def _announced(document: Document, entry: Field, name: str, spelt: Callable[[str
 
 
 def _advertisement(document: Document, root: Field) -> _Advertisement:
-    root.object(TOP, "an L2Advertisement")
-    heading(document, root, VERSIONS)
-    no_pool(document)
-    other_annotations(document, root)
-    spec = document.take(root["spec"]).object(_ADVERTISEMENT, "an L2Advertisement's spec")
+    no_pool(document, root, VERSIONS)
+    spec = root["spec"]
+    for key in ("interfaces", "ipAddressPoolSelectors", "ipAddressPools", "nodeSelectors", "serviceSelectors"):
+        document.take(spec[key])
     preferred = "nodes are ranked by readiness, load and a hash: there is no preference by label"
     document.leave(("spec", "preferredNodeSelectors"), preferred, "use nodeSelectors if others must not answer")
     return _Advertisement(
         document,
-        pools=_texts(spec["ipAddressPools"]),
+        pools=texts(spec["ipAddressPools"]),
         by_label=[read(item) for item in spec["ipAddressPoolSelectors"].items()],
         nodes=[read(item) for item in spec["nodeSelectors"].items()],
-        interfaces=_texts(spec["interfaces"]),
+        interfaces=texts(spec["interfaces"]),
         services=[read(item) for item in spec["serviceSelectors"].items()],
     )
-
-
-def _texts(value: Field) -> list[str]:
-    return [item.require().text() or "" for item in value.items()]
 
 
 def _names_of_no_pool(advertisements: Sequence[_Advertisement], known: set[str]) -> None:

@@ -10,8 +10,7 @@ from enum import StrEnum
 
 from speaker.api.eip import parse_interface
 from speaker.api.fields import Field
-from speaker.api.metadata import TOP
-from speaker.convert.document import Document, heading, other_annotations
+from speaker.convert.document import BGP, KEEP, Document, heading, texts
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, all_but, both, of_labels
@@ -20,10 +19,6 @@ from speaker.model import LabelRule, LabelSelector
 VERSIONS = frozenset({"network.kubesphere.io/v1alpha1", "network.kubesphere.io/v1alpha2"})
 DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
 CNI = "openelb.kubesphere.io/cni"
-
-_SPEC = frozenset(
-    {"address", "disable", "interface", "namespaceSelector", "namespaces", "priority", "protocol", "usingKnownIPs"}
-)
 
 _NAMESPACES = "here they are access control too: a Service of another namespace that names the pool is refused"
 _CANNOT = "says of the default Eip what one selector of ours cannot"
@@ -56,17 +51,15 @@ def made(documents: Sequence[Document]) -> Made:
     eips = [each for each in read if each is not None]
     for document in documents:
         if not _is(document):
-            document.leave((), "BGP: the speaker answers on the LAN and talks to no router", "keep what announces it")
+            document.leave((), BGP, KEEP)
     found = Made()
     for eip in eips:
         if eip.on_the_lan:
             _open(eip, [other for other in eips if other is not eip and not other.draft.disabled])
             found.drafts.append(eip.draft)
         else:
-            found.elsewhere += eip.draft.blocks
             what = "calico announces it" if eip.cni else "its protocol is bgp"
-            why = f"{what}: the speaker answers on the LAN and talks to no router"
-            eip.document.leave((), why, "keep what announces it, or move its addresses into the LAN's subnet")
+            found.leave_elsewhere(eip.draft, f"{what}: the speaker answers on the LAN and talks to no router", KEEP)
     return found
 
 
@@ -75,12 +68,9 @@ def _is(document: Document) -> bool:
 
 
 def _eip(document: Document, root: Field) -> _Eip:
-    root.object(TOP, "an Eip")
+    default = document.take(root["metadata"]["annotations"][DEFAULT]).text() == "true"
     name, labels = heading(document, root, VERSIONS)
-    annotations = root["metadata"]["annotations"]
-    default = document.take(annotations[DEFAULT]).text() == "true"
-    other_annotations(document, root)
-    spec = root["spec"].object(_SPEC, "an Eip's spec")
+    spec = root["spec"]
     block = document.take(spec["address"]).require().parsed(parse_block)
     selector = document.take(spec["namespaceSelector"])
     document.leave(("spec", "usingKnownIPs"), "OpenELB does not read it either")
@@ -90,7 +80,7 @@ def _eip(document: Document, root: Field) -> _Eip:
         name,
         [block] if block is not None else [],
         labels,
-        namespaces=[item.require().text() or "" for item in document.take(spec["namespaces"]).items()],
+        namespaces=texts(document.take(spec["namespaces"])),
         namespace_selector=of_labels(selector),
         interface=spec["interface"].text() or "",
         priority=-document.take(spec["priority"]).integer(0, -(2**31) + 1, 2**31 - 1),

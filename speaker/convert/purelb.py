@@ -10,33 +10,14 @@ from ipaddress import ip_network
 
 from speaker.api.eip import MAX_INTERVAL, MIN_INTERVAL
 from speaker.api.fields import Field, seconds
-from speaker.api.metadata import TOP
-from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
+from speaker.convert.document import BGP, KEEP, Document, heading, no_pool, read_kind, texts
 from speaker.convert.draft import Draft, Made
-from speaker.convert.links import is_anchored, literal
+from speaker.convert.links import link
 from speaker.convert.ranges import less, parse_block
 from speaker.convert.selectors import all_but, either, read
 from speaker.model import AddressRange, LabelSelector
 
 VERSIONS = frozenset({"purelb.io/v1", "purelb.io/v2"})
-
-_SPEC = frozenset({"enforceNamespaces", "external", "local", "namespaceDefault", "namespaces", "netbox", "remote"})
-_POOLS = ("v4pool", "v6pool", "v4pools", "v6pools")
-_LOCAL = frozenset({*_POOLS, "aggregation", "balancePools", "multiPool", "pool", "skipIPv6DAD", "subnet"})
-_POOL = frozenset({"aggregation", "pool", "subnet"})
-_AGENT = frozenset(
-    {
-        "addressConfig",
-        "dummyInterface",
-        "extlbint",
-        "garpConfig",
-        "interfaces",
-        "localInterface",
-        "localint",
-        "sendgarp",
-    }
-)
-_GARP = frozenset({"count", "enabled", "initialDelay", "interval", "verifyBeforeSend"})
 
 _SUBNET = "the link whose own subnet holds an EIP answers for it"
 _MASK = "an EIP is bound nowhere, or as a host address: it brings no route with it"
@@ -65,7 +46,7 @@ def made(documents: Sequence[Document]) -> Made:
     agents = read_kind(documents, "LBNodeAgent", _agent)
     for document in documents:
         if document.source.kind not in ("ServiceGroup", "LBNodeAgent"):
-            document.leave((), "BGP: the speaker answers on the LAN and talks to no router", "keep what announces it")
+            document.leave((), BGP, KEEP)
     found = Made()
     for group in groups:
         if group.local:
@@ -73,9 +54,8 @@ def made(documents: Sequence[Document]) -> Made:
             _announce(group.draft, agents)
             found.drafts.append(group.draft)
         else:
-            found.elsewhere += group.draft.blocks
             why = "its addresses are announced by routing, or come from another system: only local ones are on the LAN"
-            group.document.leave((), why, "keep what announces it, or move its addresses into the LAN's subnet")
+            found.leave_elsewhere(group.draft, why, KEEP)
     return found
 
 
@@ -83,10 +63,8 @@ def made(documents: Sequence[Document]) -> Made:
 
 
 def _group(document: Document, root: Field) -> _Group:
-    root.object(TOP, "a ServiceGroup")
     name, labels = heading(document, root, VERSIONS)
-    other_annotations(document, root)
-    spec = root["spec"].object(_SPEC, "a ServiceGroup's spec")
+    spec = root["spec"]
     for kind in ("remote", "external", "netbox"):
         document.take(spec[kind])
     local = spec["local"]
@@ -94,7 +72,7 @@ def _group(document: Document, root: Field) -> _Group:
         document,
         Draft(document, name, _blocks(document, local if local.given else spec["remote"]), labels),
         local=local.given and not any(spec[kind].given for kind in ("remote", "external", "netbox")),
-        namespaces=[item.require().text() or "" for item in document.take(spec["namespaces"]).items()],
+        namespaces=texts(document.take(spec["namespaces"])),
         enforced=document.take(spec["enforceNamespaces"]).boolean(False),
         default=document.take(spec["namespaceDefault"]).boolean(False),
     )
@@ -102,7 +80,6 @@ def _group(document: Document, root: Field) -> _Group:
 
 def _blocks(document: Document, local: Field) -> list[AddressRange]:
     """Of ``v4pool`` and its like, and of ``pool`` itself, as v1 has it."""
-    local.object(_LOCAL, "a local ServiceGroup")
     path = local.path
     document.leave((*path, "skipIPv6DAD"), "the kernel does no DAD for an EIP, which is on no link that clients see")
     if document.take(local["multiPool"]).boolean(False):
@@ -114,7 +91,7 @@ def _blocks(document: Document, local: Field) -> list[AddressRange]:
     entries = [local[key] for key in ("v4pool", "v6pool")] + [
         item for key in ("v4pools", "v6pools") for item in local[key].items()
     ]
-    found = [_block(document, entry.object(_POOL, "an address pool")) for entry in entries if entry.given]
+    found = [_block(document, entry) for entry in entries if entry.given]
     if local["pool"].given:
         found.append(_block(document, local))
     if local.given and not found:
@@ -141,13 +118,8 @@ def _subnet(text: str) -> AddressRange:
 
 
 def _agent(document: Document, root: Field) -> _Agent:
-    root.object(TOP, "an LBNodeAgent")
-    heading(document, root, VERSIONS)
-    no_pool(document)
-    other_annotations(document, root)
-    spec = root["spec"].object({"local", "nodeSelector"}, "an LBNodeAgent's spec")
-    local = spec["local"].object(_AGENT, "an LBNodeAgent's local")
-    path = local.path
+    no_pool(document, root, VERSIONS)
+    spec, local, path = root["spec"], root["spec"]["local"], ("spec", "local")
     for key in ("dummyInterface", "extlbint"):
         document.leave((*path, key), "addresses that are announced by routing are not converted")
     document.leave((*path, "addressConfig"), _MASK)
@@ -163,18 +135,12 @@ def _agent(document: Document, root: Field) -> _Agent:
 
 
 def _interface(document: Document, value: Field) -> str:
-    text = document.take(value).text() or "default"
-    if text == "default":
+    if document.take(value).nonempty().value in (None, "default"):
         return ""
-    name = literal(text)
-    if name is None or not is_anchored(text):
-        why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
-        document.leave(value.path, why, "write the links into the pools' interface, in order of preference")
-    return name or ""
+    return link(document, value) or ""
 
 
 def _gratuitous(document: Document, garp: Field) -> dict[str, object]:
-    garp.object(_GARP, "garpConfig")
     path = garp.path
     if not document.take(garp["enabled"]).boolean(True):
         document.leave((*path, "enabled"), "a change of holder is always announced", "nothing, unless a switch minds")
