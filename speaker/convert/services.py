@@ -14,11 +14,11 @@ from speaker.api.service import service as decode
 from speaker.convert.annotations import (
     BGP_CLASS,
     CLASSES,
+    DHCP,
     FINALIZERS,
     IGNORE,
     LABELS,
-    LEFT,
-    NO_EQUAL,
+    LISTED,
     OPENELB_OPT_IN,
     PROXY,
 )
@@ -187,10 +187,8 @@ def _kept(document: Document, annotations: Field) -> dict[str, object]:
     kept = {}
     for annotation in annotations.children():
         key = str(annotation.path[-1])
-        if key in LEFT:
-            document.leave(annotation.path, LEFT[key])
-        elif key in NO_EQUAL:
-            document.leave(annotation.path, *NO_EQUAL[key])
+        if key in LISTED:
+            document.leave(annotation.path, *LISTED[key])
         elif key == RECORD:
             document.leave(annotation.path, "the controller writes it")
         elif key in (OPENELB_OPT_IN, IGNORE):
@@ -253,7 +251,7 @@ def _addresses(document: Document, peers: Field | None, ours: Field, by_field: F
     parts = found.nonempty().comma_separated() or by_field.nonempty().comma_separated()
     if any(part.value in _BY_DHCP for part in parts):
         where = found if found.nonempty().given else by_field
-        document.leave(where.path, *NO_EQUAL["kube-vip.io/requestedIP"])
+        document.leave(where.path, *DHCP)
         return []
     if by_field.nonempty().given and found.nonempty().given and by_field.value not in [part.value for part in parts]:
         why = f"{found.path[-1]} asks for another address, and counts"
