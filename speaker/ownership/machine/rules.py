@@ -110,7 +110,18 @@ class Rules:
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
-        return max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+        until = max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+        return max(until, now + k.times.slot) if self.recorded_since_heard(k, x, now) else until
+
+    def recorded_since_heard(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 12: its record names a living peer, and came after that one's last hello: the hello that told of the
+        claim may be lost. Whoever let it go has said so."""
+        record = x.record
+        peer = k.peer(x, record.holder) if record is not None else None
+        if record is None or peer is None or record.incarnation != peer.incarnation:
+            return False
+        told = peer.heard_at > x.record_read_at or x.address in peer.ended or self.making_way(peer)
+        return not told and peer.is_alive(now, k.times)
 
     def binds(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         """What this living peer claims is not ours to take."""
