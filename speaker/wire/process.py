@@ -21,8 +21,8 @@ from typing import NoReturn, Self
 
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
-from speaker.layer2.links import Links
-from speaker.layer2.probe import AS_USUAL, TAKE_OVER
+from speaker.layer2.holdings import AS_USUAL, TAKE_OVER
+from speaker.layer2.link import Links
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.balance import Rebalancing

@@ -6,7 +6,7 @@
 
 Everything runs in the event loop's thread, one ``_step`` at a time: ``ownership/machine/machine.py`` says what follows
 from an event, and these orders are carried out before the next event is looked at. The EIPs that are claimed go to
-``layer2/link.py`` by ``take_each``: it answers ARP and NDP for them.
+``layer2/link.py`` by ``take_each``: it answers ARP and NDP for them, and asks this object what ``Owner`` says.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, drop_each, take_each
-from speaker.layer2.responder import AnswerPolicy
+from speaker.layer2.link import Links, drop_each, take_each
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
 from speaker.ownership.balance import Rebalancing
@@ -91,12 +90,9 @@ class SharedOwner:
         self._news = News(events)
         self._tasks = asyncio.TaskGroup()
         self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
-        ours = lambda mac: mac in self._ever_macs  # noqa: E731
-        self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
-        hear, age, known = self.hello_links.hear_before_answering, times.request_age, (self._excuses, times.listen)
-        failed = lambda link, address: self._set_aside([ip_address(address)])  # noqa: E731
-        policy = AnswerPolicy(hear, age, *known, ours, self._found, failed)
-        self._layer2 = layer2(clock, events, self.hello_links.lost, policy)
+        self._inquiries = Inquiries(self.is_ours, self._hear_frame, self._hear_answer, events)
+        self.request_age, self.trial = times.request_age, times.listen
+        self._layer2 = layer2(clock, events, self)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
@@ -269,8 +265,8 @@ class SharedOwner:
         self.hello_links.hear()
         self._step(FrameHeard(link, version))
 
-    def _found(self, link: int, address: bytes, mac: Mac) -> None:
-        """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
+    def found(self, link: int, address: bytes, mac: Mac) -> None:
+        """Not in the middle of what others said."""
         answer = Answer(ip_address(address), mac)
         asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
 
@@ -290,7 +286,7 @@ class SharedOwner:
             own, known = self._addresses.own.get(order.link, ()), dict(hello_link.speakers.items())
             self._inquiries.carry_out(hello_link.link, own, order, known)
 
-    def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
+    def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
         hello_link, eip, now = self.hello_links.get(link), ip_address(address), self._clock()
         return (
@@ -302,6 +298,21 @@ class SharedOwner:
     def _acquaint(self, hello_link: HelloLink) -> None:
         """Tells layer 2 the MACs of speakers: what these say of EIPs is judged by their hellos."""
         self._layer2.peers(hello_link.link.index, self._macs | hello_link.speakers.macs)
+
+    def before_answering(self) -> None:
+        """Rule 28: what news leads to is not only heard but done before any request is answered."""
+        if self.hello_links.hear():
+            self.look()
+
+    def is_ours(self, mac: Mac) -> bool:
+        """This host has it, or had it while we run."""
+        return mac in self._ever_macs
+
+    def failed(self, link: int, address: bytes) -> None:
+        self._set_aside([ip_address(address)])
+
+    def lost(self, link: Link, error: BaseException) -> None:
+        self.hello_links.lost(link, error)
 
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 

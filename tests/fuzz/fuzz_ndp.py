@@ -7,8 +7,7 @@ import atheris
 
 with atheris.instrument_imports():
     from speaker.errors import MalformedPacket
-    from speaker.layer2.answer import Ignored, answer_ndp
-    from speaker.layer2.claims import Claims
+    from speaker.layer2.answer import Claims, Ignored, answer_ndp
     from speaker.model import Mac
     from speaker.packets import ndp
 

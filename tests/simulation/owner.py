@@ -9,11 +9,10 @@ watch them. A module of its own, since ``.ci/compiled.py`` cannot compile what i
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, cast
 
-from speaker.layer2.claims import Claims
+from speaker.layer2.answer import Claims
 from speaker.layer2.holdings import Holdings
-from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links
-from speaker.layer2.observer import Observer
+from speaker.layer2.link import LinkResponder, Links
+from speaker.layer2.responder import Observer
 from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Countable, EipClaimed, EipYielded
 from speaker.ownership.events import Ask, Order, Question, SendHello, WriteRecord, Yielded
@@ -192,7 +191,7 @@ class Responder:
         return True
 
     def is_unproven(self, address: bytes) -> bool:
-        return address in self.holdings.wanted.unproven
+        return address in self.holdings.unproven
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         self.holdings.take(eips, probe)

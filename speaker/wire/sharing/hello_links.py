@@ -223,11 +223,6 @@ class HelloLinks:
         for hello_link in self._open.values():
             hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
 
-    def hear_before_answering(self) -> None:
-        """Rule 28: what news leads to is not only heard but done before any request is answered."""
-        if self.hear():
-            self._user.look()
-
     def drop_queued(self) -> None:
         """Hear none of those that wait."""
         for hello_link in self:

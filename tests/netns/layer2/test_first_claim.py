@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import AGAIN, PROBES, TAKE_OVER
+from speaker.layer2.holdings import AGAIN, PROBES, TAKE_OVER
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 

@@ -6,8 +6,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from speaker.layer2.claims import Claims
-from speaker.layer2.links import drop_each
+from speaker.layer2.answer import Claims
+from speaker.layer2.link import drop_each
 from speaker.model import Gratuitous, Placement
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN

@@ -9,8 +9,8 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.layer2.link import LinkResponder
+from speaker.layer2.packet_socket import Batch, PacketSocket
 from speaker.layer2.responder import Responder
-from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
 from speaker.model import Gratuitous, Placement
 from speaker.model.events import EipClaimed, LinkLost
 from speaker.ownership.hellos.hellos import Hellos

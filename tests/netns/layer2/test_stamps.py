@@ -7,8 +7,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from speaker.layer2.sockets.filter import around, arp_program
-from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.filter import around, arp_program
+from speaker.layer2.packet_socket import PacketSocket
 from speaker.packets import arp
 
 pytestmark = pytest.mark.netns

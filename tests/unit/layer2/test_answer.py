@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import MalformedPacket
-from speaker.layer2.answer import Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
-from speaker.layer2.claims import Claims
+from speaker.layer2.answer import Claims, Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
 from speaker.model import Mac
 from speaker.packets import arp, ndp
 from speaker.packets.ethernet import (

@@ -165,7 +165,7 @@ WRITTEN = ApiUp(), ApiDown()
         ),
         (
             "a stranger found by a probe",
-            [lambda o: o._found(ETH0.index, A.packed, STRANGE)],
+            [lambda o: o.found(ETH0.index, A.packed, STRANGE)],
             [EipAnswered(A, ETH0.index, None, probed=True)],
         ),
         ("an answer where no hellos go", [lambda o: o._hear_answer(ETH1.index, Answer(A, STRANGE))], []),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.sockets import filter as bpf
+from speaker.layer2 import filter as bpf
 from speaker.packets import arp, ndp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 

@@ -8,7 +8,7 @@ whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.m
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from speaker.intervals import Interval, merged
 from speaker.packets import ndp
@@ -113,3 +113,46 @@ def _search(ours: tuple[Interval, ...], behind: int) -> Program:
     right = _search(ours[middle:], behind)
     left = _search(ours[:middle], behind + len(right))
     return (if_from(ours[middle][0], len(left), 0), *left, *right)
+
+
+LATER = 1.0
+"""Seconds from a change to the closer look, and so between two of them."""
+
+
+class FilterTracker:
+    """The filter of one family on one link; ``program`` writes it."""
+
+    def __init__(self, program: Callable[[tuple[Interval, ...]], Program]) -> None:
+        self._program = program
+        self._ours: tuple[Interval, ...] = ()
+        self._due: float | None = None
+
+    def widen(self, addresses: Iterable[bytes], now: float) -> Program | None:
+        """Lets these through as well; None where the filter does already."""
+        self.loosen(now)
+        return self._turn_to(widened(self._ours, around(addresses), INTERVALS))
+
+    def loosen(self, now: float) -> None:
+        """Some EIPs went, or came."""
+        if self._due is None:
+            self._due = now + LATER
+
+    def tighten(self, addresses: Iterable[bytes]) -> Program | None:
+        """Lets only these through; None where the filter does already."""
+        self._due = None
+        return self._turn_to(around(addresses))
+
+    def lets_through(self, address: bytes) -> bool:
+        """Requests for it, by the filter as it stands."""
+        asked = number(address)
+        return any(first <= asked <= last for first, last in self._ours)
+
+    def wake(self) -> float | None:
+        """When to ``tighten``; None as long as nothing changed."""
+        return self._due
+
+    def _turn_to(self, ours: tuple[Interval, ...]) -> Program | None:
+        if ours == self._ours:
+            return None
+        self._ours = ours
+        return self._program(ours)

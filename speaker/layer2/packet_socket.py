@@ -8,8 +8,7 @@ import ctypes
 import errno
 import socket
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from speaker.model import Link
 from speaker.packets import sockets
@@ -228,9 +227,3 @@ class PacketSocket:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
