@@ -23,10 +23,21 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Addresses, Incarnation
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import get_on
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Commands, Request, Spec, UseAddresses
-from speaker.wire.events import ClaimStatus
-from speaker.wire.messages import Began, FromMain, FromWire, Hears, Reply, Stop, WireEvent
+from speaker.wire.messages import (
+    Began,
+    Channel,
+    ClaimStatus,
+    Commands,
+    FromMain,
+    FromWire,
+    Hears,
+    Reply,
+    Request,
+    Spec,
+    Stop,
+    UseAddresses,
+    WireEvent,
+)
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""

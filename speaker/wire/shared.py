@@ -11,7 +11,7 @@ from an event, and these orders are carried out before the next event is looked 
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ from speaker.ownership.events import (
     Drain,
     DropRequests,
     EipAnswered,
+    EligibilityChanged,
     Event,
     FrameHeard,
     HelloHeard,
@@ -54,13 +55,10 @@ from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
 from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
-from speaker.wire.commands import ApiEvent, UseAddresses
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
+from speaker.wire.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.inquiries import Inquiries
-from speaker.wire.messages import Events
-from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
-from speaker.wire.sharing.news import News
-from speaker.wire.sharing.offers import Offers
+from speaker.wire.messages import NOBODYS, ApiEvent, ClaimStatus, Events, PeerSeen, Resumed, Taken, UseAddresses
+from speaker.wire.sender import News
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -89,11 +87,17 @@ class SharedOwner:
         self._clock, self._events = clock, events
         self._news = News(events)
         self._tasks = asyncio.TaskGroup()
-        self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
-        self._inquiries = Inquiries(self.is_ours, self._hear_frame, self._hear_answer, events)
         self.request_age, self.trial = times.request_age, times.listen
         self._layer2 = layer2(clock, events, self)
-        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
+        self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
+        self._inquiries = Inquiries(self, events)
+        self.placements: dict[IPAddress, Placement] = {}
+        """Where each EIP may be held. The main process decides it; this is the copy that goes on without it."""
+        self._silent_gateways: set[int] = set()
+        self._demoted = self._recalled = False
+        """For a reason that concerns the whole node."""
+        self.headless = False
+        """No main process keeps all this up to date."""
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
@@ -124,10 +128,9 @@ class SharedOwner:
             self._alarm.cancel()
         await self._stack.__aexit__(kind, error, tb)
 
-    # ── What the node may hold ────────────────────────────────────────────────────────────────────────────────
+    # ── What the node may hold: as ``Commands`` says, which the main process sends ────────────────────────────────
 
-    def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
-        """Hellos on these links and no others."""
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
         self._macs, self._ever_macs = macs, self._ever_macs | macs
         if self._alone:
             for link in links:
@@ -141,32 +144,68 @@ class SharedOwner:
         for hello_link in self.hello_links:
             self._acquaint(hello_link)
 
-    def addresses(self, ours: UseAddresses) -> None:
+    def use_addresses(self, ours: UseAddresses) -> None:
         """Sent in hellos; the gateways are asked with ``events.Ask``."""
         self._addresses, self._inquiries.gateways = ours, ours.gateways
         for link, own in ours.own.items():
             self._layer2.ask_from(link, own)
 
-    def withdraw(self, addresses: Iterable[IPAddress]) -> None:
-        self.offers.withdraw(addresses)
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        for eip in eips:
+            if self.placements.pop(eip, None) is not None:
+                self._step(EligibilityChanged(eip, None))
 
-    def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
-        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn.
-        Returns those that a bug of ours keeps from it: none, as what fails is set aside for a while and tried again."""
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        """The machine hears of each, and claims it in its turn. Returns none: what a bug of ours keeps from that is set
+        aside for a while and tried again."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
-        self.offers.add(placements)
+        self.placements.update(placements)
+        for address in placements:
+            self._offer(address)
         _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._held}, (), self._events)
         self._set_aside(failed)
         return []
 
-    @property
-    def offered(self) -> Collection[IPAddress]:
-        """What this node may hold."""
-        return self.offers.placements.keys()
+    def gateway(self, link: int, answers: bool) -> None:
+        """A node whose gateway is silent claims behind the others (rule 13)."""
+        (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
+        self._offer_again({link})
+
+    def demote(self, on: bool) -> None:
+        """So does one that is not Ready."""
+        self._demoted = on
+        self._offer_again(self.hello_links.indexes)
+
+    def recalled(self, on: bool) -> None:
+        """And one that does not read the API: who does knows better."""
+        self._recalled = on
+        self._offer_again(self.hello_links.indexes)
+
+    def _offer_again(self, links: Collection[int]) -> None:
+        """What is placed there, soon: a bug in it ends nothing else."""
+        self._tasks.create_task(self._offer_each(links), name="offer again")
+
+    async def _offer_each(self, links: Collection[int]) -> None:
+        placed: list[IPAddress] = []
+        with contained("offer again", self._events):
+            placed += (address for address, placement in self.placements.items() if placement.link.index in links)
+        for address in placed:
+            with contained("offer again", self._events):
+                if address in self.placements:
+                    self._offer(address)
+            await asyncio.sleep(0)
+
+    def _offer(self, address: IPAddress) -> None:
+        link = self.placements[address].link.index
+        if self._recalled and self.informed():
+            self._step(EligibilityChanged(address, None))  # a peer knows better whose it is
+            return
+        demoted = self._demoted or self._recalled or link in self._silent_gateways
+        self._step(EligibilityChanged(address, link, demoted=demoted))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
-        offered = self.offers.placements
+        offered = self.placements
         held = {a: Taken(offered[a], self.machine.held_before(a)) for a in self._held if a in offered}
         draining = self.machine.draining_since is not None
         return Resumed(dict(offered), held, self._news.incarnation, tuple(speakers), draining)
@@ -185,11 +224,17 @@ class SharedOwner:
 
     # ── What the API server says ──────────────────────────────────────────────────────────────────────────────
 
-    def api_says(self, events: Iterable[ApiEvent]) -> None:
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
         for event in events:
             self._step(event)
 
-    # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
+    def recorded(self) -> tuple[IPAddress, ...]:
+        return self.machine.recorded()
+
+    # ── What the main process asks ────────────────────────────────────────────────────────────────────────────
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (since := self._held.get(address)) is not None:
@@ -197,16 +242,12 @@ class SharedOwner:
         known = self.machine.holder(address, self._clock())
         return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
 
-    @property
     def has_peers(self) -> bool:
-        """Somebody could take over."""
         return any(peer.alive and not peer.draining for peer in self.peers())
 
     def informed(self) -> bool:
-        """A living peer holds what it may by what it reads in the API."""
         return self.hello_links.informed(self.machine.peers(self._clock()))
 
-    @property
     def ready(self) -> bool:
         return not self.hello_links.indexes or (bool(self.hello_links) and self.machine.ready)
 
@@ -214,9 +255,11 @@ class SharedOwner:
         self._step(Drain(on))
 
     def rebalance(self) -> Rebalancing | None:
-        """Begins one where none is under way; how far it is."""
         if (state := self.machine.rebalancing) is None or state.finished:
             self._step(Rebalance())
+        return self.machine.rebalancing
+
+    def rebalancing(self) -> Rebalancing | None:
         return self.machine.rebalancing
 
     def peers(self) -> list[PeerSeen]:
@@ -232,12 +275,6 @@ class SharedOwner:
         self._inquiries.close(link)
         self._step(LinkChanged(link, up=False))
 
-    def answers_on(self, link: int) -> bool:
-        return self._layer2.answers_on(link)
-
-    def left(self, link: int, until: float) -> None:
-        self._layer2.extend(until, link)
-
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
         (hello, mac, age), now = received, self._clock()
@@ -252,8 +289,8 @@ class SharedOwner:
         """A hello that counts says which MAC and which addresses are its sender's."""
         if not self.machine.believed(hello_link.link.index, hello):
             return
-        if hello_link.speakers.inform(hello) and self.offers.recalled:
-            self.offers.offer_again()
+        if hello_link.speakers.inform(hello) and self._recalled:
+            self._offer_again(self.hello_links.indexes)
         if (speaker := hello_link.speakers.meet(hello, mac)) is not None:
             self._events.tell(SpeakerSeen(hello_link.link.index, hello.node, speaker))
             self._acquaint(hello_link)
@@ -261,16 +298,16 @@ class SharedOwner:
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
-    def _hear_frame(self, link: int, version: int | None) -> None:
+    def hear_frame(self, link: int, version: int | None) -> None:
         self.hello_links.hear()
         self._step(FrameHeard(link, version))
 
     def found(self, link: int, address: bytes, mac: Mac) -> None:
         """Not in the middle of what others said."""
         answer = Answer(ip_address(address), mac)
-        asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
+        asyncio.get_running_loop().call_soon(partial(self.hear_answer, link, answer, probed=True))
 
-    def _hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
+    def hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
         self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
@@ -284,7 +321,7 @@ class SharedOwner:
     def _ask(self, order: Ask | Question) -> None:
         if (hello_link := self.hello_links.get(order.link)) is not None:
             own, known = self._addresses.own.get(order.link, ()), dict(hello_link.speakers.items())
-            self._inquiries.carry_out(hello_link.link, own, order, known)
+            self._inquiries.ask(hello_link.link, own, order, known)
 
     def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
@@ -391,7 +428,7 @@ class SharedOwner:
                         report(f"ownership: {doing}", error, self._events)
 
     def _take(self, orders: Iterable[Claim]) -> None:
-        offered = self.offers.placements
+        offered = self.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
         probe = frozenset(order.eip for order in orders if order.first and order.eip not in self._unused)
         probed = [eip for eip in placements.keys() - probe if eip in self._held]
@@ -425,9 +462,7 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = order.hello._replace(
-            addresses=addresses, own=own, recalled=self.offers.recalled, headless=self.offers.headless
-        )
+        hello = order.hello._replace(addresses=addresses, own=own, recalled=self._recalled, headless=self.headless)
         self.hello_links.send(hello_link, order._replace(hello=hello), now)
 
     def _listen(self) -> None:
@@ -442,5 +477,5 @@ class SharedOwner:
         if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
             return
         fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
-        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self.offers.recalled:
-            self.offers.offer_again()
+        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self._recalled:
+            self._offer_again(self.hello_links.indexes)

@@ -98,7 +98,7 @@ MORE_MAIN = (
 
 WIRE = (
     "speaker.wire.shared:SharedOwner._step",
-    "speaker.wire.sharing.hello_links:HelloLinks._hear",
+    "speaker.wire.hello_links:HelloLinks._hear",
     "speaker.wire.shared:SharedOwner._take",
     "speaker.wire.shared:SharedOwner._let_go",
     "speaker.wire.shared:SharedOwner.offer",
@@ -120,9 +120,9 @@ WIRE = (
 MORE_WIRE = (
     "speaker.wire.shared:SharedOwner._carry_out",
     "speaker.wire.shared:SharedOwner._meet",
-    "speaker.wire.sharing.hello_links:HelloLinks.send",
+    "speaker.wire.hello_links:HelloLinks.send",
     "speaker.wire.shared:SharedOwner.withdraw",
-    "speaker.wire.shared:SharedOwner.links",
+    "speaker.wire.shared:SharedOwner.use_links",
     "speaker.wire.shared:SharedOwner.claim_status",
     "speaker.wire.shared:SharedOwner.peers",
     "speaker.ownership.machine.machine:Ownership.next_wake",
@@ -155,7 +155,7 @@ LASTING = (
     "speaker.layer2.responder:Responder._answer_batch",
     "speaker.layer2.answer:Claims.expired",
     # what goes before an answer
-    "speaker.wire.sharing.hello_links:HelloLinks.__iter__",
+    "speaker.wire.hello_links:HelloLinks.__iter__",
     # what comes after a hello left
     "speaker.wire.sender:EventSender.count",
     "speaker.layer2.link:Links.extend",
@@ -183,6 +183,6 @@ CONSTANTS = {
     "speaker.interfaces.gateway:EVERY": 0.2,
     "speaker.telemetry.internal_errors:QUIET_SECONDS": 1.5,
     "speaker.layer2.link:RETRY_MAX": 0.5,
-    "speaker.wire.sharing.hello_links:RETRY_MAX": 0.5,
+    "speaker.wire.hello_links:RETRY_MAX": 0.5,
 }
 """What the speaker does now and then it does often, so that nobody has to wait for it here."""

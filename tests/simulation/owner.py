@@ -68,7 +68,7 @@ class Owner:
 
     def offer(self, eip: IPAddress, link: int | None) -> None:
         """As the main process offers it: ``link`` None takes the offer back."""
-        placements = cast(dict[IPAddress, Placement], self._owner.offers.placements)
+        placements = self._owner.placements
         if link is None:
             placements.pop(eip, None)
         else:
@@ -131,7 +131,7 @@ class _HelloLinks:
 
     def send(self, link: int, order: SendHello, now: float) -> None:
         if self._deeds.send(order):
-            self._owner.left(link, now + self._owner.machine.times.self_lease)
+            self._owner._layer2.extend(now + self._owner.machine.times.self_lease, link)
 
     def drop_queued(self) -> None:
         self._deeds.drop_hellos()

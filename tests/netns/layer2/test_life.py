@@ -98,8 +98,8 @@ def test_one_bug_that_only_our_own_request_meets_costs_nothing(lan, holding, ear
     until(lambda: ask(client))
     (responder,) = running.layer2._responders.values()
     answers = iter([lambda passes: 1 / 0, lambda passes: None])
-    for proof in responder._proofs.values():
-        proof.give = lambda passes: next(answers, lambda passes: None)(passes)
+    for port in responder._opened.ports:
+        port.proof.give = lambda passes: next(answers, lambda passes: None)(passes)
     assert running.do(running.layer2.answers_on, eth0.index)
     assert [task for task, _ in running.counts.errors] == ["link"]
     assert running.lost == []

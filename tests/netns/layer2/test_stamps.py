@@ -3,6 +3,7 @@
 import select
 import socket
 import time
+from contextlib import closing
 from ipaddress import IPv4Address
 
 import pytest
@@ -30,7 +31,7 @@ def packets(lan, link):
     with lan.node.entered():
         program = arp_program(around([EIP.packed]))
         found = PacketSocket(link(lan.node, "eth0"), arp.ETHERTYPE, program, room=64, frame_length=arp.LENGTH)
-    with found:
+    with closing(found):
         yield found
 
 

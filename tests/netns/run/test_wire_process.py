@@ -18,9 +18,7 @@ from speaker.errors import EdgeError, NotDone, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import BugMet, EdgeFailed, EdgeRecovered
 from speaker.system.files import Lock, locked
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Commands, PeerSpec, Spec
-from speaker.wire.messages import Began
+from speaker.wire.messages import Began, Channel, Commands, PeerSpec, Spec
 from speaker.wire.parent import STACKS, VARIABLE, Main, serve
 from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
