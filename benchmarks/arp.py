@@ -365,7 +365,8 @@ async def announce(count: int) -> dict[str, float]:
                 frames = [arp.announce_by_request(link.mac, one.packed) for one in wanted]
                 frames += [arp.announce_by_reply(link.mac, one.packed) for one in wanted]
             else:
-                frames = [ndp.unsolicited(link.mac, IPv6Address(one)).pack() for one in wanted]
+                parts = [ndp.advertisement_part(link.mac, one.packed) for one in wanted]
+                frames = [ndp.unsolicited_advertisement(part) for part in parts]
             started = time.perf_counter()
             for frame in frames:
                 plain.send(frame)
