@@ -71,7 +71,8 @@ class Inquiries:
             else:
                 targets = self._doubts(link.index, order, speakers)
             frames = (question_from(link.mac, own, *target) for target in targets if target[0] not in own)
-            inquirer.ask(order.eips, filter(None, frames), talk=talk)
+            others = isinstance(order, Ask) or order.doubted
+            inquirer.ask(order.eips, filter(None, frames), talk=talk, others=others)
         except EdgeError as error:
             self._refused(link.index, str(error))
         else:

@@ -273,25 +273,24 @@ class Rules:
 
     def sick(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 40: our own link accounts for what gets lost here, those of the others do not."""
-        losses = segment.losses(now)
-        if not any(each.ours or each.theirs for each in losses):
+        if not (losses := segment.losses(now)):
             return False
         found = sick(k.node, losses)
         return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
         """Rules 39 and 40: where there is what to hand over and who takes it."""
-        if not segment.own.terms:
+        standing = self.stands_still(k, now)
+        offering = segment.sick and (now - segment.sick_since) % AGAIN < k.times.drain
+        if not segment.own.terms or not (standing or offering):
             return False
         takers = [
             peer.node
             for peer in segment.peers.living(now)
             if peer.hears_us(now, k.times) and not peer.demoted and not self.making_way(peer)
         ]
-        if self.stands_still(k, now):
+        if standing:
             return bool(takers)
-        if not segment.sick or (now - segment.sick_since) % AGAIN >= k.times.drain:
-            return False
         losses = segment.losses(now)
         return not well(k.node, losses, sick(k.node, losses)).isdisjoint(takers)
 

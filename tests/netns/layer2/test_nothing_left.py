@@ -24,7 +24,7 @@ from speaker.wire.shared import SharedOwner
 pytestmark = pytest.mark.netns
 
 KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, HelloLink
-OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
+OPEN = {"LinkResponder": 1, "Responder": 6, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 PATIENCE = 30.0
