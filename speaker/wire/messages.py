@@ -17,19 +17,8 @@ from msgspec import Struct
 
 from speaker.model import Addresses, Incarnation, IPAddress, Link, Mac, Placement, Speaker
 from speaker.model.events import Countable, Event
+from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
-from speaker.ownership.events import (
-    ApiDown,
-    ApiUp,
-    LeaseSeen,
-    NameClash,
-    NameFree,
-    PeersAddress,
-    RecordRead,
-    RecordsRestored,
-    RecordWritten,
-    WriteRecord,
-)
 from speaker.system.supervise import Supervisor
 
 # ── How things are ──────────────────────────────────────────────────────────────────────────────────────────
@@ -136,7 +125,9 @@ class UseAddresses(Struct, frozen=True, gc=False):
     gateways: Mapping[int, tuple[IPAddress, ...]]
 
 
-ApiEvent: TypeAlias = RecordRead | RecordsRestored | RecordWritten | LeaseSeen | ApiUp | ApiDown
+ApiEvent: TypeAlias = (
+    events.RecordRead | events.RecordsRestored | events.RecordWritten | events.LeaseSeen | events.ApiUp | events.ApiDown
+)
 """What the ownership machine is told of the API server."""
 
 
@@ -249,7 +240,7 @@ class Stop(Struct, frozen=True, gc=False):
     """The main process is to hand over and end."""
 
 
-WireEvent: TypeAlias = Event | PeersAddress | NameClash | NameFree | WriteRecord
+WireEvent: TypeAlias = Event | events.PeersAddress | events.NameClash | events.NameFree | events.WriteRecord
 """What happened in the wire process."""
 FromMain: TypeAlias = Spec | Request
 FromWire: TypeAlias = Began | Reply | Stop | WireEvent

@@ -23,33 +23,8 @@ from speaker.errors import EdgeError
 from speaker.layer2.link import Links, drop_each, take_each
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
+from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
-from speaker.ownership.events import (
-    Announce,
-    Ask,
-    Claim,
-    Drain,
-    DropRequests,
-    EipAnswered,
-    EligibilityChanged,
-    Event,
-    FrameHeard,
-    HelloHeard,
-    InternalError,
-    LinkChanged,
-    Listen,
-    NameClash,
-    NameFree,
-    Order,
-    PeersAddress,
-    Question,
-    Rebalance,
-    SendHello,
-    SetAside,
-    Tick,
-    Withdraw,
-    WriteRecord,
-)
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
@@ -137,7 +112,7 @@ class SharedOwner:
                 self._layer2.peers(link.index, macs)
                 if link.index not in self._up:
                     self._up.add(link.index)
-                    self._step(LinkChanged(link.index, up=True))
+                    self._step(events.LinkChanged(link.index, up=True))
             return
         self._layer2.keep(links)  # first: a hello promises answers
         self.hello_links.serve(links)
@@ -153,7 +128,7 @@ class SharedOwner:
     def withdraw(self, eips: Sequence[IPAddress]) -> None:
         for eip in eips:
             if self.placements.pop(eip, None) is not None:
-                self._step(EligibilityChanged(eip, None))
+                self._step(events.EligibilityChanged(eip, None))
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
         """The machine hears of each, and claims it in its turn. Returns none: what a bug of ours keeps from that is set
@@ -198,10 +173,10 @@ class SharedOwner:
     def _offer(self, address: IPAddress) -> None:
         link = self.placements[address].link.index
         if self._recalled and self.informed():
-            self._step(EligibilityChanged(address, None))  # a peer knows better whose it is
+            self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
-        self._step(EligibilityChanged(address, link, demoted=demoted))
+        self._step(events.EligibilityChanged(address, link, demoted=demoted))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
@@ -219,7 +194,7 @@ class SharedOwner:
         """The kernel is asked for it more often than it reports it by itself."""
         self.hello_links.carrier(link, up)
         if not up and (hello_link := self.hello_links.get(link)) is not None:
-            self._step(LinkChanged(link, up=False))
+            self._step(events.LinkChanged(link, up=False))
             hello_link.fail(EdgeError(f"{hello_link.link.name}: no carrier"))
 
     # ── What the API server says ──────────────────────────────────────────────────────────────────────────────
@@ -252,11 +227,11 @@ class SharedOwner:
         return not self.hello_links.indexes or (bool(self.hello_links) and self.machine.ready)
 
     def drain(self, on: bool) -> None:
-        self._step(Drain(on))
+        self._step(events.Drain(on))
 
     def rebalance(self) -> Rebalancing | None:
         if (state := self.machine.rebalancing) is None or state.finished:
-            self._step(Rebalance())
+            self._step(events.Rebalance())
         return self.machine.rebalancing
 
     def rebalancing(self) -> Rebalancing | None:
@@ -269,16 +244,16 @@ class SharedOwner:
 
     def opened(self, hello_link: HelloLink) -> None:
         self._acquaint(hello_link)
-        self._step(LinkChanged(hello_link.link.index, up=True))
+        self._step(events.LinkChanged(hello_link.link.index, up=True))
 
     def closed(self, link: int) -> None:
         self._inquiries.close(link)
-        self._step(LinkChanged(link, up=False))
+        self._step(events.LinkChanged(link, up=False))
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
         (hello, mac, age), now = received, self._clock()
-        event = HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
+        event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
             with contained("meet", self._events):
@@ -300,7 +275,7 @@ class SharedOwner:
 
     def hear_frame(self, link: int, version: int | None) -> None:
         self.hello_links.hear()
-        self._step(FrameHeard(link, version))
+        self._step(events.FrameHeard(link, version))
 
     def found(self, link: int, address: bytes, mac: Mac) -> None:
         """Not in the middle of what others said."""
@@ -314,11 +289,11 @@ class SharedOwner:
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self._clock()
         if not hello_link.speakers.answer(answer.address, node, now, probed=probed):
             return
-        self._step(EipAnswered(answer.address, link, node, probed))
+        self._step(events.EipAnswered(answer.address, link, node, probed))
         if node is not None and hello_link.speakers.is_unheard(node, now, FILTERED * self._times.dead):
             self.hello_links.note_filtered(hello_link, node, answer.address)
 
-    def _ask(self, order: Ask | Question) -> None:
+    def _ask(self, order: events.Ask | events.Question) -> None:
         if (hello_link := self.hello_links.get(order.link)) is not None:
             own, known = self._addresses.own.get(order.link, ()), dict(hello_link.speakers.items())
             self._inquiries.ask(hello_link.link, own, order, known)
@@ -365,14 +340,14 @@ class SharedOwner:
             self._unheard = 0
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
-        self._step(Tick())
+        self._step(events.Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
         with contained("hear", self._events):
-            if self._clock() >= self.machine.watch_at and not isinstance(event, Tick | FrameHeard):
+            if self._clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
                 self.hello_links.hear()
         now = self._clock()
         wake = now + AGAIN_SECONDS
@@ -388,11 +363,11 @@ class SharedOwner:
                 self._alarm.cancel()
             self._alarm = loop.call_at(when, self.look)
 
-    def _carry_out(self, orders: list[Order], now: float) -> None:
+    def _carry_out(self, orders: list[events.Order], now: float) -> None:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
         if not orders:
             return
-        if given_up := [order for order in orders if isinstance(order, Withdraw)]:
+        if given_up := [order for order in orders if isinstance(order, events.Withdraw)]:
             if self._alone:
                 self._unused.update(order.eip for order in given_up if not self._layer2.is_unproven(order.eip))
             drop_each(self._layer2, [order.eip for order in given_up], self._events)
@@ -400,34 +375,34 @@ class SharedOwner:
                 with contained("withdraw", self._events):
                     self._let_go(gone)
         for order in orders:
-            if isinstance(order, SendHello):
+            if isinstance(order, events.SendHello):
                 with contained("send hello", self._events):
                     self._send(order, now)
-        if taken := [order for order in orders if isinstance(order, Claim)]:
+        if taken := [order for order in orders if isinstance(order, events.Claim)]:
             self._take(taken)
         for order in orders:
             with contained("order", self._events):
                 match order:
-                    case Announce(eips=eips):
+                    case events.Announce(eips=eips):
                         self._layer2.announce(eips)
-                    case Listen():
+                    case events.Listen():
                         self._listen()
-                    case DropRequests():
+                    case events.DropRequests():
                         self._layer2.drop_queued()
                         self._events.tell(WasFrozen())
-                    case Ask() | Question():
+                    case events.Ask() | events.Question():
                         self._ask(order)
-                    case WriteRecord():
+                    case events.WriteRecord():
                         self._events.tell(order)
-                    case NameClash(link=link):
+                    case events.NameClash(link=link):
                         self._news.tell(replace(order, on=self.hello_links.links.get(link or 0)))
-                    case PeersAddress() | NameFree():
+                    case events.PeersAddress() | events.NameFree():
                         self._news.tell(order)
-                    case InternalError(doing=doing, what=what, error=error):
+                    case events.InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         report(f"ownership: {doing}", error, self._events)
 
-    def _take(self, orders: Iterable[Claim]) -> None:
+    def _take(self, orders: Iterable[events.Claim]) -> None:
         offered = self.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
         probe = frozenset(order.eip for order in orders if order.first and order.eip not in self._unused)
@@ -443,14 +418,14 @@ class SharedOwner:
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         """Soon: not in the middle of other orders."""
         for eip in eips:
-            asyncio.get_running_loop().call_soon(self._step, SetAside(eip))
+            asyncio.get_running_loop().call_soon(self._step, events.SetAside(eip))
 
-    def _let_go(self, order: Withdraw) -> None:
+    def _let_go(self, order: events.Withdraw) -> None:
         if self._held.pop(order.eip, None) is None:
             return
         self._events.tell(EipYielded(order.eip, order.reason.value, self.claim_status(order.eip).holder))
 
-    def _send(self, order: SendHello, now: float) -> None:
+    def _send(self, order: events.SendHello, now: float) -> None:
         link = order.link
         if self._alone:
             self._layer2.extend(now + HOLD, link)
