@@ -418,7 +418,6 @@ class Links:
     def __init__(self, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
         self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
         self._responders: dict[_Identity, LinkResponder] = {}
-        self._where: dict[bytes, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
@@ -458,26 +457,23 @@ class Links:
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
         coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
-        moving: list[bytes] = []
-        unproven = {address.packed for address in probe}
-        for eip, (link, gratuitous) in placements.items():
-            address = eip.packed  # looking up an ``ipaddress`` object takes ten times as long
+        for eip, (link, gratuitous) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
             responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
-            coming[responder][address] = gratuitous
-            before = self._where.get(address, responder)
-            if before is not responder:
-                moving.append(address)
-                if before.is_unproven(address):
-                    unproven.add(address)
-        self._drop(moving)
+            coming[responder][eip.packed] = gratuitous
+        unproven = {address.packed for address in probe}
         for responder, eips in coming.items():
-            self._where.update(dict.fromkeys(eips, responder))
+            for other in self._responders.values():
+                if other is not responder:
+                    unproven.update(filter(other.is_unproven, eips))
+                    other.drop(eips)
             responder.take(eips, unproven)
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
         """Stop answering for these, from this call on; those not held are passed over."""
-        self._drop([address.packed for address in addresses])
+        gone = [address.packed for address in addresses]
+        for responder in self._responders.values():
+            responder.drop(gone)
         self._let_go()
 
     def disown(self, address: IPAddress) -> None:
@@ -487,7 +483,8 @@ class Links:
 
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
-        for responder, eips in self._by_responder(address.packed for address in addresses).items():
+        eips = [address.packed for address in addresses]
+        for responder in self._responders.values():
             responder.announce(eips)
 
     def extend(self, deadline: float, link: int | None = None) -> None:
@@ -522,8 +519,7 @@ class Links:
 
     def is_unproven(self, address: IPAddress) -> bool:
         """It is held, and not answered for until a probe finds nobody else."""
-        responder = self._where.get(address.packed)
-        return responder is not None and responder.is_unproven(address.packed)
+        return any(responder.is_unproven(address.packed) for responder in self._responders.values())
 
     def answers_on(self, link: int) -> bool:
         """Requests on the link of this index are answered, as one of our own just was (ownership rule 35)."""
@@ -533,19 +529,6 @@ class Links:
 
     def _on(self, link: int) -> Iterator[LinkResponder]:
         return (responder for responder in self._responders.values() if responder.link.index == link)
-
-    def _drop(self, addresses: Iterable[bytes]) -> None:
-        for responder, eips in self._by_responder(addresses).items():
-            responder.drop(eips)
-            for address in eips:
-                self._where.pop(address, None)  # named twice where it was let go twice in one step
-
-    def _by_responder(self, addresses: Iterable[bytes]) -> Mapping[LinkResponder, list[bytes]]:
-        found: defaultdict[LinkResponder, list[bytes]] = defaultdict(list)
-        for address in addresses:
-            if (responder := self._where.get(address)) is not None:
-                found[responder].append(address)
-        return found
 
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac

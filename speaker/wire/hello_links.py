@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, NoReturn, Protocol, TypeAlias
@@ -43,90 +44,100 @@ class _Answered(NamedTuple):
     probed: bool
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is known of one node on a link."""
+
+    speaker: Speaker | None = None
+    heard_at: float = float("-inf")
+    """When its last hello came."""
+    due: float = float("inf")
+    """When its next one is overdue."""
+    informed: bool = False
+    headless: bool = False
+
+
+_STRANGER = _Known()
+
+
 class Speakers:
     """The other speakers on one link, as heard since it was opened: who they are, and who of them is missed. Pure.
 
     Times are seconds of whatever clock the caller reads."""
 
     def __init__(self, now: float) -> None:
-        self._known: dict[str, Speaker] = {}
-        self._heard_at: dict[str, float] = {}
-        """When the last hello came of each that is known."""
-        self._due: dict[str, float] = {}
-        """When the next hello of each is overdue."""
-        self._informed: set[str] = set()
-        self._headless: set[str] = set()
+        self._known: dict[str, _Known] = {}
         self._answered: set[_Answered] = set()
         self._answered_since = now
         """Those answers count already that came since then: no longer than PAUSE ago."""
         self.filtered: dict[str, set[IPAddress]] = {}
         """Nodes none of whose hellos arrives → EIPs that they answer for, about to be reported."""
 
+    def _of(self, node: str) -> _Known:
+        if (known := self._known.get(node)) is None:
+            if len(self._known) >= MAX_SENDERS:
+                del self._known[next(iter(self._known))]
+            known = self._known[node] = _Known()
+        return known
+
     # ── who ──
 
     def meet(self, hello: Hello, mac: Mac) -> Speaker | None:
         """A hello that counts says which MAC and which addresses are its sender's; None: no others than before."""
-        known = self._known.get(hello.node)
-        speaker = Speaker(mac, hello.addresses or (known.addresses if known is not None else ()))
-        if known == speaker:
+        known = self._of(hello.node)
+        speaker = Speaker(mac, hello.addresses or (known.speaker.addresses if known.speaker is not None else ()))
+        if known.speaker == speaker:
             return None
-        if len(self._known) >= MAX_SENDERS:
-            first = next(iter(self._known))
-            del self._known[first]
-            self._heard_at.pop(first, None)
-        self._known[hello.node] = speaker
+        known.speaker = speaker
         return speaker
 
     def items(self) -> Iterator[tuple[str, Speaker]]:
-        yield from self._known.items()
+        return ((node, known.speaker) for node, known in self._known.items() if known.speaker is not None)
 
     def get(self, node: str) -> Speaker | None:
-        return self._known.get(node)
+        return self._known.get(node, _STRANGER).speaker
 
     @property
     def macs(self) -> frozenset[Mac]:
-        return frozenset(speaker.mac for speaker in self._known.values())
+        return frozenset(speaker.mac for _, speaker in self.items())
 
     def nodes(self, mac: Mac) -> Iterator[str]:
         """Those whose hellos come from this MAC."""
-        return (node for node, speaker in self._known.items() if speaker.mac == mac)
+        return (node for node, speaker in self.items() if speaker.mac == mac)
 
     # ── what they know ──
 
     def inform(self, hello: Hello) -> bool:
         """Its sender claims something, and not by what the API said before its start, or does not. Whether that is
         news."""
-        knows = hello.digest.count > 0 and not hello.recalled
-        if knows is (hello.node in self._informed):
-            return False
-        (self._informed.add if knows else self._informed.discard)(hello.node)
-        return True
+        known, knows = self._of(hello.node), hello.digest.count > 0 and not hello.recalled
+        before, known.informed = known.informed, knows
+        return before is not knows
 
     def is_informed(self, node: str) -> bool:
-        return node in self._informed
+        return self._known.get(node, _STRANGER).informed
 
     def is_headless(self, node: str) -> bool:
         """It has no main process that works, as it says; one of an earlier release does not say so."""
-        return node in self._headless
+        return self._known.get(node, _STRANGER).headless
 
     # ── whose hellos come ──
 
     def heard(self, hello: Hello, at: float, least: float) -> None:
         """When it arrived. ``least``: seconds until its sender's next one."""
-        (self._headless.add if hello.headless else self._headless.discard)(hello.node)
-        self._heard_at[hello.node] = at
-        if hello.node in self._due or len(self._due) < MAX_SENDERS:
-            self._due[hello.node] = at + OVERDUE * max(least, hello.interval / 1000)
+        known = self._of(hello.node)
+        known.headless, known.heard_at = hello.headless, at
+        known.due = at + OVERDUE * max(least, hello.interval / 1000)
 
     def is_unheard(self, node: str, now: float, seconds: float) -> bool:
         """No hello of it came for so long."""
-        return now - self._heard_at.get(node, float("-inf")) >= seconds
+        return now - self._known.get(node, _STRANGER).heard_at >= seconds
 
     def miss(self, now: float) -> bool:
         """Whether some hello is overdue: its sender is not awaited any more until it is heard again."""
-        late = [node for node, due in self._due.items() if due <= now]
-        for node in late:
-            del self._due[node]
+        late = [known for known in self._known.values() if known.due <= now]
+        for known in late:
+            known.due = float("inf")
         return bool(late)
 
     # ── who answers ──

@@ -141,11 +141,12 @@ class _Links(Links):
     deeds: Deeds
 
     def answers(self, address: bytes, now: float) -> bool:
-        responder = cast("Responder | None", self._where.get(address))
-        return responder is not None and responder.claims.answered(address) and not responder.claims.expired(now)
+        responders = cast(Iterable[Responder], self._responders.values())
+        return any(one.claims.answered(address) and not one.claims.expired(now) for one in responders)
 
     def proven(self, address: bytes, now: float) -> None:
-        cast(Responder, self._where[address]).holdings.proven([address], now)
+        for responder in cast(Iterable[Responder], self._responders.values()):
+            responder.holdings.proven([address], now)
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
         super().take(placements, probe)
@@ -164,8 +165,9 @@ class _Links(Links):
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         eips = tuple(addresses)
         super().announce(eips)
-        for link in {responder.link.index for responder in self._by_responder(eip.packed for eip in eips)}:
-            self.deeds.announce(link, eips)
+        for one in cast(Iterable[Responder], self._responders.values()):
+            if any(eip.packed in one.holdings.eips for eip in eips):
+                self.deeds.announce(one.link.index, eips)
 
     def drop_queued(self) -> None:
         self.deeds.drop_requests()

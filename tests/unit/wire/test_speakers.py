@@ -43,7 +43,7 @@ def test_of_too_many_speakers_the_first_is_forgotten(speakers):
     assert speakers.get("n0") is None
     assert speakers.is_unheard("n0", 0.0, 1.0)
     assert not speakers.is_unheard("n1", 0.0, 1.0)
-    assert len(speakers._due) == MAX_SENDERS
+    assert len(speakers._known) == MAX_SENDERS
 
 
 @pytest.mark.parametrize(
