@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from types import TracebackType
-from typing import NamedTuple, NoReturn, Self, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 from typing import Protocol as Interface
 
 from speaker.errors import EdgeError
@@ -429,12 +428,10 @@ class Links:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         while self._responders:
             self._responders.popitem()[1].stop()
-        await self._group.__aexit__(kind, error, tb)
+        await self._group.__aexit__(*error)
 
     # ── what the owner asks for ──
 

@@ -41,6 +41,7 @@ from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
+from speaker.system.waiting import set_within
 from speaker.telemetry.lateness import run
 from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
@@ -240,7 +241,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | N
                 failures, alone_since = 0, gone
             failures += 1
             left = alone_since + outlive - boottime()
-            await _pause(stopping, min(wait(failures), left) if left > 0 else wait(failures))
+            await set_within(stopping, min(wait(failures), left) if left > 0 else wait(failures))
             if boottime() >= alone_since + outlive and talk.forsake():
                 _say(OUTLIVED)
             talk.ended = words, gone
@@ -351,12 +352,10 @@ async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tup
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:
     """Its end is closed: it ends by itself within ``ENDING_SECONDS``, or it is killed."""
-    try:
-        async with asyncio.timeout(ENDING_SECONDS):
-            return await asyncio.shield(ending)
-    except TimeoutError:
+    await asyncio.wait((ending,), timeout=ENDING_SECONDS)
+    if not ending.done():
         main.process.kill()
-        return await ending
+    return await ending
 
 
 def _reap() -> None:
@@ -372,12 +371,6 @@ async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) ->
     if talk.listened:
         await asyncio.Event().wait()
     main.process.kill()
-
-
-async def _pause(stopping: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
 
 
 async def _with_threads(work: Awaitable[int]) -> int:

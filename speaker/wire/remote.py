@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from speaker.errors import EdgeError, WireError
@@ -81,9 +81,7 @@ class Wire:
         self._channel.send(self._spec)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._channel.close()
 
     @property

@@ -231,7 +231,10 @@ class News:
             if not lives and index in fresh:
                 continue
             if ((index, node) in self._heard) is not lives and (link := links.get(index)) is not None:
-                self._note_heard((index, node), lives)
+                if lives:
+                    self._heard[index, node] = None
+                else:
+                    del self._heard[index, node]
                 self._events.tell(PeerChanged(node, link, lives))
         counts = dict.fromkeys(self._counted, (0, 0))
         for index, link in links.items():
@@ -245,9 +248,3 @@ class News:
         if fresh:
             self._peers_changed = None  # there is more to tell soon, though nothing changes
         return changed
-
-    def _note_heard(self, one: tuple[int, str], lives: bool) -> None:
-        if lives:
-            self._heard[one] = None
-        else:
-            self._heard.pop(one, None)

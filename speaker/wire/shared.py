@@ -16,8 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.link import Links, drop_each, take_each
@@ -96,12 +95,10 @@ class SharedOwner:
         self.look()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        await self._stack.__aexit__(kind, error, tb)
+        await self._stack.__aexit__(*error)
 
     # ── What the node may hold: as ``Commands`` says, which the main process sends ────────────────────────────────
 
