@@ -246,34 +246,29 @@ class HelloLinks:
         """Found as all are that are heard before anything is answered (rule 28): where that fails, no hello leaves."""
         return next((hello_link for hello_link in self if hello_link.link.index == link), None)
 
-    # ── who is there ──
+    # ── who is there ── ``states``: by the index of the link, as the machine has them.
 
     def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
-        """``states``: by the index of the link, as the machine has them."""
-        return [
-            peer_seen(self._open[index].link.name, peer, self._open[index].speakers.get(peer.node))
-            for index, peers in states.items()
-            if index in self._open
-            for peer in peers
-        ]
+        heard = self._heard(states)
+        return [peer_seen(each.link.name, peer, each.speakers.get(peer.node)) for _, each, peer in heard]
 
     def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
         """A living peer holds what it may by what it reads in the API."""
-        known = {hello_link.link.name: hello_link.speakers for hello_link in self}
-        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
+        return any(peer.alive and each.speakers.is_informed(peer.node) for _, each, peer in self._heard(states))
 
     def manned(self, states: Mapping[int, Iterable[PeerState]]) -> frozenset[int]:
         """Links on which a living peer hears us that has a main process that works, and does not leave."""
         return frozenset(
             index
-            for index, peers in states.items()
-            if (hello_link := self._open.get(index)) is not None
-            and any(
-                peer.heard and peer.hears_us and peer.alive and not peer.draining
-                for peer in peers
-                if not hello_link.speakers.is_headless(peer.node)
-            )
+            for index, each, peer in self._heard(states)
+            if peer.heard and peer.hears_us and peer.alive and not peer.draining
+            if not each.speakers.is_headless(peer.node)
         )
+
+    def _heard(self, states: Mapping[int, Iterable[PeerState]]) -> Iterator[tuple[int, HelloLink, PeerState]]:
+        for index, peers in states.items():
+            if (hello_link := self._open.get(index)) is not None:
+                yield from ((index, hello_link, peer) for peer in peers)
 
     # ── what is asked ──
 
