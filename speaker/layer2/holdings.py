@@ -275,7 +275,7 @@ class Holdings:
         self.unproven.discard(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """``work_off`` has these announced anew, burst and all; those not answered are passed over."""
+        """``work_off`` has these announced again, burst and all; those not answered are passed over."""
         answered = self.claims.answered
         self._to_do.update((address, None) for address in addresses if answered(address))
 

@@ -147,7 +147,7 @@ class LinkResponder:
     def answers(self) -> bool:
         """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
         sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
-        either, the sockets are closed, and opened anew after a while."""
+        either, the sockets are closed, and opened again after a while."""
         if self._opened is None or any(port.responder.is_over for port in self._opened.ports):
             return False
         if self._proves(self._opened) or self._proves(self._opened):
@@ -213,7 +213,7 @@ class LinkResponder:
         self._holdings.disown(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """Announce these anew, burst and all; those not answered are passed over."""
+        """Announce these again, burst and all; those not answered are passed over."""
         self._holdings.announce(addresses)
         self._wakeup.cut()
 
@@ -479,7 +479,7 @@ class Links:
             responder.disown(address.packed)
 
     def announce(self, addresses: Iterable[IPAddress]) -> None:
-        """Announce these anew, burst and all; those not answered are passed over."""
+        """Announce these again, burst and all; those not answered are passed over."""
         eips = [address.packed for address in addresses]
         for responder in self._responders.values():
             responder.announce(eips)

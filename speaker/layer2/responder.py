@@ -206,7 +206,7 @@ class Responder:
 _STAND_IN = {Family.IPV4: IPv4Address("192.0.2.1").packed, Family.IPV6: IPv6Address("2001:db8::1").packed}
 """Asked for where a link holds nothing, of claims that nobody else sees (RFC 5737, RFC 3849)."""
 IDLE = 10
-"""Proofs, of which one is given, of a family of which nothing is held."""
+"""One in so many proofs is given for a family that holds nothing."""
 _ASKER_4, _ASKER_6 = IPv4Address(0), IPv6Address("fe80::2")
 
 

@@ -34,7 +34,7 @@ class Wakeup:
         self._changed = asyncio.Event()
         self._waits, self._turns = False, 0
         self._seen, self._seen_at, self._looks = -1, 0.0, 0
-        """Turns at the last look, since when there were no more, and at how many looks."""
+        """Turns at the last look, since when there were none, and at how many looks."""
 
     def cut(self) -> None:
         """What is due has changed: look again."""

@@ -115,7 +115,7 @@ class Askers:
         asker = self._asker(port, address)
         try:
             return asker.send(frame)
-        except EdgeError:  # down or gone: it is opened anew, and asked again
+        except EdgeError:  # down or gone: it is opened and asked again the next time
             self._open.pop((port, address.version)).close()
             return False
 

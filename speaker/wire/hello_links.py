@@ -1,4 +1,4 @@
-"""The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
+"""The links that carry our hellos: each has a socket, which is opened again when it fails."""
 
 import asyncio
 from collections import deque
@@ -22,15 +22,15 @@ from speaker.system.supervise import BUGS, contained, report, supervised
 from speaker.wire.messages import Events, PeerSeen
 
 OVERDUE = 1.15
-"""Of its interval after which a peer's next hello is missed at our next beat: the carrier may be gone. It is asked for
-then, and not all the time, as long as hellos come by the link."""
+"""Times a peer's interval: when its next hello is later than that, the carrier may be gone, and the kernel is asked. As
+long as hellos come, it need not be."""
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
-"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
+"""For how long EIPs are gathered for which somebody answers whose hellos do not arrive, before they are reported."""
 UNANSWERED = "requests are not answered there"
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
-"""For so long after a flood of hellos they are read so often."""
+"""How long after a flood of hellos, and how often, they are read without being waited for."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
@@ -163,8 +163,8 @@ def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
 
 
 class HelloLink:
-    """A link that carries our hellos now. ``failed`` is why it does no longer; ``read``: hellos that were read, and not
-    heard yet."""
+    """A link that carries our hellos now. ``failed`` gets the reason when it stops; ``read`` are hellos that were read
+    but not heard yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.failed = hellos, failed
@@ -340,7 +340,7 @@ class HelloLinks:
         return news
 
     def give_up(self) -> None:
-        """No hello can be read: all links are opened anew."""
+        """No hello can be read: all links are opened again."""
         for hello_link in self._open.values():
             hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
 

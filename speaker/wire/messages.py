@@ -128,7 +128,7 @@ class UseAddresses(Struct, frozen=True, gc=False):
 ApiEvent: TypeAlias = (
     events.RecordRead | events.RecordsRestored | events.RecordWritten | events.LeaseSeen | events.ApiUp | events.ApiDown
 )
-"""What the ownership machine is told of the API server."""
+"""What the ownership machine hears about the API server."""
 
 
 class CommandsToAll(Protocol):
@@ -150,7 +150,7 @@ class CommandsToAll(Protocol):
         """What is known of the claims to these, in order."""
 
     def ready(self) -> bool:
-        """Whether it holds, of what it was offered, what it may, or knows who does."""
+        """Whether each EIP that was offered is held, by this node or by one that it knows."""
 
     def has_peers(self) -> bool:
         """Whether somebody could take over."""
@@ -159,11 +159,11 @@ class CommandsToAll(Protocol):
         """The other speakers, as heard."""
 
     def hold_lock(self) -> None:
-        """Lock the runtime directory anew, should the lock have been removed."""
+        """Lock the runtime directory again if somebody removed the lock."""
 
     def progress(self, loops: Mapping[str, float], where: str) -> None:
-        """The main process gets on: for how many seconds each of its loops has been at one step, by name; ``where``:
-        the longest of them."""
+        """The main process is alive: seconds that each of its loops has spent at one step, by name; ``where``: what the
+        longest of them waits for."""
 
 
 class Commands(CommandsToAll, Protocol):
@@ -187,7 +187,7 @@ class Commands(CommandsToAll, Protocol):
         """How far the last rebalancing is."""
 
     def demote(self, on: bool) -> None:
-        """For a reason that concerns the whole node, others go first."""
+        """Other nodes go first, for a reason that concerns this whole node."""
 
     def recalled(self, on: bool) -> None:
         """What is offered is what the API said before the start of the main process."""
@@ -196,10 +196,10 @@ class Commands(CommandsToAll, Protocol):
         """What the API server said, in order."""
 
     def recorded(self) -> tuple[IPAddress, ...]:
-        """The EIPs of which, for all that the wire process knows, there is a record."""
+        """The EIPs that have a record, as far as the wire process knows."""
 
     def informed(self) -> bool:
-        """Whether some living peer holds what it may by what it reads of the API, for all that it says."""
+        """Whether a living peer says that it goes by what it reads in the API."""
 
 
 def _names(kind: type) -> frozenset[str]:

@@ -52,7 +52,7 @@ SHOW_STACKS = signal.SIGUSR2
 STACKS_SECONDS = 0.5
 """That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
 MOST_STACKS = 16384
-"""Bytes that are told of them."""
+"""Bytes of them that are reported."""
 LOOK_SECONDS = 5.0
 """Between two looks at whether the main process gets on, or half its limit where that is less."""
 ENDING_SECONDS = 10.0
@@ -162,7 +162,7 @@ class Main:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     async def _polled(self) -> int:
-        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- of this nobody is told
+        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- the kernel cannot wake us
             await asyncio.sleep(POLL_SECONDS)
         return code
 

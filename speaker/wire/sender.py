@@ -27,7 +27,7 @@ from speaker.system.waiting import tick
 from speaker.wire.messages import Channel, Events, FromMain, FromWire, WireEvent
 
 MAX_WAITING = 64 * 2**20
-"""Bytes that a main process may leave unread: one that does not read them is started anew."""
+"""Bytes that a main process may leave unread: one that does not read them is replaced."""
 MAIN_TASK = "main process"
 """What a main process that did not get on counts as among the errors that nobody foresaw."""
 MAX_FAILURES = 100
@@ -37,7 +37,7 @@ MAX_DELAYS = 1000
 COUNT_SECONDS = 2.0
 """Counts are handed on so long after the first of them at most, and when whoever reads them wakes anyway."""
 FORGETTING = 60.0
-"""Seconds after which peers are counted anew though none changed: whoever is long gone is forgotten one day."""
+"""Seconds after which peers are counted again although none changed, so that those long gone are forgotten."""
 
 
 class EventSender:
@@ -218,10 +218,10 @@ class News:
     def peers(
         self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link], fresh: Collection[int] = ()
     ) -> bool:
-        """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it
-        goes. On a link that carries them no more nobody is counted; who fell silent there meanwhile is told of when it
-        carries them again, and no longer is one of the ``fresh``, where nobody had the time to be heard yet. Whether
-        anything is news."""
+        """Reports who lives on the ``links`` that carry hellos (``states``, by their index), and who is silent without
+        having said that it goes. On a link that no longer carries them nobody is counted; who fell silent there is
+        reported when it carries them again and is not one of the ``fresh``, where nobody had the time to be heard yet.
+        Whether anything is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
