@@ -307,3 +307,8 @@ class Channel(Generic[_Sent, _Received]):
 
     def close(self) -> None:
         self._writer.close()
+
+
+ToMain: TypeAlias = Channel[FromWire, FromMain]
+ToWire: TypeAlias = Channel[FromMain, FromWire]
+"""Each names the other end."""

@@ -39,15 +39,13 @@ from speaker.wire.messages import (
     WITH_PEERS,
     Before,
     Began,
-    Channel,
     Commands,
-    FromMain,
-    FromWire,
     PeerSpec,
     Reply,
     Request,
     Spec,
     Stop,
+    ToMain,
 )
 from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
@@ -109,7 +107,7 @@ class Conversation:
         """Serves one main process until it closes its end. The owner that begins with it is entered on ``stack``.
         Raises WireError, or what pickle does, where the other end does not speak as this process does."""
         self.is_all_offered = False  # also for one that never comes to say what it is
-        channel: Channel[FromWire, FromMain] = await Channel.over(end)
+        channel = await ToMain.over(end)
         messages = channel.messages()
         try:
             async for spec in messages:

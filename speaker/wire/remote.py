@@ -16,16 +16,14 @@ from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import get_on
 from speaker.wire.messages import (
     Began,
-    Channel,
     ClaimStatus,
     Commands,
-    FromMain,
-    FromWire,
     Hears,
     Reply,
     Request,
     Spec,
     Stop,
+    ToWire,
     UseAddresses,
     WireEvent,
 )
@@ -74,10 +72,10 @@ class Wire:
         """As it was last asked for."""
         self.peers_changed = asyncio.Event()
         """One was heard, or fell silent."""
-        self._channel: Channel[FromMain, FromWire]
+        self._channel: ToWire
 
     async def __aenter__(self) -> Self:
-        self._channel = await Channel.over(self._end)
+        self._channel = await ToWire.over(self._end)
         self._channel.send(self._spec)
         return self
 

@@ -4,27 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
-from speaker.model import Incarnation, IPAddress, Link
-from speaker.model.events import (
-    BugMet,
-    BugsMetAgain,
-    Countable,
-    Counts,
-    EipClaimed,
-    EipYielded,
-    JoinFailed,
-    LifeBegan,
-    LinkLost,
-    PeerChanged,
-    PeersClaims,
-    PeersCounted,
-    WasFrozen,
-)
+from speaker.model import Incarnation, IPAddress, Link, events
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.supervise import described
 from speaker.system.waiting import tick
-from speaker.wire.messages import Channel, Events, FromMain, FromWire, WireEvent
+from speaker.wire.messages import Events, FromWire, ToMain, WireEvent
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is replaced."""
@@ -44,9 +29,9 @@ class EventSender:
     """Sends transitions at once and counts a few times a second, to whoever reads ``channel``; None: nobody does.
     ``messages.Events``."""
 
-    def __init__(self, channel: Channel[FromWire, FromMain] | None = None) -> None:
+    def __init__(self, channel: ToMain | None = None) -> None:
         self.channel = channel
-        self._counts: Counter[Countable] = Counter()
+        self._counts: Counter[events.Countable] = Counter()
         self._delays: list[tuple[float, float]] = []
         self._counted = asyncio.Event()
         """There is something to hand on."""
@@ -80,7 +65,7 @@ class EventSender:
 
     def flush(self) -> None:
         if (self._counts or self._delays) and self._is_read:
-            self.send(Counts(dict(self._counts), self._delays))
+            self.send(events.Counts(dict(self._counts), self._delays))
             self._counts.clear()
             self._delays = []
             self._counted.clear()
@@ -93,7 +78,7 @@ class EventSender:
         """What happened while nobody listened."""
         untold, self._untold = self._untold, {}
         for event in untold.values():
-            if isinstance(event, BugMet):
+            if isinstance(event, events.BugMet):
                 self._bugs.add((event.task, event.place))
             self.send(event)
 
@@ -101,12 +86,16 @@ class EventSender:
         """Who listens is asked to end as well: what is met from now on is among the ``last_words``."""
         self._ending = True
 
-    def last_words(self) -> tuple[list[BugMet | LinkLost | JoinFailed], dict[str, int]]:
+    def last_words(self) -> tuple[list[events.BugMet | events.LinkLost | events.JoinFailed], dict[str, int]]:
         """What nobody will be told of any more, and how many more bugs were met, by task."""
-        again = {what.task: count for what, count in self._counts.items() if isinstance(what, BugsMetAgain)}
-        return [event for event in self._untold.values() if isinstance(event, BugMet | LinkLost | JoinFailed)], again
+        again = {what.task: count for what, count in self._counts.items() if isinstance(what, events.BugsMetAgain)}
+        return [
+            event
+            for event in self._untold.values()
+            if isinstance(event, events.BugMet | events.LinkLost | events.JoinFailed)
+        ], again
 
-    def count(self, what: Countable, number: int) -> None:
+    def count(self, what: events.Countable, number: int) -> None:
         self._counts[what] += number
         self._counted.set()
 
@@ -117,7 +106,7 @@ class EventSender:
             self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
     def tell(self, event: WireEvent) -> None:
-        if isinstance(event, EipYielded):
+        if isinstance(event, events.EipYielded):
             self._untold.pop(event.eip, None)
         if self.channel is not None:
             self.send(event)
@@ -126,12 +115,12 @@ class EventSender:
 
     def _keep(self, event: WireEvent) -> None:
         match event:
-            case EipClaimed(eip=eip):
+            case events.EipClaimed(eip=eip):
                 self._untold[eip] = event
-            case WasFrozen():
+            case events.WasFrozen():
                 self._untold[object()] = event
-            case LinkLost() | JoinFailed():
-                failures = sum(isinstance(one, LinkLost | JoinFailed) for one in self._untold.values())
+            case events.LinkLost() | events.JoinFailed():
+                failures = sum(isinstance(one, events.LinkLost | events.JoinFailed) for one in self._untold.values())
                 if failures < MAX_FAILURES:
                     self._untold[object()] = event
             case _:
@@ -140,9 +129,9 @@ class EventSender:
     def internal_error(self, task: str, error: BaseException) -> None:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
-        key, bug, listened = (task, place), BugMet(task, words, place, trace), self.channel is not None
+        key, bug, listened = (task, place), events.BugMet(task, words, place, trace), self.channel is not None
         if key in (self._bugs if listened else self._untold):
-            self.count(BugsMetAgain(task), 1)
+            self.count(events.BugsMetAgain(task), 1)
         elif listened:
             self._bugs.add(key)
             self.send(bug)
@@ -151,7 +140,7 @@ class EventSender:
 
     def replaced(self, words: str, stacks: str) -> None:
         """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""
-        self._untold[MAIN_TASK, words] = BugMet(MAIN_TASK, words, "the main process", stacks)
+        self._untold[MAIN_TASK, words] = events.BugMet(MAIN_TASK, words, "the main process", stacks)
 
 
 class News:
@@ -190,10 +179,10 @@ class News:
         """``claims_heard``: so many changes of what others claim there were by now."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
-            self._events.tell(LifeBegan(incarnation))
+            self._events.tell(events.LifeBegan(incarnation))
         if claims_heard != self._claims_heard:
             self._claims_heard = claims_heard
-            self._events.count(PeersClaims(), 1)
+            self._events.count(events.PeersClaims(), 1)
 
     def tell(self, event: PeersAddress | NameClash | NameFree) -> None:
         """What the machine says, and what of it a new main process must hear."""
@@ -235,7 +224,7 @@ class News:
                     self._heard[index, node] = None
                 else:
                     del self._heard[index, node]
-                self._events.tell(PeerChanged(node, link, lives))
+                self._events.tell(events.PeerChanged(node, link, lives))
         counts = dict.fromkeys(self._counted, (0, 0))
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
@@ -244,7 +233,7 @@ class News:
         for name, count in counts.items():
             if self._counted.get(name) != count:
                 self._counted[name] = count
-                self._events.tell(PeersCounted(name, *count))
+                self._events.tell(events.PeersCounted(name, *count))
         if fresh:
             self._peers_changed = None  # there is more to tell soon, though nothing changes
         return changed
