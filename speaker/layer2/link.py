@@ -148,16 +148,15 @@ class LinkResponder:
         """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
         sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
         either, the sockets are closed, and opened again after a while."""
-        if self._opened is None or any(port.responder.is_over for port in self._opened.ports):
+        if (opened := self._opened) is None or any(port.responder.is_over for port in opened.ports):
             return False
-        if self._proves(self._opened) or self._proves(self._opened):
+        if self._proves(opened) or self._proves(opened):
             return True
-        if blamed := self._blamed(self._opened):
-            for address in blamed:
-                self._owner.failed(self.link.index, address)
-            return True
-        self._opened.arp.responder.end(EdgeError(f"{self.link.name}: requests are not answered"))
-        return False
+        for address in (blamed := self._blamed(opened)):
+            self._owner.failed(self.link.index, address)
+        if not blamed:
+            opened.arp.responder.end(EdgeError(f"{self.link.name}: requests are not answered"))
+        return bool(blamed)
 
     def _blamed(self, opened: _Opened) -> list[bytes]:
         """EIPs that are not answered for although others are."""
@@ -245,9 +244,8 @@ class LinkResponder:
 
     async def _serve(self) -> None:
         # A link that returns is tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(
-            self._tell_lost, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX
-        ):
+        tell = self._tell_lost
+        async for attempt in retrying(tell, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX):
             if self._task is None:
                 return  # stopped just when it failed: a TaskGroup then raises the failure alone
             with attempt:
@@ -262,11 +260,9 @@ class LinkResponder:
         """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
         arps = PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
         with closing(arps), closing(self._ndp_socket()) as ndps, closing(Groups(self.link)) as groups:
-            self._opened = opened = _Opened(
-                self._port(4, _ARP, arps, FilterTracker(arp_program)),
-                self._port(16, _NDP, ndps, FilterTracker(ndp_program)),
-                groups,
-            )
+            arp_port = self._port(4, _ARP, arps, FilterTracker(arp_program))
+            ndp_port = self._port(16, _NDP, ndps, FilterTracker(ndp_program))
+            self._opened = opened = _Opened(arp_port, ndp_port, groups)
             self._sender.sockets = {Family.IPV4: arps, Family.IPV6: ndps}
             try:
                 await self._work(opened)

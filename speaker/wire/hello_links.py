@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.layer2.link import Links
@@ -36,14 +36,6 @@ OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hel
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
 
 
-class _Answered(NamedTuple):
-    """An EIP, and who answered for it: a node, or a stranger (None)."""
-
-    eip: IPAddress
-    node: str | None
-    probed: bool
-
-
 @dataclass(slots=True)
 class _Known:
     """What is known of one node on a link."""
@@ -67,7 +59,8 @@ class Speakers:
 
     def __init__(self, now: float) -> None:
         self._known: dict[str, _Known] = {}
-        self._answered: set[_Answered] = set()
+        self._answered: set[tuple[IPAddress, str | None, bool]] = set()
+        """EIPs, who answered for them (a node, or a stranger), and whether a probe was what they answered."""
         self._answered_since = now
         """Those answers count already that came since then: no longer than PAUSE ago."""
         self.filtered: dict[str, set[IPAddress]] = {}
@@ -147,7 +140,7 @@ class Speakers:
         if now - self._answered_since >= PAUSE:
             self._answered.clear()
             self._answered_since = now
-        answered = _Answered(eip, node, probed)
+        answered = eip, node, probed
         if answered in self._answered:
             return False
         self._answered.add(answered)

@@ -158,14 +158,11 @@ class SharedOwner:
         self._tasks.create_task(self._offer_each(links), name="offer again")
 
     async def _offer_each(self, links: Collection[int]) -> None:
-        placed: list[IPAddress] = []
-        with contained("offer again", self._events):
-            placed += (address for address, placement in self.placements.items() if placement.link.index in links)
-        for address in placed:
+        for address, placement in list(self.placements.items()):
             with contained("offer again", self._events):
-                if address in self.placements:
+                if placement.link.index in links and address in self.placements:
                     self._offer(address)
-            await asyncio.sleep(0)
+                    await asyncio.sleep(0)
 
     def _offer(self, address: IPAddress) -> None:
         link = self.placements[address].link.index
