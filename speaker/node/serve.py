@@ -34,8 +34,7 @@ from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.traffic import Kept, exposition
-from speaker.wire.commands import PeerSpec, Spec
-from speaker.wire.messages import Hears
+from speaker.wire.messages import Hears, PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()

@@ -18,7 +18,7 @@ from speaker.node.status import Status
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.states import turn
 from speaker.telemetry.mqtt.topics import Message, Topics
-from speaker.wire.events import ClaimStatus
+from speaker.wire.messages import ClaimStatus
 
 TOPICS = Topics("eip-speaker")
 ETH0 = Link(2, "eth0", Mac(bytes.fromhex("020000000001")))
