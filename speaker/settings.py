@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding, with_port
+from speaker.model import Forwarding, IPAddress, with_port
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -19,6 +19,13 @@ _SUBDOMAIN = rf"(?=[-a-z0-9.]{{1,253}}(/|\Z)){_DNS_LABEL}(\.{_DNS_LABEL})*"
 _NODE_NAME = re.compile(_SUBDOMAIN)
 _LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def _address(text: str) -> IPAddress | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +45,7 @@ class Bind:
             return None
         host, colon, port = text.rpartition(":")
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        try:
-            address = ip_address(host)
-        except ValueError:
-            address = None
-        number = whole_number(port, 65535)
+        address, number = _address(host), whole_number(port, 65535)
         if address is None or not colon or not number:
             raise SettingError(
                 f"{flag} {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
@@ -299,8 +302,8 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
     """Scheme, host, port and prefix. What is refused is not shown: there may be a password in it."""
     rule = (
         f"--mqtt: must be mqtts://HOST[:PORT][/PREFIX], or mqtt:// without TLS; PREFIX (default {DEFAULT_PREFIX}) has "
+        "one to eight levels of letters, digits, '.', '_' and '-'"
     )
-    rule += "one to eight levels of letters, digits, '.', '_' and '-'"
     try:
         url = urlsplit(text)
         port = url.port
@@ -321,18 +324,11 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
 
 def _is_host(text: str) -> bool:
     """A literal address, or a name that can be looked up, in any script (IDNA)."""
-    try:
-        ip_address(text)
-    except ValueError:
-        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
-    return True
+    return _address(text) is not None or (len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None)
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host == "localhost" if (address := _address(host)) is None else address.is_loopback
 
 
 @dataclass(frozen=True, slots=True)

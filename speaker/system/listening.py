@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, TypeAlias
 import structlog
 
 from speaker.system.crowd import Crowd
-from speaker.system.descriptors import share
+from speaker.system.process import share
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 FEW = 5
 """As many get a line each, for one cause in one WINDOW."""
-LASTING = {"unanswered"}
+LONGEST = {"unanswered"}
 """Fields with seconds, of which one line for many has the most."""
 SHOWN = 10
 """Names in one line; the count tells the rest."""
@@ -79,7 +79,7 @@ def _together(group: list[Transition]) -> Line:
         if name == "message" or all(other.fields.get(name) == value for other in group)
     }
     took = {
-        name: max(found) for name in LASTING if (found := [one.fields[name] for one in group if name in one.fields])
+        name: max(found) for name in LONGEST if (found := [one.fields[name] for one in group if name in one.fields])
     }
     names = [one.name for one in group[:SHOWN]]
     return Line(first.level, first.event, {"count": len(group), f"{first.kind}s": names, **shared, **took})
@@ -194,3 +194,27 @@ class Bound:
         if len(self._sources) >= self._most:
             oldest = min(self._sources, key=lambda name: self._sources[name].at)
             del self._sources[oldest]
+
+
+# ── Troubles that mostly pass by themselves ───────────────────────────────────────────────────────────────────
+#
+# A busy API server answers late now and then, and a watch breaks: nobody has to act on that. What lasts is logged.
+
+LASTING = 10.0
+"""Seconds for which the API may be away before anybody is told in the log. Metrics and status say so at once."""
+
+
+@dataclass(slots=True)
+class Spell:
+    """One trouble, ``since`` when; ``now`` is seconds of the same clock."""
+
+    since: float
+    said: str | None = None
+    """What was told of it last."""
+
+    def tells(self, words: str, now: float, patience: float = 0.0) -> bool:
+        """Whether ``words`` are to be told now: it has lasted for ``patience``, and they are new."""
+        if now - self.since < patience or words == self.said:
+            return False
+        self.said = words
+        return True

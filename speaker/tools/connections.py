@@ -21,7 +21,7 @@ from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.model import IPAddress
 from speaker.settings import whole_number
 from speaker.system.files import read_regular
-from speaker.tools.table import table
+from speaker.tools.terminal import table
 
 NET = Path("/proc/thread-self/net")
 MAX_STATUS = 256 * 1024 * 1024

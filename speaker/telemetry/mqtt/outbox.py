@@ -7,8 +7,7 @@ where too many wait. The two take turns: neither keeps the other waiting for lon
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from speaker.telemetry.mqtt.states import turn
-from speaker.telemetry.mqtt.topics import Message, States
+from speaker.telemetry.mqtt.messages import Message, States, turn
 
 MAX_EVENTS = 1000
 """That wait."""

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 from speaker.model.events import EipClaimed, PeerChanged
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
-from speaker.telemetry.mqtt.states import Pools
-from speaker.telemetry.page.document import Document, examination, of_host
-from speaker.telemetry.page.failovers import Failovers
-from speaker.telemetry.page.live import Live
+from speaker.telemetry.mqtt.messages import Pools
+from speaker.telemetry.page.document import Document, Failovers, examination, of_host
+from speaker.telemetry.page.server import Live
 
 EXAMINED = 60.0
 """Seconds between two looks of the doctor's, which take a second or two and some questions on the LAN."""

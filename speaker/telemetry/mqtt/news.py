@@ -1,22 +1,22 @@
-"""What a host says: of itself, and, where there is no controller, of all EIPs and pools.
+"""Who publishes: a host, of itself, and, where there is no controller, of all EIPs and pools; a controller of the rest.
 
 Of several hosts without a controller the first by name of those that live speaks of these: they all know the same, and
 each topic has one who says it.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
 
 from speaker.errors import EdgeError
 from speaker.model.events import Assigned, PeerChanged, Refused, Released
 from speaker.settings import MqttSettings
-from speaker.system.supervise import Supervisor, at_work
-from speaker.telemetry.mqtt import states
-from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.system.supervise import Supervisor, at_work, contained
+from speaker.telemetry.metrics import MqttMetrics
+from speaker.telemetry.mqtt import messages
+from speaker.telemetry.mqtt.messages import States, Topics
 from speaker.telemetry.mqtt.publisher import Me, Publisher
-from speaker.telemetry.mqtt.topics import States, Topics
 
 EDGE = "mqtt"
 _OF_ALL = (Assigned, Released, Refused)
@@ -38,7 +38,7 @@ class HostNews:
 
     def hear(self, event: object) -> None:
         """In any thread; of other hosts in the loop's."""
-        with self._careful():
+        with contained(EDGE, self):
             if isinstance(event, PeerChanged):
                 self._follow((event.node, event.link.name), event.alive)
             if self._speaks or not isinstance(event, _OF_ALL):
@@ -49,38 +49,28 @@ class HostNews:
         if self._shares:  # whoever spoke before may have said something else
             self._publisher.anew(self._topics.all_eips, self._topics.all_pools)
 
-    def shown(self, told: Mapping[str, Any], pools: states.Pools, conflicts: Mapping[str, str]) -> None:
+    def shown(self, status: Mapping[str, Any], pools: messages.Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread, as 10,000 EIPs take their time."""
-        with self._careful():
-            areas = self._areas(told, pools, conflicts)
+        with contained(EDGE, self):
+            topics, speaks = self._topics, self._speaks
+            held = messages.holds(topics, self._node, status)
+            areas: dict[str, States | None] = {
+                topics.all_holds(self._node): held,
+                topics.node(self._node): messages.node(topics, self._node, "up", len(held), status["problems"]),
+            }
+            if self._shares:
+                areas[topics.all_eips] = messages.shared(topics, status, conflicts) if speaks else None
+                areas[topics.all_pools] = messages.pools(topics, pools) if speaks else None
             self._publisher.soon(partial(self._publisher.show, areas))
 
-    def _areas(
-        self, told: Mapping[str, Any], pools: states.Pools, conflicts: Mapping[str, str]
-    ) -> dict[str, States | None]:
-        topics, held = self._topics, states.holds(self._topics, self._node, told)
-        areas: dict[str, States | None] = {
-            topics.all_holds(self._node): held,
-            topics.node(self._node): states.node(topics, self._node, "up", len(held), told["problems"]),
-        }
-        if self._shares:
-            speaks = self._speaks
-            areas[topics.all_eips] = states.shared(topics, told, conflicts) if speaks else None
-            areas[topics.all_pools] = states.pools(topics, pools) if speaks else None
-        return areas
-
-    @contextmanager
-    def _careful(self) -> Iterator[None]:
-        """In any thread; bugs are told of in the loop's."""
-        try:
-            yield
-        except Exception as error:
-            self._publisher.soon(partial(self._supervisor.internal_error, EDGE, error))
+    def internal_error(self, task: str, error: BaseException) -> None:
+        """Met in any thread, and reported in the loop's."""
+        self._publisher.soon(partial(self._supervisor.internal_error, task, error))
 
     def finish(self) -> None:
         """Nothing is held here any more."""
         self._publisher.show({self._topics.all_holds(self._node): {}})
-        self._publisher.revise(self._topics.all_eips, partial(states.without_holder, node=self._node))
+        self._publisher.revise(self._topics.all_eips, partial(messages.without_holder, node=self._node))
 
 
 class BrokerEvents(Supervisor, Protocol):
@@ -94,17 +84,31 @@ class BrokerEvents(Supervisor, Protocol):
 async def publishing(
     settings: MqttSettings, node: str, metrics: MqttMetrics, report: BrokerEvents, *, shares: bool
 ) -> AsyncIterator[HostNews]:
-    """Says what it is told while the block lasts."""
-    topics = Topics(settings.prefix)
-    me = Me(node, f"{settings.prefix}/{node}", lambda state: states.node(topics, node, state))
-
-    def failed(error: EdgeError) -> None:
-        report.failed(EDGE, error)
-
-    publisher = Publisher(settings, me, metrics, failed, partial(report.recovered, EDGE))
+    """A host publishes what it hears while the block lasts."""
+    me = Me(node, f"{settings.prefix}/{node}", partial(messages.node, Topics(settings.prefix), node))
+    publisher = Publisher(settings, me, metrics, partial(report.failed, EDGE), partial(report.recovered, EDGE))
     news = HostNews(publisher, node, report, shares=shares)
     async with at_work(EDGE, publisher.run, report):
         try:
             yield news
         finally:
             news.finish()
+
+
+class ControllersBrokerEvents(Supervisor, Protocol):
+    """The same of a controller."""
+
+    def broker_failed(self, error: EdgeError | None) -> None: ...
+
+
+@asynccontextmanager
+async def publishing_as_controller(
+    settings: MqttSettings, identity: str, metrics: MqttMetrics, events: ControllersBrokerEvents
+) -> AsyncIterator[Publisher]:
+    """The one that leads publishes while the block lasts; ``controller/published.py`` says what of EIPs and pools.
+    All replicas have one name at the broker: whoever leads now throws out whoever led, and its last will comes before
+    anything of ours."""
+    me = Me(identity, f"{settings.prefix}/controller", partial(messages.controller, Topics(settings.prefix), identity))
+    publisher = Publisher(settings, me, metrics, events.broker_failed, partial(events.broker_failed, None))
+    async with at_work(EDGE, publisher.run, events):
+        yield publisher

@@ -23,9 +23,8 @@ from speaker.model import Assignment, ServiceKey, TrafficPolicy, World
 from speaker.node.decide import decide
 from speaker.settings import DEFAULT_REST, Node
 from speaker.standalone.manifests import load
-from speaker.standalone.memory import recall
-from speaker.tools.rehearsal import foreseen, settled
-from speaker.tools.validate import addresses_here
+from speaker.standalone.state import recall
+from speaker.tools.validate import addresses_here, foreseen, settled
 
 
 @dataclass(frozen=True, slots=True)

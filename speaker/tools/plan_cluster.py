@@ -39,8 +39,8 @@ from speaker.settings import DEFAULT_STATE
 from speaker.standalone.manifests import load, manifest_files, read_file
 from speaker.system.clock import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
-from speaker.tools.planning.plan import Changed, Fate, Planned, tell
-from speaker.tools.rehearsal import foreseen
+from speaker.tools.plan import Changed, Fate, Planned, tell
+from speaker.tools.validate import foreseen
 
 NAMESPACED = frozenset(("Service", "EndpointSlice"))
 _ALLOCATED = "ipFamilies", "ipFamilyPolicy"
