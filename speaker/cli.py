@@ -1,7 +1,7 @@
 """The commands and their exit codes.
 
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
-to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any more.
+to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any longer.
 
 ``speaker run`` and ``speaker agent`` are the product. Each is two processes on a node, and both begin in
 ``commands/serve.py``. To read on:
@@ -67,7 +67,7 @@ def _complain(error: object, code: int) -> int:
 
 
 def _unheard(refusal: OSError) -> int:
-    """Nobody reads stdout, as with `speaker … | head`, or it takes no more."""
+    """Nobody reads stdout, as with `speaker … | head`, or it is full."""
     streams.give_up()
     if isinstance(refusal, BrokenPipeError):
         return UNHEARD

@@ -37,7 +37,7 @@ NICE = -20
 
 
 class Priority(Enum):
-    """What the wire process got. The value is what people are told."""
+    """What the wire process got. The value is for people."""
 
     REAL_TIME = "real-time"
     NICE = "nice"

@@ -30,7 +30,7 @@ from speaker.telemetry.lines import Bound, Gather, Line, Transition, in_lines
 MAX_WAITING = 100_000
 """Lines; those that come while so many wait are counted, not kept."""
 LOOK_SECONDS = 1.0
-"""How often it is looked whether lines that were left out are to be told of, while there are any."""
+"""How often the writer looks whether lines that were left out are to be logged, while there are any."""
 LEFT_OUT = "lines left out"
 UNREAD = "nobody read them in time"
 _LAST_WORDS = 1.0
@@ -128,7 +128,7 @@ class Bounded:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bound, self._clock, self._turn = Bound(), clock, threading.Lock()
         self._owes = False
-        """Lines were left out that were not told of yet."""
+        """Lines were left out, and their number is not logged yet."""
         self.stir: Callable[[], None] = lambda: None
         """Called when that begins."""
 
@@ -150,9 +150,9 @@ class Bounded:
     def tell(self) -> bool:
         """Whether there will be more to tell, with no further line."""
         with self._turn:
-            told = self._bound.left_out(self._clock())
+            found = self._bound.left_out(self._clock())
             owes = self._owes = self._bound.owes
-        for source, lines, seconds in told:
+        for source, lines, seconds in found:
             structlog.get_logger().warning(LEFT_OUT, source=source, lines=lines, seconds=seconds)
         return owes
 
@@ -196,12 +196,12 @@ class Writer:
         while (line := self._next()) is not None:
             lines = [each for each in (line, *self._more()) if each]
             lost, self.lost = self.lost, 0
-            told = [f"{lost} lines were lost: {self.why}"] if lost else []
+            words = [f"{lost} lines were lost: {self.why}"] if lost else []
             self.why = UNREAD
-            if not (lines or told):
+            if not (lines or words):
                 continue
             try:
-                self._out("\n".join([*lines, *told]) + "\n")
+                self._out("\n".join([*lines, *words]) + "\n")
             except Exception:  # a disk that is full, a reader that is gone, no memory: there may be some later
                 self.lost += lost + len(lines)
 

@@ -357,7 +357,7 @@ def _head(metric: str, kind: str) -> str:
 
 
 class EipMetrics:
-    """By EIP, each told by the node that holds it, or that asks for it. What is not known of one is left out."""
+    """By EIP, each from the node that holds it, or that asks for it. What is not known is left out."""
 
     def __init__(self) -> None:
         self.since: Mapping[str, float] = {}

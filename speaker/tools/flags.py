@@ -280,7 +280,7 @@ def log(parser: Parser) -> None:
 
 
 def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
-    """None where no broker is to be told. Raises SettingError."""
+    """None: there is no broker. Raises SettingError."""
     found = MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
     if found is not None and find_spec("aiomqtt") is None:
         raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'aiomqtt>=2.5.1,<3'")

@@ -8,8 +8,8 @@ import logging
 import socket
 import ssl
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -110,11 +110,8 @@ class Connection(aiomqtt.Client):
 
     async def __aenter__(self) -> Self:
         try:
-            return await super().__aenter__()
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
-        except ValueError as error:  # a host name that is none
-            raise EdgeError(str(error)) from error
+            with self._broken():
+                return await super().__aenter__()
         finally:
             if not self._connected.done() or self._connected.cancelled() or self._connected.exception() is not None:
                 self._given_up = True
@@ -134,43 +131,41 @@ class Connection(aiomqtt.Client):
         self._client._sock_close()
         self._begun = False
         if self._disconnected.done() and not self._disconnected.cancelled():
-            self._disconnected.exception()  # or it would be told of as one that nobody heard of
+            self._disconnected.exception()  # or asyncio would log it as one that nobody retrieved
 
-    def _words(self, error: Exception) -> str:
-        return f"{error} ({self._last.words})" if self._last.words else str(error)
+    @contextmanager
+    def _broken(self) -> Iterator[None]:
+        """What breaks the connection is an EdgeError."""
+        try:
+            yield
+        except (aiomqtt.MqttError, ValueError) as error:  # ValueError: a host name that is none
+            cause = str(error.__cause__ or "")
+            words = str(error) if cause in str(error) else f"{error}: {cause}"
+            raise EdgeError(f"{words} ({self._last.words})" if self._last.words else words) from error
 
     async def watch(self) -> None:
         """Endless. Raises EdgeError when the connection is gone."""
-        try:
+        with self._broken():
             async for _ in self.messages:  # none comes here: see _on_message
                 pass
-        except aiomqtt.MqttError as error:
-            cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
-            raise EdgeError(self._words(Exception(cause))) from error
 
     async def say(self, message: Message) -> None:
         """Returns when the broker has it. Raises EdgeError."""
-        properties = self._properties_of(message, PacketTypes.PUBLISH)
-        try:
+        with self._broken():
+            properties = self._properties_of(message, PacketTypes.PUBLISH)
             await self.publish(message.topic, message.payload, 1, message.retain, properties)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
 
     async def follow(self, area: str) -> bool:
         """Have the broker say what it retains there, and what others say from now on. Whether it does."""
         self._heard = 0
         options = SubscribeOptions(qos=0, noLocal=True, retainAsPublished=True)
-        try:
+        with self._broken():
             codes = await self.subscribe(area, options=options)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
         return not any(getattr(code, "is_failure", False) for code in codes)
 
     async def unfollow(self, area: str) -> None:
-        try:
+        with self._broken():
             await self.unsubscribe(area)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
 
     # ── What paho asks of a loop. aiomqtt's own answers take a number for the socket, from two threads: once that is
     # closed the number is somebody else's. Here the loop has it only when the thread that connects is done. ──
@@ -229,7 +224,7 @@ class Connection(aiomqtt.Client):
             self._hang_up()
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
-        """aiomqtt would have us wait for an answer that cannot come any more. In whatever thread."""
+        """aiomqtt would have us wait for an answer that can no longer come. In any thread."""
         self._loop.call_soon_threadsafe(self._break, aiomqtt.MqttError(f"hung up: {reason_code}"))
 
     def _break(self, error: aiomqtt.MqttError) -> None:

@@ -225,29 +225,34 @@ def event(topics: Topics, happened: object, by: str, at: float) -> Message | Non
     return Message(topics.event(kind), _json({"event": kind, "at": rfc3339(at), "by": by, **fields}), retain=False)
 
 
+_KINDS: Mapping[type[events.Event], str] = {
+    events.Assigned: "assigned",
+    events.Released: "released",
+    events.Refused: "refused",
+    events.ConflictBegun: "conflict_begun",
+    events.ConflictEnded: "conflict_ended",
+    events.ApiAnswers: "api_back",
+}
+"""Events that are said by their own fields."""
+
+
 def _said(happened: object) -> tuple[str, dict[str, Any]] | None:
     """Its kind, and what is said of it: docs/mqtt/v1/event.schema.json."""
     match happened:
-        case events.Assigned(service=service, addresses=addresses):
-            return "assigned", {"service": str(service), "addresses": [*map(str, addresses)]}
-        case events.Released(service=service, addresses=addresses):
-            return "released", {"service": str(service), "addresses": [*map(str, addresses)]}
-        case events.Refused(service=service, reason=reason, message=message):
-            return "refused", {"service": str(service), "reason": reason, "message": message[:SENTENCE]}
         case events.EipClaimed(eip=eip, placement=placement, term=term, before=before):
             fields = {"link": placement.link.name, "mac": format_mac(placement.link.mac), "term": term, "from": before}
             return "taken", {"eip": str(eip), **fields, **happened.why}
         case events.EipYielded(eip=eip, reason=reason, holder=holder):
             return "let_go", {"eip": str(eip), "reason": reason, "to": holder}
-        case events.ConflictBegun(eip=eip, message=message):
-            return "conflict_begun", {"eip": eip, "message": message[:SENTENCE]}
-        case events.ConflictEnded(eip=eip):
-            return "conflict_ended", {"eip": eip}
         case events.PeerChanged(node=node, link=link, alive=alive):
             return "node_up" if alive else "node_down", {"node": node, "link": link.name}
         case events.ApiSilent():
             return "api_lost", {"message": events.API_SILENT}
-        case events.ApiAnswers():
-            return "api_back", {}
+        case events.Event() if (kind := _KINDS.get(type(happened))) is not None:
+            return kind, {name: _text(getattr(happened, name)) for name in happened.__struct_fields__}
         case _:
             return None
+
+
+def _text(value: object) -> str | list[str]:
+    return [*map(str, value)] if isinstance(value, tuple) else str(value)[:SENTENCE]

@@ -68,7 +68,7 @@ class HostNews:
         self._publisher.soon(partial(self._supervisor.internal_error, task, error))
 
     def finish(self) -> None:
-        """Nothing is held here any more."""
+        """Nothing is held here any longer."""
         self._publisher.show({self._topics.all_holds(self._node): {}})
         self._publisher.revise(self._topics.all_eips, partial(messages.without_holder, node=self._node))
 

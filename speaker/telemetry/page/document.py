@@ -70,10 +70,10 @@ def eip(
     pool: str, services: Collection[str], holder: str | None, since: str = "", conflict: str = "", message: str = ""
 ) -> dict[str, Any]:
     """``since``: RFC 3339, '' where that is not known; ``message``: why it is not held where the page is from."""
-    told: dict[str, Any] = {"pool": pool, "services": sorted(services)[:NAMED], "holder": holder or ""}
+    shown: dict[str, Any] = {"pool": pool, "services": sorted(services)[:NAMED], "holder": holder or ""}
     if len(services) > NAMED:
-        told["more"] = len(services) - NAMED
-    return told | {
+        shown["more"] = len(services) - NAMED
+    return shown | {
         name: value[:SENTENCE]
         for name, value in (("since", since), ("conflict", conflict), ("message", message))
         if value
@@ -82,13 +82,13 @@ def eip(
 
 def of_host(
     node: str,
-    told: Mapping[str, Any],
+    status: Mapping[str, Any],
     pools: Pools,
     conflicts: Mapping[str, str],
     failovers: list[dict[str, Any]],
     nodes: Iterable[str],
 ) -> Document:
-    """``told``: what the status file says."""
+    """``status``: what the status file says."""
     eips = {
         one["address"]: eip(
             one["pool"],
@@ -98,10 +98,10 @@ def of_host(
             conflicts.get(one["address"], ""),
             one.get("message", "") if one["holder"] is None else "",
         )
-        for one in told["eips"]
+        for one in status["eips"]
     }
-    refused = [(one["service"], one["reason"], one["message"]) for one in told["refused"]]
-    return document(node, "host", eips, pools, failovers, told["problems"], refused, [node, *nodes])
+    refused = [(one["service"], one["reason"], one["message"]) for one in status["refused"]]
+    return document(node, "host", eips, pools, failovers, status["problems"], refused, [node, *nodes])
 
 
 def change(before: Document, after: Document) -> Document:

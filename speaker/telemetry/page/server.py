@@ -1,4 +1,4 @@
-"""Edge: the page's few files, who looks at it, and what each is told, by server-sent events.
+"""Edge: the page's few files, who looks at it, and what each is sent, by server-sent events.
 
 Where nobody looks nothing is made. Nothing waits for who looks: what one does not read is kept up to a bound, and then
 its connection ends (``system/listening.py``).
@@ -37,7 +37,7 @@ class _Onlooker:
         self.pending: list[bytes] = []
         self.stirred = asyncio.Event()
         self.knows = False
-        """It was told everything once: from then on it is told of changes."""
+        """It was sent everything once: from then on it is sent changes."""
 
 
 class Live:
@@ -47,7 +47,7 @@ class Live:
         self._make: Callable[[], Document] | None = None
         self._onlookers: set[_Onlooker] = set()
         self._shown: Document = {}
-        """What those who know everything were told."""
+        """What those who know everything were sent."""
         self._turn, self._text = asyncio.Lock(), b"{}"
         self._news = self._text_is_of = 0
         """How often it was another."""
@@ -102,7 +102,7 @@ class Live:
         self._shown = after
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """What one is told that looks from now on. Endless."""
+        """What somebody who looks from now on is sent. Endless."""
         one = _Onlooker()
         self._onlookers.add(one)
         self._changed.set()

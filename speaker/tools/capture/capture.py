@@ -169,29 +169,25 @@ def capture(settings: CaptureSettings, out: TextIO) -> int:
     keys = None if settings.key is None else read_keys(settings.key)
     captured = _frames(settings)
     recording = into(settings.write) if settings.write is not None else nullcontext(_pass_over)
-    with recording as write, _summed_up(settings, out) as told:
-        began: float | None = None
-        for event in heard(captured, keys, settings, write):
-            began = event.at if began is None else began
-            told["alarms"] += event.alarm
-            told["events"] += 1
-            print(json.dumps(event.as_json()) if settings.as_json else line(event, began), file=out, flush=True)
+    counts: Counter[str] = Counter()
+    try:
+        with recording as write:
+            began: float | None = None
+            for event in heard(captured, keys, settings, write):
+                began = event.at if began is None else began
+                counts["alarms"] += event.alarm
+                counts["events"] += 1
+                print(json.dumps(event.as_json()) if settings.as_json else line(event, began), file=out, flush=True)
+    except KeyboardInterrupt:  # the usual end of a capture, which has its sum as well
+        _sum_up(counts, settings, out)
+        raise
+    _sum_up(counts, settings, out)
     return 0
 
 
-@contextmanager
-def _summed_up(settings: CaptureSettings, out: TextIO) -> Iterator[Counter[str]]:
-    """Ctrl-C is the usual end of a capture, and has its sum as well."""
-    told: Counter[str] = Counter()
-    interrupted: KeyboardInterrupt | None = None
-    try:
-        yield told
-    except KeyboardInterrupt as error:
-        interrupted = error
+def _sum_up(counts: Counter[str], settings: CaptureSettings, out: TextIO) -> None:
     if not settings.as_json:
-        print(f"events: {told['events']}, alarms: {told['alarms'] or 'none'}", file=out)
-    if interrupted is not None:
-        raise interrupted
+        print(f"events: {counts['events']}, alarms: {counts['alarms'] or 'none'}", file=out)
 
 
 def line(event: Event, began: float) -> str:

@@ -122,7 +122,7 @@ class Event:
     vlan: int | None = None
 
     def as_json(self) -> dict[str, object]:
-        told = {
+        found = {
             "time": round(self.at, 6),
             "event": self.what.value,
             "mac": format_mac(self.mac),
@@ -137,7 +137,7 @@ class Event:
             "vlan": self.vlan,
             "sentence": sentence(self),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 _OF_HELLOS = frozenset({What.HELLO, What.STATE, What.CLAIMS, What.RELEASES, What.CLASH, What.REJECTED})
@@ -252,7 +252,7 @@ class Neighbourhood:
         """By the MACs that their hellos come from."""
 
     def notice(self, at: float, seen: Seen) -> Iterator[Event]:
-        """What is to be told of a frame captured ``at``, and first of those who fell silent before it."""
+        """What a frame that was captured ``at`` says, after those who fell silent before it."""
         yield from self.pass_time(at)
         for event in self._events(at, seen):
             yield event if seen.vlan is None else replace(event, vlan=seen.vlan)
