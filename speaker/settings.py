@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding, IPAddress, with_port
+from speaker.model import Balancer, Forwarding, IPAddress, with_port
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -204,6 +204,17 @@ def _timeouts(text: str) -> Timeouts:
     return Timeouts(*(each or 0 for each in seconds))
 
 
+def parse_balancers(text: str) -> frozenset[Balancer]:
+    """``metallb,cilium``; '' is none."""
+    found = set()
+    for name in filter(None, text.split(",")):
+        if name not in {*Balancer}:
+            known = ", ".join(Balancer)
+            raise SettingError(f"--honour-annotations {written(name)}: must be names of {known}, separated by commas")
+        found.add(Balancer(name))
+    return frozenset(found)
+
+
 def whole_number(text: str, most: int) -> int | None:
     """None where it is no number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
     well = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
@@ -347,5 +358,7 @@ class RunSettings:
     """None: there is no broker."""
     page: Bind | None = None
     """Where the status page is; None: there is none."""
+    honoured: frozenset[Balancer] = frozenset()
+    """Other load balancers whose annotations on Services of ours are obeyed."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""

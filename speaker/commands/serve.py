@@ -26,6 +26,7 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
     metrics_of_real_servers,
+    parse_balancers,
 )
 from speaker.tools import flags
 from speaker.tools.flags import Commands
@@ -48,6 +49,7 @@ def _add_run(commands: Commands) -> None:
     run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
+    flags.honour(run)
     run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
@@ -107,6 +109,7 @@ def _add_controller(commands: Commands) -> None:
         "mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
+    flags.honour(controller)
     flags.settle(controller)
     flags.metrics(controller)
     flags.log(controller)
@@ -143,6 +146,7 @@ def _run(args: argparse.Namespace) -> int:
         state=args.state,
         **_of_node(args, Forwarding(args.forwarder)),
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
+        honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -218,7 +222,7 @@ def _controller(args: argparse.Namespace) -> int:
         agents_namespace=args.agents_namespace,
         make_key=args.make_key,
         mark_pods=args.mark_pods_not_ready,
-        controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
+        controller=ControllerSettings(args.default_class, parse_balancers(args.honour_annotations), ip_mode=ip_mode),
         **_shared(args),
     )
     watched(run(settings))

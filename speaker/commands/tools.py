@@ -12,7 +12,7 @@ from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
 from speaker.model import Forwarding
-from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_KEY, DEFAULT_STATE, parse_ethertype
+from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_KEY, DEFAULT_STATE, parse_balancers, parse_ethertype
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
 from speaker.tools.terminal import printable
@@ -39,6 +39,7 @@ def add_validate(commands: Commands) -> None:
     parser.switch(
         "--with-peers", "also check that every Service names its addresses, as `speaker run --with-peers` needs"
     )
+    flags.honour(parser, "as for the speaker: ")
     parser.switch("--json", flags.JSON)
     parser.set_defaults(command=_validate, working="reading the manifests")
 
@@ -46,7 +47,8 @@ def add_validate(commands: Commands) -> None:
 def _validate(args: argparse.Namespace) -> int:
     from speaker.tools.validate import addresses_here, validate
 
-    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
+    honoured = parse_balancers(args.honour_annotations)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here, honoured)
 
 
 def add_keygen(commands: Commands) -> None:
@@ -87,6 +89,7 @@ def add_plan(commands: Commands) -> None:
     parser.path("--kubeconfig", flags.KUBECONFIG)
     parser.word("--context", "NAME", flags.CONTEXT)
     parser.switch("--default-class", "with --cluster: set it if controllers and agents have this flag")
+    flags.honour(parser, "as for the speaker or the controllers: ")
     state = "the state file of `speaker run`; it may be missing (default %(default)s)"
     parser.path("--state", state, DEFAULT_STATE)
     drain = "assume this node's pods are gone; repeatable"

@@ -110,7 +110,7 @@ class Manifests:
         """Raises InvalidManifests, DoubtfulManifests."""
         directory = self._settings.directory
         place = mount(directory)
-        reading = load(directory, named=self._settings.peers is not None)
+        reading = load(directory, named=self._settings.peers is not None, honoured=self._settings.honoured)
         if (doubt := self._patience.doubt(reading.world, place, boottime())) is not None:
             self._again = doubt.until
             raise DoubtfulManifests(doubt.sentence)

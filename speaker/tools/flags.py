@@ -129,6 +129,11 @@ def api(parser: Parser) -> None:
     parser.switch("--default-class", "also serve Services that name no loadBalancerClass")
 
 
+def honour(parser: Parser, of: str = "") -> None:
+    text = f"{of}obey what annotations of metallb, cilium, kube-vip, openelb or purelb ask for, where ours do not"
+    parser.word("--honour-annotations", "NAME,…", text)
+
+
 def cluster(parser: Parser) -> None:
     parser.switch(
         "--cluster",

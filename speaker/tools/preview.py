@@ -31,7 +31,7 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
     now = clock_gettime(CLOCK_BOOTTIME)
     allocator = recall(settings.state, settings.rest_seconds, now)
     try:
-        world = load(settings.directory, named=settings.peers is not None).world
+        world = load(settings.directory, named=settings.peers is not None, honoured=settings.honoured).world
         with foreseen(settings.directory):
             _must_count(settings, world, allocator, now)
             snapshot = await look()
