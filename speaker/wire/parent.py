@@ -37,7 +37,7 @@ from speaker.model.events import BugMet, LinkLost
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.garbage import OUT_OF_MEMORY
-from speaker.system.priority import take_priority
+from speaker.system.process import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads

@@ -58,7 +58,7 @@ MAIN = (
     "speaker.node.report:Report.publish",
     "speaker.node.report:Report.status",
     "speaker.node.gauges:Counted.own_loop_delay",
-    "speaker.telemetry.traffic:exposition",
+    "speaker.telemetry.metrics:exposition",
     # looking around
     "speaker.interfaces.martians:martian_sources",
     "speaker.forwarding.limits:look",

@@ -20,7 +20,7 @@ from speaker.node.known.knowledge import Knowledge
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.settings import PeerSettings
-from speaker.system.priority import Priority
+from speaker.system.process import Priority
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.messages import ClaimStatus, PeerSeen
 

@@ -20,7 +20,7 @@ from speaker.ownership.hello import EVERYTHING, Digest, Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys, generate
 from speaker.packets import arp
-from speaker.tools.capture import tap
+from speaker.tools.capture import capture as tap
 from speaker.tools.capture.capture import CaptureSettings, capture
 
 SECRET = b"k" * 32

@@ -13,9 +13,7 @@ from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.score import claim_hash
 from speaker.packets import arp, ndp
-from speaker.tools.capture.events import Event, What, sentence
-from speaker.tools.capture.neighbourhood import Neighbourhood
-from speaker.tools.capture.seen import MAX_FRAME, read
+from speaker.tools.capture.neighbourhood import MAX_FRAME, Event, Neighbourhood, What, read, sentence
 
 KEYS, OTHERS = Keys(Key(b"k" * 32)), Keys(Key(b"o" * 32))
 N1, N2, CLIENT, STRANGER = (Mac(bytes((2, 0, 0, 0, 0, last))) for last in (1, 2, 0x50, 0x99))

@@ -35,12 +35,12 @@ from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import IpMode
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
-from speaker.settings import DEFAULT_STATE
+from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
 from speaker.system.clock import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
-from speaker.tools.planning.plan import Changed, Fate, Planned, tell
-from speaker.tools.rehearsal import foreseen
+from speaker.tools.plan import Changed, Fate, Planned, tell
+from speaker.tools.validate import foreseen
 
 NAMESPACED = frozenset(("Service", "EndpointSlice"))
 _ALLOCATED = "ipFamilies", "ipFamilyPolicy"
@@ -64,6 +64,9 @@ class Live:
     namespaces: Mapping[Key, Object] = field(default_factory=dict)
     nodes: Mapping[Key, HostObject] = field(default_factory=dict)
     slices: Mapping[Key, SliceObject] = field(default_factory=dict)
+
+
+_SETTINGS = ControllerSettings()
 
 
 def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
@@ -96,11 +99,11 @@ def drained(live: Live, nodes: frozenset[str]) -> Live:
     return replace(live, slices=left)
 
 
-def foresee(live: Live, then: Live, now: float, at: str, *, default_class: bool = False) -> Planned:
+def foresee(live: Live, then: Live, now: float, at: str, settings: ControllerSettings = _SETTINGS) -> Planned:
     """What a controller that leads decides after the change, beside what it decided before. Pure."""
     modes = {each.ip_mode for found in live.services.values() for each in found.status.load_balancer.ingress}
     ip_mode = IpMode.PROXY if IpMode.PROXY in modes else IpMode.VIP  # as it is told to the cluster today
-    decider = Decider(ControllerSettings(default_class=default_class, ip_mode=ip_mode))
+    decider = Decider(replace(settings, ip_mode=ip_mode))
     before = _decided(decider, News(live.services, live.eips, live.namespaces, live.nodes), live, now, at)
     news = News(
         _others(live.services, then.services),
@@ -194,7 +197,8 @@ def command(args: argparse.Namespace) -> int:
     except EdgeError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return plan(live, args.now, frozenset(args.drain), args.json, sys.stdout, sys.stderr, args.default_class)
+    settings = ControllerSettings(args.default_class, parse_balancers(args.honour_annotations))
+    return plan(live, args.now, frozenset(args.drain), args.json, sys.stdout, sys.stderr, settings)
 
 
 def plan(
@@ -204,14 +208,14 @@ def plan(
     as_json: bool,
     out: TextIO,
     err: TextIO,
-    default_class: bool = False,
+    settings: ControllerSettings = _SETTINGS,
 ) -> int:
     """As ``planning.plan.plan``. ``then`` None: only the pods of the nodes to ``drain`` go."""
     at = time_of_day()
     try:
         after = drained(applied(live, _documents(then) if then is not None else (), at), drain)
         with foreseen(then or Path()):
-            found = foresee(live, after, boottime(), at, default_class=default_class)
+            found = foresee(live, after, boottime(), at, settings)
     except (InvalidManifests, EdgeError) as error:
         err.write(f"{error}\n")
         return 2

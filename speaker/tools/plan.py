@@ -6,7 +6,7 @@ By the decisions of a running speaker, from what it remembers; nothing is writte
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
@@ -19,13 +19,12 @@ from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.forwarding.changes import Change, diff
 from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Assignment, ServiceKey, TrafficPolicy, World
+from speaker.model import Assignment, Balancer, ServiceKey, TrafficPolicy, World
 from speaker.node.decide import decide
-from speaker.settings import DEFAULT_REST, Node
+from speaker.settings import DEFAULT_REST, Node, parse_balancers
 from speaker.standalone.manifests import load
-from speaker.standalone.memory import recall
-from speaker.tools.rehearsal import foreseen, settled
-from speaker.tools.validate import addresses_here
+from speaker.standalone.state import recall
+from speaker.tools.validate import addresses_here, foreseen, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +95,28 @@ def command(args: argparse.Namespace) -> int:
     for flag in ("kubeconfig", "context", "default_class"):
         if getattr(args, flag):
             raise SettingError(f"--{flag.replace('_', '-')}: goes with --cluster")
-    return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr)
+    honoured = parse_balancers(args.honour_annotations)
+    return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr, honoured)
 
 
-def plan(now: Path, then: Path, state: Path, drain: frozenset[str], as_json: bool, out: TextIO, err: TextIO) -> int:
+def plan(
+    now: Path,
+    then: Path,
+    state: Path,
+    drain: frozenset[str],
+    as_json: bool,
+    out: TextIO,
+    err: TextIO,
+    honoured: Collection[Balancer] = (),
+) -> int:
     """``drain``: nodes whose pods are gone then. Returns 0 where nothing changes, 1 where something does, 2 where the
     manifests or the state cannot be read."""
     clock = clock_gettime(CLOCK_BOOTTIME)
     try:
         allocator = recall(state, DEFAULT_REST, clock)
         own = addresses_here()
-        before, after = (with_own_addresses(load(directory).world, own) for directory in (now, then))
+        readings = (load(directory, honoured=honoured) for directory in (now, then))
+        before, after = (with_own_addresses(reading.world, own) for reading in readings)
         with foreseen(then):
             found = foresee(allocator, before, drained(after, drain), clock)
     except (InvalidManifests, EdgeError) as error:
