@@ -27,9 +27,8 @@ from speaker.node.serve import serve
 from speaker.node.source import Source, View
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
-from speaker.standalone.memory import Holdings, holdings, only, recall
 from speaker.standalone.patience import Patience
-from speaker.standalone.state import one_speakers, write_state
+from speaker.standalone.state import Holdings, holdings, one_speakers, only, recall, write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
