@@ -112,7 +112,10 @@ def validate(
         _write(out, _json_summary(reading, settlement))
     else:
         _write(out, _summary(reading, settlement))
-        flags = [*["--with-peers"] * with_peers, *([f"--honour-annotations={','.join(honoured)}"] if honoured else ())]
+        flags = [
+            *["--with-peers"] * with_peers,
+            *([f"--honour-annotations={','.join(sorted(honoured))}"] if honoured else ()),
+        ]
         _write(out, [following("run", str(directory), *flags, "--dry-run")])
     return 1 if settlement.refusals else 0
 

@@ -8,9 +8,11 @@ from asking import Asking
 from real_api import RealApi
 
 from speaker.agent.view import News, Reader, ViewSettings
+from speaker.api.fields import ApiObject, read_leniently
 from speaker.api.kinds import ASSIGNED, AssignedObject, ServiceObject, SliceObject
 from speaker.api.reading import read_service
 from speaker.api.service import SOURCE_RANGES_ANNOTATION
+from speaker.api.service import service as decode
 from speaker.cluster.mirror.feed import Feed
 from speaker.model import NOBODY, Service, ServiceKey
 
@@ -147,3 +149,33 @@ def test_preferring_two_families_is_what_the_cluster_has_of_them(ask, tmp_path):
     assert families(stored(ask, SERVICES, body)) == ["IPv4", "IPv6"]
     with RealApi(tmp_path, "--service-cluster-ip-range=10.96.0.0/12") as of_one_family:
         assert families(stored(Asking(of_one_family), SERVICES, body)) == ["IPv4"]
+
+
+def port(**more):
+    return {"ports": [{"name": "http", "port": 80, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [
+        ({"loadBalancerClass": ""}, False),
+        ({"clusterIP": "None"}, False),
+        (port(targetPort="8080"), False),
+        (port(targetPort="Web_1"), False),
+        (port(targetPort="web--1"), False),
+        (port(targetPort="a-name-too-long1"), False),
+        (port(targetPort=65536), False),
+        (port(targetPort="web-1"), True),
+        (port(targetPort="1x"), True),
+        (port(targetPort=0), True),
+        (port(targetPort="", protocol=""), True),
+        ({"clusterIP": "", "externalTrafficPolicy": "", "sessionAffinity": ""}, True),
+    ],
+    ids=str,
+)
+def test_files_are_refused_for_what_it_refuses_and_for_nothing_else(ask, spec, taken):
+    body = service(**spec)
+    assert ask("POST", SERVICES, body)[0] == (201 if taken else 422)
+    document = ApiObject({"apiVersion": "v1", "kind": "Service", **body})
+    _, problems = read_leniently(document, lambda root: decode(root, default_class=True))
+    assert bool(problems) is not taken
