@@ -38,10 +38,10 @@ sys.path.insert(0, str(PROJECT / "tests" / "apiserver"))
 from real_api import RealApi, _free_port, missing  # noqa: E402 (found by the line above)
 
 from speaker.api.kinds import EIPS, ServiceObject  # noqa: E402
-from speaker.cluster.mirror.reflector import Reflector, Resource  # noqa: E402
-from speaker.cluster.mirror.store import Change  # noqa: E402
-from speaker.cluster.transport.access import Access, configure  # noqa: E402
-from speaker.cluster.transport.client import Client  # noqa: E402
+from speaker.cluster.access import Access, configure  # noqa: E402
+from speaker.cluster.client import Client  # noqa: E402
+from speaker.cluster.reflector import Reflector, Resource  # noqa: E402
+from speaker.cluster.store import Change  # noqa: E402
 
 MANIFESTS = PROJECT / "manifests" / "base"
 AT_A_TIME = 16

@@ -15,7 +15,7 @@ import structlog
 
 from speaker.agent.view import News, is_assigned
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
-from speaker.cluster.mirror.reflector import Reflector
+from speaker.cluster.reflector import Reflector
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.node.report import Report

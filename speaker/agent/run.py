@@ -7,8 +7,8 @@ from pathlib import Path
 
 from speaker.agent.source import Cluster
 from speaker.agent.view import ViewSettings
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client
 from speaker.model import Forwarding
 from speaker.node.report import Report
 from speaker.node.serve import serve

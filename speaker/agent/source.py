@@ -8,15 +8,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from speaker.agent.announcement_reader import AnnouncementReader, Tell
-from speaker.agent.announcement_writer import AnnouncementWriter
-from speaker.agent.api_state import ApiState
-from speaker.agent.asked import HostsAsked
-from speaker.agent.delivery import Delivery
+from speaker.agent.announcements import AnnouncementReader, AnnouncementWriter, Tell
 from speaker.agent.last_known import Known, LastKnown, news_of
-from speaker.agent.late_slices import LateSlices
+from speaker.agent.mirrors import Delivery, HostsAsked, LateSlices
 from speaker.agent.record import Facts, eip_of, read_record
-from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
+from speaker.agent.session import ApiState, Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
     Exclusion,
     News,
@@ -44,11 +40,11 @@ from speaker.api.kinds import (
 from speaker.api.objects import Key
 from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.reflector import Reflector, Resource
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.mirror.store import Change
-from speaker.cluster.transport.client import Client
+from speaker.cluster.client import Client
+from speaker.cluster.feed import Room
+from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Reflector, Resource
+from speaker.cluster.store import Change
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan

@@ -28,9 +28,8 @@ offers, not its tenants. The pool can list such an address singly, or set ``avoi
 from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass
 
-from speaker.allocator.book import Book, NotServed
+from speaker.allocator.book import Book, Ledger, NotServed
 from speaker.allocator.choose import Decision, decide
-from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.errors import SET_ASIDE

@@ -2,10 +2,8 @@
 
 import re
 
-from speaker.api.addresses import Span, Together, overlaps, parse_host, span
-from speaker.api.fields import Field, seconds
-from speaker.api.metadata import TOP, dns_label, metadata, selector
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import Span, Together, overlaps, parse_host, parse_range, span
+from speaker.api.fields import TOP, Field, dns_label, metadata, seconds, selector
 from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
 
 SPEC = frozenset(

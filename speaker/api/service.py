@@ -14,8 +14,17 @@ from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
-from speaker.api.fields import Field, did_you_mean
-from speaker.api.metadata import TOP, Metadata, annotation_key, dns_label, dns_subdomain, label_map, metadata
+from speaker.api.fields import (
+    TOP,
+    Field,
+    Metadata,
+    annotation_key,
+    did_you_mean,
+    dns_label,
+    dns_subdomain,
+    label_map,
+    metadata,
+)
 from speaker.model import (
     NOBODY,
     Family,

@@ -207,7 +207,7 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
 def _agent(args: argparse.Namespace) -> int:
     from speaker.agent.run import AgentSettings, run
     from speaker.agent.view import ViewSettings
-    from speaker.cluster.transport.access import Access
+    from speaker.cluster.access import Access
     from speaker.telemetry.lateness import run as watched
 
     forwarder = Forwarding(args.forwarder)
@@ -239,7 +239,7 @@ def _agent(args: argparse.Namespace) -> int:
 
 
 def _controller(args: argparse.Namespace) -> int:
-    from speaker.cluster.transport.access import Access
+    from speaker.cluster.access import Access
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode

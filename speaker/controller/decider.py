@@ -6,18 +6,25 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.settle import Settling
-from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
 from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of
 from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
-from speaker.controller.announced import Users
+from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import Duplicate, in_annotation, restored
-from speaker.controller.sweeper import Uses
-from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
-from speaker.controller.writes import Event, Order, Orders
+from speaker.controller.wanted import (
+    FINALIZER,
+    Event,
+    IpMode,
+    Order,
+    Orders,
+    pool_paths,
+    pool_writes,
+    service_status,
+    service_write,
+)
 from speaker.errors import set_aside
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 from speaker.system.supervise import Failures, contained

@@ -6,6 +6,8 @@ an address is given to anybody, and only a list that was asked for now is sure t
 
 import asyncio
 import gc
+import secrets
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
@@ -15,7 +17,7 @@ from typing import Any
 import structlog
 
 from speaker.allocator.assign import Usage
-from speaker.allocator.tally import Tally
+from speaker.allocator.settle import Tally
 from speaker.api.kinds import (
     EIPS,
     NAMESPACES,
@@ -29,32 +31,28 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, leases_in
-from speaker.cluster.election.elector import Leadership
-from speaker.cluster.election.lease import Election
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.polled import Polled
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.mirror.store import Change, T
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.pages import listed
-from speaker.controller.announced import Announced
+from speaker.cluster.client import Client, listed
+from speaker.cluster.elector import Leadership
+from speaker.cluster.feed import Room
+from speaker.cluster.lease import Election
+from speaker.cluster.mirrors import Mirrors, Polled
+from speaker.cluster.reflector import Patience, Reflector, Resource
+from speaker.cluster.store import Change, T
+from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, left_out, told
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
-from speaker.controller.failovers import Failovers, left_out, told
-from speaker.controller.key import make_key
-from speaker.controller.marking.marker import Marker
+from speaker.controller.marker import Marker
 from speaker.controller.published import Follower
 from speaker.controller.sessions import Forwarders, Lives
-from speaker.controller.sweeper import Grace, Sweeper
-from speaker.controller.wanted import IpMode
+from speaker.controller.wanted import Event, IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
-from speaker.controller.writes import Event, Orders
-from speaker.errors import EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Family, Forwarding
+from speaker.ownership.hellos.keys import MIN_SECRET, generate
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import room_for_objects, start_over, uncollected
+from speaker.system.retry import Sleep, retrying
 from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
@@ -432,3 +430,40 @@ def _ip_mode(forwarders: Forwarders) -> IpMode | None:
             return None
         case all_forward:
             return IpMode.PROXY if all_forward else IpMode.VIP
+
+
+# ── The key that agents share (``--make-key``) ──────────────────────────────────────────────────────────────
+
+
+SECRET, ENTRY = "eip-speaker-key", "key"
+"""As manifests/base/agent.yaml mounts it."""
+
+
+async def make_key(
+    client: Client, namespace: str, told: Callable[[str, EdgeError], None], *, sleep: Sleep = asyncio.sleep
+) -> None:
+    """Returns once there is one; ``told`` hears of every try that failed, by what failed."""
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    async for attempt in retrying(partial(told, f"{path}/{SECRET}"), sleep=sleep):
+        with attempt:
+            await _create(client, path)
+
+
+async def _create(client: Client, path: str) -> None:
+    try:
+        await client.create(path, _body())
+    except ApiRefused as error:
+        if error.reason != "AlreadyExists":
+            raise
+    else:
+        log.info("key made", secret=f"{path}/{SECRET}")
+
+
+def _body() -> dict[str, Any]:
+    """With a key that no try before had: whoever was shown that in a refusal knows nothing."""
+    content = generate(secrets.token_bytes(MIN_SECRET)).encode()
+    return {
+        "metadata": {"name": SECRET, "labels": {"app.kubernetes.io/part-of": "eip-speaker"}},
+        "type": "Opaque",
+        "data": {ENTRY: b64encode(content).decode()},
+    }

@@ -13,19 +13,18 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from speaker import __version__
-from speaker.allocator.tally import Tally
-from speaker.cluster.election.elector import Leadership, Timing
-from speaker.cluster.election.lease import Election, LeaseName
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.reflector import Patience
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
+from speaker.allocator.settle import Tally
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.feed import Room
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Patience
+from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
-from speaker.controller.page import ControllerPage
-from speaker.controller.published import Published
-from speaker.controller.sweeper import Grace
+from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings

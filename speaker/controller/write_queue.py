@@ -7,8 +7,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
-from speaker.cluster.transport.client import REQUEST, Client
-from speaker.controller.writes import Event, Order, Orders, Removal, Write
+from speaker.cluster.client import REQUEST, Client
+from speaker.controller.wanted import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.supervise import Supervisor, contained
 from speaker.telemetry.lines import Bound

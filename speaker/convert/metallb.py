@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from speaker.api.fields import Field
-from speaker.api.metadata import TOP
+from speaker.api.fields import TOP, Field
 from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.model import Assignment, ServiceKey

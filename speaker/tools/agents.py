@@ -13,10 +13,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from speaker.api.objects import Object
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.executing import execute
-from speaker.cluster.transport.pages import listed
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client, execute, listed
 from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.files import is_there

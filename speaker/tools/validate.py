@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ranges import offers
+from speaker.allocator.pools import offers
 from speaker.allocator.settle import Settlement, with_own_addresses
-from speaker.api.world import Notice, Reading
+from speaker.api.reading import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.interfaces.watcher import look
 from speaker.model import Family, IPAddress, Pool, ServiceKey

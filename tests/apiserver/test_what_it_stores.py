@@ -11,7 +11,7 @@ from speaker.agent.view import News, Reader, ViewSettings
 from speaker.api.kinds import ASSIGNED, AssignedObject, ServiceObject, SliceObject
 from speaker.api.reading import read_service
 from speaker.api.service import SOURCE_RANGES_ANNOTATION
-from speaker.cluster.mirror.feed import Feed
+from speaker.cluster.feed import Feed
 from speaker.model import NOBODY, Service, ServiceKey
 
 pytestmark = pytest.mark.apiserver

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
 from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, NodeObject, ServiceObject, SliceObject
-from speaker.api.world import read_world
-from speaker.cluster.mirror.feed import Feed
+from speaker.api.reading import read_world
+from speaker.cluster.feed import Feed
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests

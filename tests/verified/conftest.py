@@ -12,11 +12,10 @@ from real_api import RealApi
 from relay import Relay
 
 from speaker.api.objects import Key, Object
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
-from speaker.cluster.mirror.store import Change
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.trust import Server
+from speaker.cluster.access import Access, Server, configure
+from speaker.cluster.client import Client
+from speaker.cluster.reflector import Patience, Reflector, Resource
+from speaker.cluster.store import Change
 from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)

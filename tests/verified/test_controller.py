@@ -13,14 +13,13 @@ from fake_api import Refused
 
 from speaker.api.kinds import ASSIGNED, EIPS
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER
-from speaker.cluster.election.elector import Leadership, Timing
-from speaker.cluster.election.lease import Election, LeaseName
-from speaker.cluster.mirror.reflector import Patience
-from speaker.cluster.transport.client import Client
+from speaker.cluster.client import Client
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.reflector import Patience
+from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings
-from speaker.controller.key import SECRET
-from speaker.controller.leader import Leader
-from speaker.controller.sweeper import Grace
+from speaker.controller.leader import SECRET, Leader
 from speaker.controller.wanted import FINALIZER, IpMode
 from speaker.errors import ApiRefused, EdgeError
 

@@ -6,10 +6,9 @@ from itertools import count
 import pytest
 
 from speaker.api.objects import Object
-from speaker.cluster.mirror.reflector import SILENT_WATCHES, Patience, Reflector, Resource
-from speaker.cluster.mirror.store import by_label
-from speaker.cluster.transport.client import MAX_ANSWER
-from speaker.cluster.transport.pages import pages
+from speaker.cluster.client import MAX_ANSWER, pages
+from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector, Resource
+from speaker.cluster.store import by_label
 from speaker.errors import ApiRefused, ApiUnreachable
 
 SERVICE = "kubernetes.io/service-name"

@@ -10,7 +10,7 @@ import pytest
 from speaker.agent.record import life_of
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.api.records import FORWARDER, MISSES, LeaseObject
-from speaker.cluster.transport.client import Client
+from speaker.cluster.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from speaker.agent.api_state import LOOK_SECONDS, ApiState
-from speaker.cluster.mirror.reflector import Resource
+from speaker.agent.session import LOOK_SECONDS, ApiState
+from speaker.cluster.reflector import Resource
 from speaker.errors import ApiRefused, ApiUnreachable
 from speaker.telemetry.spells import LASTING
 

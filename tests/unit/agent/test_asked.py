@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from speaker.agent.asked import HostsAsked, listed
+from speaker.agent.mirrors import HostsAsked, listed
 from speaker.api.kinds import HostObject
 from speaker.errors import ApiUnreachable
 
@@ -59,8 +59,8 @@ async def test_pages_are_put_together_and_what_does_not_fit_is_left_out():
 @pytest.fixture
 def hosts(monkeypatch):
     """``await hosts(*answers)``: what was delivered, and what was told, after the last of them."""
-    monkeypatch.setattr("speaker.agent.asked.HOSTS_SECONDS", 0)
-    monkeypatch.setattr("speaker.agent.asked.AGAIN_SECONDS", 0)
+    monkeypatch.setattr("speaker.agent.mirrors.HOSTS_SECONDS", 0)
+    monkeypatch.setattr("speaker.agent.mirrors.ASK_AGAIN", 0)
 
     async def asked(*answers):
         api, delivered, told = Api(*answers), [], []

@@ -1,8 +1,8 @@
 """A mirror hears of each change once: what meets a bug of ours is handed on again, and keeps nothing else."""
 
-from speaker.agent.delivery import AGAIN_SECONDS, Delivery
+from speaker.agent.mirrors import AGAIN_SECONDS, Delivery
 from speaker.api.objects import Key
-from speaker.cluster.mirror.store import Change
+from speaker.cluster.store import Change
 
 
 class World:

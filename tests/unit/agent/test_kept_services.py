@@ -5,7 +5,7 @@ import pytest
 
 from speaker.agent.view import assigned_addresses
 from speaker.api.kinds import ASSIGNED, AssignedObject
-from speaker.cluster.mirror.feed import Feed
+from speaker.cluster.feed import Feed
 
 
 def service(name: str, n: int) -> dict[str, object]:

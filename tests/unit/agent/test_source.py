@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.agent.last_known import RECALL_SECONDS, known, recall, remember
-from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
+from speaker.agent.mirrors import MANY, MAX_NOTED, PAUSE, LateSlices
 from speaker.agent.session import WORD_SECONDS, WORDS
 from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
@@ -28,7 +28,7 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import INITIAL_EVENTS_END, Key
 from speaker.api.records import MISSES
-from speaker.cluster.mirror.store import Change
+from speaker.cluster.store import Change
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.model import Forwarding, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.model.events import LifeBegan

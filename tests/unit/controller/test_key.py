@@ -8,7 +8,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from speaker.controller.key import ENTRY, SECRET, make_key
+from speaker.controller.leader import ENTRY, SECRET, make_key
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.ownership.hellos.keys import parse
 

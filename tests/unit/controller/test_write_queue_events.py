@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from speaker.api.kinds import FullMetadata
+from speaker.controller.wanted import Event, Write
 from speaker.controller.write_queue import (
     CROWDED_SECONDS,
     EVENT_TRIES,
@@ -15,7 +16,6 @@ from speaker.controller.write_queue import (
     WRITES,
     WriteQueue,
 )
-from speaker.controller.writes import Event, Write
 from speaker.errors import ApiRefused, EdgeError
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from speaker.controller.wanted import Write
 from speaker.controller.write_queue import HEARD_SECONDS, WORKERS, WriteQueue
-from speaker.controller.writes import Write
 from speaker.errors import ApiRefused
 
 NOT_SERVED = ApiRefused(404, "", "")
