@@ -7,8 +7,9 @@ nothing further in has to ask.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import takewhile
 
 from speaker.intervals import subtracted
@@ -53,15 +54,9 @@ def _from_to(first_text: str, last_text: str) -> AddressRange:
     if "/" in first_text or "/" in last_text:
         raise ValueError("a range is written a-b with two plain addresses: leave out the prefix length")
     first, last = _address(first_text), _address(last_text)
-    if isinstance(first, IPv4Address) and isinstance(last, IPv4Address):
-        return _ordered(first, last, first > last)
-    if isinstance(first, IPv6Address) and isinstance(last, IPv6Address):
-        return _ordered(first, last, first > last)
-    raise ValueError("both ends of a range must be of the same IP family")
-
-
-def _ordered(first: IPAddress, last: IPAddress, is_reversed: bool) -> AddressRange:
-    if is_reversed:
+    if first.version != last.version:
+        raise ValueError("both ends of a range must be of the same IP family")
+    if int(first) > int(last):
         raise ValueError(f"the first address of a range must not come after the last: did you mean {last}-{first}?")
     return AddressRange(first, last)
 
@@ -124,23 +119,9 @@ def _refuse_what_is_never_an_eip(parsed: AddressRange) -> None:
 
 # An endpoint here would aim the node's forwarding at the node itself or its neighbours (CVE-2021-25737; Kubernetes:
 # ValidateNonSpecialIP in pkg/apis/core/validation).
-NEVER_ANOTHER_HOST = tuple(
-    (ip_network(network), f"{network} {what}")
-    for network, what in (
-        ("0.0.0.0/8", "means 'this network' (RFC 1122)"),
-        ("127.0.0.0/8", "is loopback"),
-        ("169.254.0.0/16", "is link-local"),
-        ("224.0.0.0/4", "is multicast"),
-        ("255.255.255.255/32", "is the limited broadcast address"),
-        ("::/128", "is the unspecified address"),
-        ("::1/128", "is loopback"),
-        ("::ffff:0:0/96", "is IPv4 mapped into IPv6"),
-        ("fe80::/10", "is link-local"),
-        ("ff00::/8", "is multicast"),
-    )
-)
+NEVER_ANOTHER_HOST = (*NEVER_AN_EIP, (IPv4Network("169.254.0.0/16"), "link-local"))
 _NEVER_ANOTHER_HOST = [
-    (network.version, int(network.network_address), int(network.broadcast_address), what)
+    (network.version, int(network.network_address), int(network.broadcast_address), f"{network} is {what}")
     for network, what in NEVER_ANOTHER_HOST
 ]
 """The same, to be asked often: of each address of an EndpointSlice."""
@@ -178,12 +159,10 @@ def parse_source_range(text: str) -> IPNetwork:
     text = text.strip()
     address, slash, length = text.partition("/")
     # `ip_network` would also take a bare address and a netmask: Kubernetes takes neither.
-    if not (slash and length.isascii() and length.isdigit() and "%" not in address):
-        raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32")
-    try:
-        return ip_network(text, strict=False)
-    except ValueError:
-        raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32") from None
+    with suppress(ValueError):
+        if slash and length.isascii() and length.isdigit() and "%" not in address:
+            return ip_network(text, strict=False)
+    raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32")
 
 
 # ── Spans: what two lists of ranges have in common ────────────────────────────────────────────────────────────

@@ -3,24 +3,12 @@
 import re
 
 from speaker.api.addresses import Span, Together, overlaps, parse_host, parse_range, span
-from speaker.api.fields import TOP, Field, dns_label, metadata, seconds, selector
+from speaker.api.fields import TOP, Field, dns_label, metadata, names, seconds, selector
 from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
 
-SPEC = frozenset(
-    {
-        "addresses",
-        "autoAssign",
-        "avoidNetworkAndBroadcast",
-        "disabled",
-        "exclude",
-        "gratuitous",
-        "interface",
-        "namespaceSelector",
-        "namespaces",
-        "nodeSelector",
-        "priority",
-        "serviceSelector",
-    }
+SPEC = names(
+    "addresses autoAssign avoidNetworkAndBroadcast disabled exclude gratuitous interface namespaceSelector "
+    "namespaces nodeSelector priority serviceSelector"
 )
 
 INT32 = 2**31

@@ -64,13 +64,11 @@ class ApiObject:
 
     @property
     def kind(self) -> str:
-        kind = self.at("kind")
-        return kind if isinstance(kind, str) else ""
+        return _text(self.at("kind"))
 
     @property
     def api_version(self) -> str:
-        version = self.at("apiVersion")
-        return version if isinstance(version, str) else ""
+        return _text(self.at("apiVersion"))
 
     @property
     def name(self) -> str:
@@ -91,8 +89,12 @@ def _step(value: object, step: str | int) -> object:
     return value[step] if isinstance(value, list | tuple) and isinstance(step, int) else None
 
 
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _printable(value: object) -> str:
-    return value if isinstance(value, str) and value.isprintable() and len(value) <= 253 else ""
+    return text if (text := _text(value)).isprintable() and len(text) <= 253 else ""
 
 
 def show_path(path: Path) -> str:
@@ -255,6 +257,11 @@ def _option(options: type[E], text: str) -> E:
         raise ValueError(f"must be {either(options)}") from None
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of it."""
+    return frozenset(text.split())
+
+
 def either(options: Iterable[str]) -> str:
     """``A, B or C``."""
     *rest, last = options
@@ -269,15 +276,14 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
     """A duration: a number of seconds, or text with units as elsewhere in Kubernetes (``1.1s``, ``1h30m``)."""
     if not value.given:
         return default
+    found = math.nan
     match value.value:
-        case bool() | list() | dict():
-            found = math.nan
-        case int() | float() as number:
-            found = float(number) if abs(number) < 1e9 else math.nan
+        case bool():
+            pass
+        case int() | float() as number if abs(number) < 1e9:
+            found = float(number)
         case str() as text:
             found = _duration(text)
-        case _:
-            found = math.nan
     if math.isnan(found):
         value.refuse("must be a number of seconds, or a duration such as 1.1s, 5m or 1h30m")
         return default
@@ -316,25 +322,9 @@ QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 # ObjectMeta of meta/v1; `clusterName` and `selfLink` are gone from it but not from old dumps.
-_METADATA = frozenset(
-    {
-        "annotations",
-        "clusterName",
-        "creationTimestamp",
-        "deletionGracePeriodSeconds",
-        "deletionTimestamp",
-        "finalizers",
-        "generateName",
-        "generation",
-        "labels",
-        "managedFields",
-        "name",
-        "namespace",
-        "ownerReferences",
-        "resourceVersion",
-        "selfLink",
-        "uid",
-    }
+_METADATA = names(
+    "annotations clusterName creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers "
+    "generateName generation labels managedFields name namespace ownerReferences resourceVersion selfLink uid"
 )
 
 TOP = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})

@@ -17,7 +17,7 @@ import msgspec
 from speaker.api.addresses import Span, Together, overlaps, span, without
 from speaker.api.eip import pool
 from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
-from speaker.api.fields import ApiObject, Field, Path, did_you_mean, read, read_leniently, show_path
+from speaker.api.fields import ApiObject, Field, Path, did_you_mean, names, read, read_leniently, show_path
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, HostStatus, ServiceObject, SliceObject
 from speaker.api.objects import Key
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
@@ -34,28 +34,11 @@ _VERSIONS = sorted({version for version, _ in READ})
 
 # What else lives in the groups we read (kubectl api-resources): all the rest there is a slip of the pen. Not here:
 # core/v1 Endpoints, deprecated since 1.33, because passing it over would leave a Service without backends.
-_PASSED_OVER = frozenset(
-    {("eip-speaker.io/v1alpha1", "Announcement")}
-    | {
-        ("v1", kind)
-        for kind in {
-            "Binding",
-            "ComponentStatus",
-            "ConfigMap",
-            "Event",
-            "LimitRange",
-            "Node",
-            "PersistentVolume",
-            "PersistentVolumeClaim",
-            "Pod",
-            "PodTemplate",
-            "ReplicationController",
-            "ResourceQuota",
-            "Secret",
-            "ServiceAccount",
-        }
-    }
+_OF_THE_CORE = names(
+    "Binding ComponentStatus ConfigMap Event LimitRange Node PersistentVolume PersistentVolumeClaim Pod PodTemplate "
+    "ReplicationController ResourceQuota Secret ServiceAccount"
 )
+_PASSED_OVER = {("eip-speaker.io/v1alpha1", "Announcement"), *(("v1", kind) for kind in _OF_THE_CORE)}
 
 _NOT_OURS = {
     NotOurs.NOT_A_LOAD_BALANCER: "passed over: it is not of type LoadBalancer",

@@ -24,6 +24,7 @@ from speaker.api.fields import (
     dns_subdomain,
     label_map,
     metadata,
+    names,
 )
 from speaker.model import (
     NOBODY,
@@ -48,54 +49,17 @@ POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
 _ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
-_SPEC = frozenset(
-    {
-        "allocateLoadBalancerNodePorts",
-        "clusterIP",
-        "clusterIPs",
-        "externalIPs",
-        "externalName",
-        "externalTrafficPolicy",
-        "healthCheckNodePort",
-        "internalTrafficPolicy",
-        "ipFamilies",
-        "ipFamilyPolicy",
-        "loadBalancerClass",
-        "loadBalancerIP",
-        "loadBalancerSourceRanges",
-        "ports",
-        "publishNotReadyAddresses",
-        "selector",
-        "sessionAffinity",
-        "sessionAffinityConfig",
-        "trafficDistribution",
-        "type",
-    }
+_SPEC = names(
+    "allocateLoadBalancerNodePorts clusterIP clusterIPs externalIPs externalName externalTrafficPolicy "
+    "healthCheckNodePort internalTrafficPolicy ipFamilies ipFamilyPolicy loadBalancerClass loadBalancerIP "
+    "loadBalancerSourceRanges ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig "
+    "trafficDistribution type"
 )
 _PORT = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 
 # ip_vs(9) schedulers: net/netfilter/ipvs/ip_vs_*.c up to Linux 6.12; two of them can look at the client's port as well,
 # by the name that ipvsadm -b gives to that.
-SCHEDULERS = frozenset(
-    {
-        "dh",
-        "fo",
-        "lblc",
-        "lblcr",
-        "lc",
-        "mh",
-        "nq",
-        "ovf",
-        "rr",
-        "sed",
-        "sh",
-        "twos",
-        "wlc",
-        "wrr",
-        "mh-port",
-        "sh-port",
-    }
-)
+SCHEDULERS = names("dh fo lblc lblcr lc mh nq ovf rr sed sh twos wlc wrr mh-port sh-port")
 
 MAX_SHARE_NAMESPACES = 256
 """As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
@@ -156,11 +120,9 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
     """``kind`` None: it cannot be read."""
     if kind not in (_Type.LOAD_BALANCER, None):
         return NotOurs.NOT_A_LOAD_BALANCER
-    match named.text():
-        case None:
-            return None if default_class else NotOurs.NO_CLASS
-        case cls:
-            return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
+    if (asked := named.text()) is None:
+        return None if default_class else NotOurs.NO_CLASS
+    return None if asked == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
 
 
 def _ours(root: Field, spec: Field, families_told: bool) -> Service:
