@@ -237,7 +237,8 @@ def our_mirror(services: int) -> Json:
     from speaker.api.kinds import SERVICES, AssignedObject
     from speaker.cluster.access import Server
     from speaker.cluster.client import Client
-    from speaker.cluster.reflector import Reflector, Resource
+    from speaker.cluster.feed import Resource
+    from speaker.cluster.reflector import Reflector
 
     base, heard = resident(), Counter[str]()
 

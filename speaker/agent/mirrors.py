@@ -15,11 +15,10 @@ from speaker.api.kinds import NODES, AssignedObject, HostObject, SliceObject, sl
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, listed
 from speaker.cluster.mirrors import Polled
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import NOBODY, Hears, Reflector
 from speaker.cluster.store import Change
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
-from speaker.removals import Doubt
 from speaker.system.supervise import Supervisor, contained
 
 AGAIN_SECONDS = 2.0
@@ -154,19 +153,19 @@ ASK_AGAIN = 5.0
 
 class HostsAsked:
     """The addresses of the cluster's nodes. ``deliver`` hears what is another than the last time, None for what is
-    gone; ``told`` of failures, and None when they are over; ``doubted`` what of which resource waits for another list,
-    ``settle`` seconds later."""
+    gone; ``told`` of failures, and None when they are over; ``hears`` what waits for another list, ``settle``
+    seconds later."""
 
     def __init__(
         self,
         client: Client,
         deliver: Callable[[Mapping[Key, HostObject | None]], None],
         told: Callable[[EdgeError | None], None],
+        hears: Hears = NOBODY,
         settle: float = 0.0,
-        doubted: Callable[[str, Doubt | None], None] = lambda *_: None,
     ) -> None:
         self._client, self._deliver, self._told = client, deliver, told
-        self._polled: Polled[Key, HostObject] = Polled("node addresses", settle, doubted)
+        self._polled: Polled[Key, HostObject] = Polled("node addresses", settle, hears)
         self.known: Mapping[Key, HostObject] | None = None
         """None: nothing yet."""
 

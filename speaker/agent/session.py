@@ -17,7 +17,7 @@ import msgspec
 from speaker.agent.record import identity, life_of
 from speaker.api.records import FORWARDER, MISSES, LeaseObject, leases_in, misses_said
 from speaker.cluster.client import Client, listed
-from speaker.cluster.reflector import Resource
+from speaker.cluster.feed import Resource
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding
 from speaker.node.report import Report
@@ -118,7 +118,7 @@ class ApiState:
 
         return tell
 
-    def mirror_failed(self, path: str, error: EdgeError) -> None:
+    def failed(self, path: str, error: EdgeError) -> None:
         # While the API does not answer, that has been said.
         self._report.failed(path, error, known=self._was_up and not self.up, patience=self._patience(error))
         self._doubt()

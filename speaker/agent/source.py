@@ -41,9 +41,9 @@ from speaker.api.objects import Key
 from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
 from speaker.cluster.client import Client
-from speaker.cluster.feed import Room
+from speaker.cluster.feed import Resource, Room
 from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Reflector, Resource
+from speaker.cluster.reflector import Reflector
 from speaker.cluster.store import Change
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
@@ -132,7 +132,7 @@ class Cluster:
         )
         # Where this speaker forwards itself, it does so before it answers.
         self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
-        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"), settle, self._api.doubted)
+        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"), self._api, settle)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
@@ -166,10 +166,9 @@ class Cluster:
             self._client,
             Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource),
             Delivery(deliver, self._report, later),
-            told=partial(self._api.mirror_failed, path),
+            self._api,
             listed=listed,
             restored=self._mirrors.restored,
-            doubted=lambda: self._api.doubted(made.resource.name, made.waits),
         )
         self._mirrors.add(made)
         return made

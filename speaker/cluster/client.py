@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from speaker import __version__
-from speaker.api.objects import Object, Page, Status, read_page, read_refusal
+from speaker.api.objects import PAGE, Object, Page, Status, read_page, read_refusal
 from speaker.cluster.access import Server
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 from speaker.system.decoding import UNFIT
@@ -258,8 +258,8 @@ def _kept_alive(address: Any) -> socket.socket:
 
 # ── Lists, page by page ─────────────────────────────────────────────────────────────────────────────────────
 
-PAGE, SMALLER = 500, 8
-"""Objects of one page; of what is too long an eighth is asked for."""
+SMALLER = 8
+"""Of a page that is too long an eighth is asked for."""
 
 _T = TypeVar("_T", bound=Object)
 

@@ -10,12 +10,13 @@ most are set aside. What belongs to no namespace no tenant writes: it is counted
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import msgspec
 
-from speaker.api.objects import Bookmark, Key, Named, Object, WatchEvent, read_refusal
+from speaker.api.objects import PAGE, Bookmark, Key, Named, Object, WatchEvent, read_refusal
 from speaker.cluster.store import Change, Index, Store, T, differences
 from speaker.errors import EdgeError
 from speaker.removals import Removals
@@ -29,11 +30,36 @@ AGAIN = 0.8
 """Of the room; where less is taken, what was set aside is listed again."""
 
 
-class Mirrored(Protocol):
-    """``Feed``, as far as it matters here."""
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """``path`` as in ``/api/v1/services``; the selectors as the API writes them. ``kind`` names the fields that are
+    decoded; ``page``: objects of a page, where a list comes in pages."""
 
-    def of(self, namespace: str) -> Iterable[Object]: ...
-    def evict(self, found: Any) -> None: ...
+    path: str
+    kind: type[T]
+    label_selector: str = ""
+    field_selector: str = ""
+    indexes: Mapping[str, Index[T]] | None = None
+    page: int = PAGE
+    settle: float = 0.0
+    """Seconds: what lists lack stays so long, where it is much, and goes when another list lacks it too."""
+    stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,)
+    """The EIPs that depend on an object, or whatever else: what has none goes at once, and so does what lost one of
+    them to another object."""
+    keeps: Callable[[T], bool] = lambda _: True
+    """Whether an object is of any use; what is not is forgotten as soon as it is decoded."""
+    room: "Room | None" = None
+    """That all mirrors of a process have together; None: as much as they need."""
+
+    @property
+    def name(self) -> str:
+        """As in ``services``."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def query(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
 
 
 class Room:
@@ -41,7 +67,7 @@ class Room:
 
     def __init__(self, most: float = inf) -> None:
         self.most, self.taken = most, 0
-        self.mirrored: list[Mirrored] = []
+        self.mirrored: list[Feed[Any]] = []
         self._by_namespace: Counter[str] = Counter()
 
     @property
@@ -132,42 +158,31 @@ class Feed(Generic[T]):
     are ``set_aside``, by name with the reason, and spoil no other: they stay as they were last understood, because
     taking them for deleted would take a working Service's EIP away; of one that never was there is what
     ``kind.remains``. ``unreadable`` counts how often one came. ``removals``: what lists lack, and stays until another
-    lacks it too. ``stakes``: the EIPs that depend on an object, or whatever else: what has none goes at once, and so
-    does what lost one of them to another object. ``keeps``: whether an object is of any use; what is not is forgotten
-    as soon as it is decoded.
+    lacks it too.
     """
 
-    def __init__(
-        self,
-        kind: type[T],
-        indexes: Mapping[str, Index[T]] | None = None,
-        settle: float = 0.0,
-        stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
-        keeps: Callable[[T], bool] = lambda _: True,
-        room: Room | None = None,
-    ) -> None:
+    def __init__(self, resource: Resource[T]) -> None:
         self.evicted: Callable[[], None] = lambda: None
         """Called when something was set aside for want of room that others needed."""
         self._without_room: set[int] = set()
         """Hashes of the keys of those that were set aside for want of it."""
-        self._room = room or Room()
+        self._room = resource.room or Room()
         self._room.mirrored.append(self)
         self._counted: Counter[str] = Counter()
         """Bytes by namespace, as the room has them of this."""
         self._lent: Counter[str] = Counter()
         """The same of a list that is under way, without what was known."""
         self._ending = False
-        self.store: Store[T] = Store(indexes)
-        self.removals: Removals[Key] = Removals(settle)
-        self._stakes, self._keeps = stakes, keeps
+        self.store: Store[T] = Store(resource.indexes)
+        self.removals: Removals[Key] = Removals(resource.settle)
+        self._stakes, self._keeps = resource.stakes, resource.keeps
         self._recalled: dict[Key, T] = {}
         self._passed_over: set[Key] = set()
         """Of what was known, what the list that is under way has and nobody needs any more."""
         self.resume = ""
         self.unreadable = 0
         self.set_aside: dict[Key, str] = {}
-        self._kind = kind
-        self._decode = msgspec.json.Decoder(kind).decode
+        self._kind, self._decode = resource.kind, msgspec.json.Decoder(resource.kind).decode
         self._coming: Store[T] | None = None
         self._set_aside = self.set_aside
         """Of the list that is under way, or of now."""

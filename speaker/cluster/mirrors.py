@@ -11,7 +11,7 @@ younger than the last renewal, and one of an etcd that does not hold the Leases.
 them, for a load that grows with the nodes times the Services.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ import structlog
 
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Room
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import Hears, Reflector
 from speaker.removals import Doubt, Removals
 from speaker.system.clock import time_of_day
 
@@ -66,11 +66,11 @@ _V = TypeVar("_V")
 
 
 class Polled(Generic[_K, _V]):
-    """``what`` it is, for people; ``settle``: seconds, as in ``Resource``; ``doubted`` hears of what waits."""
+    """``what`` it is, for people; ``settle``: seconds, as in ``Resource``; ``hears`` is told of what waits."""
 
-    def __init__(self, what: str, settle: float, doubted: Callable[[str, Doubt | None], None]) -> None:
+    def __init__(self, what: str, settle: float, hears: Hears) -> None:
         self.known: Mapping[_K, _V] = {}
-        self._what, self._doubted = what, doubted
+        self._what, self._hears = what, hears
         self._removals: Removals[_K] = Removals(settle)
 
     @property
@@ -89,4 +89,4 @@ class Polled(Generic[_K, _V]):
         self.known = {**found, **{key: known[key] for key in kept}}
         if (waiting := self._removals.waiting) != waited:
             until = "" if waiting is None else time_of_day(waiting.until - now)
-            self._doubted(self._what, None if waiting is None else Doubt(self._what, waiting, until))
+            self._hears.doubted(self._what, None if waiting is None else Doubt(self._what, waiting, until))

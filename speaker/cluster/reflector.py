@@ -7,15 +7,15 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Protocol
 
 from speaker.api.objects import Key
-from speaker.cluster.client import PAGE, Client, Stream, one_page, pages
-from speaker.cluster.feed import Feed, Lines, Room
-from speaker.cluster.store import Change, Index, Store, T
+from speaker.cluster.client import Client, Stream, one_page, pages
+from speaker.cluster.feed import Feed, Lines, Resource
+from speaker.cluster.store import Change, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.removals import Doubt, Waiting
 from speaker.system.clock import time_of_day
@@ -35,37 +35,6 @@ _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
 
-@dataclass(frozen=True)
-class Resource(Generic[T]):
-    """``path`` as in ``/api/v1/services``; the selectors as the API writes them. ``kind`` names the fields that are
-    decoded; ``page``: objects of a page, where a list comes in pages."""
-
-    path: str
-    kind: type[T]
-    label_selector: str = ""
-    field_selector: str = ""
-    indexes: Mapping[str, Index[T]] | None = None
-    page: int = PAGE
-    settle: float = 0.0
-    """Seconds: what lists lack stays so long, where it is much, and goes when another list lacks it too."""
-    stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,)
-    """The EIPs that depend on an object, or whatever else; as in ``Feed``."""
-    keeps: Callable[[T], bool] = lambda _: True
-    """Whether an object is of any use; as in ``Feed``."""
-    room: Room | None = None
-    """That all mirrors of a process have together; None: as much as they need."""
-
-    @property
-    def name(self) -> str:
-        """As in ``services``."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def query(self) -> dict[str, str]:
-        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
-        return {name: value for name, value in selectors.items() if value}
-
-
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds."""
@@ -83,15 +52,38 @@ class Patience:
     backoff_limit: float = 15.0
 
 
+class Hears(Protocol):
+    """Who hears what becomes of an API."""
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        """``what``: a path, or an edge's name."""
+
+    def doubted(self, what: str, doubt: Doubt | None) -> None:
+        """What a list lacked stays for now; None: no longer."""
+
+
+class Unheard:
+    """Nobody hears it."""
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        pass
+
+    def doubted(self, what: str, doubt: Doubt | None) -> None:
+        pass
+
+
+NOBODY = Unheard()
+
+
 class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
     ``deliver`` gets what has changed after the store has, in order: first everything there is, even if that is nothing,
     then a batch for whatever the network brought in one go, and an empty one where ``set_aside`` changed, as who needs
-    none of the objects must hear of that. It is called in the event loop and must be quick. ``told`` hears of every
-    failure; ``listed`` of every list that was completed, once it was handed over: its version, and whether it is of
-    other data than what was known before (``list_anew``). ``restored`` hears that the server's data went back;
-    ``doubted`` that more or less ``waits`` for another list.
+    none of the objects must hear of that. It is called in the event loop and must be quick. ``hears`` is told of every
+    failure, by the path, and of what waits for another list, by the resource's name; ``listed`` of every list that was
+    completed, once it was handed over: its version, and whether it is of other data than what was known before
+    (``list_anew``). ``restored`` hears that the server's data went back.
     """
 
     def __init__(
@@ -99,23 +91,20 @@ class Reflector(Generic[T]):
         client: Client,
         resource: Resource[T],
         deliver: Callable[[tuple[Change[T], ...]], None],
+        hears: Hears = NOBODY,
         *,
         patience: Patience = Patience(),
-        told: Callable[[EdgeError], None] = lambda _: None,
         listed: Callable[[str, bool], None] = lambda *_: None,
         restored: Callable[[], None] = lambda: None,
-        doubted: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
-        self._client, self._deliver, self._told = client, deliver, told
-        self._listed, self._restored, self._doubted = listed, restored, doubted
+        self._client, self._deliver, self._hears = client, deliver, hears
+        self._listed, self._restored = listed, restored
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(
-            resource.kind, resource.indexes, resource.settle, resource.stakes, resource.keeps, resource.room
-        )
+        self._feed = Feed(resource)
         self._feed.evicted = self._tell_soon
         self._reading = asyncio.Lock()
         """What the watch brings waits while something is asked for beside it, and the other way round."""
@@ -255,7 +244,7 @@ class Reflector(Generic[T]):
             self._hand_over()  # what the broken answer said before it broke
             if not self._moved:
                 raise
-            self._told(error)
+            self._hears.failed(self.resource.path, error)
 
     def _learn(self, error: EdgeError) -> None:
         if not isinstance(error, ApiRefused):
@@ -267,7 +256,7 @@ class Reflector(Generic[T]):
 
     def _failed(self, error: EdgeError) -> None:
         self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
-        self._told(error)
+        self._hears.failed(self.resource.path, error)
 
     async def _rest(self, seconds: float) -> None:
         self.resting = True
@@ -396,7 +385,7 @@ class Reflector(Generic[T]):
         if waiting is not None:
             self._again.set_at(waiting.until)
             self.waits = Doubt(self.resource.name, waiting, time_of_day(waiting.until - self._now()))
-        self._doubted()
+        self._hears.doubted(self.resource.name, self.waits)
 
     def _look_for_room(self) -> None:
         if self._feed.without_room and self.resource.room is not None and self.resource.room.again:

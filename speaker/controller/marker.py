@@ -9,7 +9,7 @@ they stay ready until they are evicted, 300 s later. A kubelet that lives puts r
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -18,9 +18,11 @@ from speaker.api.kinds import PODS, Condition, NodeObject
 from speaker.api.objects import Key, Named, Object
 from speaker.api.records import MISSES, LeaseObject, leases_in, misses_read
 from speaker.cluster.client import Client, listed
+from speaker.cluster.reflector import Hears, Reflector
 from speaker.cluster.store import Store
 from speaker.controller.sessions import STALE, Facts, Kubelets, Words, dead, suspected
-from speaker.controller.wanted import Orders, Write
+from speaker.controller.wanted import Write
+from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.decoding import UNFIT
@@ -37,8 +39,6 @@ READY, REASON = "Ready", "NodeSilent"
 SHOWN = 10
 """Agents that are named."""
 
-T_co = TypeVar("T_co", bound=Object, covariant=True)
-
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[Condition, ...] | None = None
@@ -48,41 +48,32 @@ class PodObject(Object, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
-class Mirror(Protocol[T_co]):
-    """Of what is mirrored, and what of it is news."""
+class Mirror(Protocol):
+    """Of the session Leases that have the label, and what of it is news, when ``changed`` is set."""
 
     lists: int
+    changed: asyncio.Event
 
     @property
     def following(self) -> bool: ...
-    def take(self) -> Mapping[Key, T_co | None]: ...
-
-
-class Writes(Protocol):
-    """``write_queue.WriteQueue`` is one."""
-
-    async def want(self, orders: Orders) -> None: ...
+    def take(self) -> Mapping[Key, LeaseObject | None]: ...
 
 
 class Marker:
-    """``words`` mirrors the session Leases that have the label, and sets ``changed``; ``nodes`` is all Nodes; ``told``
-    hears of failures, by what failed."""
+    """``agents``: the namespace of the session Leases; ``nodes`` mirrors all Nodes; ``told`` hears of failures."""
 
     def __init__(
         self,
         client: Client,
         agents: str,
-        words: Mirror[LeaseObject],
-        changed: asyncio.Event,
-        nodes: Callable[[], Store[NodeObject] | None],
-        writes: Writes,
-        told: Callable[[str, EdgeError], None],
+        words: Mirror,
+        nodes: Reflector[NodeObject],
+        writes: WriteQueue,
+        told: Hears,
         *,
         clock: Callable[[], float] = boottime,
     ) -> None:
-        """``agents``: the namespace of the session Leases; ``nodes``: None while what is known of them is not of
-        now."""
-        self._client, self._sessions, self._mirror, self._changed = client, leases_in(agents), words, changed
+        self._client, self._sessions, self._mirror = client, leases_in(agents), words
         self._nodes, self._writes, self._told, self._clock = nodes, writes, told, clock
         self._words, self._kubelets = Words(), Kubelets()
         self._wanted: dict[str, frozenset[str]] = {}
@@ -95,12 +86,11 @@ class Marker:
         heard = False
         while True:
             quiet = heard and not self._words.any_heard(self._clock()) and not self._wanted
-            await set_within(self._changed, None if quiet else LOOK)
-            self._changed.clear()
-            nodes = self._nodes()
-            heard = nodes is not None and self._mirror.following
-            if nodes is not None and heard:
-                await self._look(nodes)
+            await set_within(self._mirror.changed, None if quiet else LOOK)
+            self._mirror.changed.clear()
+            heard = self._nodes.following and self._mirror.following
+            if heard:
+                await self._look(self._nodes.store)
             else:
                 await self._want_only(())
             await asyncio.sleep(PAUSE)
@@ -114,7 +104,7 @@ class Marker:
             try:
                 agents = await listed(self._client, self._sessions, Object)
             except EdgeError as error:
-                self._told(self._sessions, error)
+                self._told.failed(self._sessions, error)
             else:
                 ready = {found.metadata.name: found.status.ready for found in nodes}
                 facts = Facts(ready, frozenset(each.metadata.name for each in agents), self._words.now)
@@ -145,9 +135,9 @@ class Marker:
             return msgspec.json.decode(await self._client.get(path), type=Named).metadata.resource_version
         except EdgeError as error:
             if not (isinstance(error, ApiRefused) and error.no_such_object):
-                self._told(path, error)
+                self._told.failed(path, error)
         except UNFIT as error:
-            self._told(path, EdgeError(f"cannot be read as a Lease: {error}"))
+            self._told.failed(path, EdgeError(f"cannot be read as a Lease: {error}"))
         return ""
 
     async def _mark(self, node: str, voices: tuple[str, ...]) -> None:
@@ -155,7 +145,7 @@ class Marker:
         try:
             pods = await listed(self._client, PODS, PodObject, {"fieldSelector": f"spec.nodeName={node}"})
         except EdgeError as error:
-            self._told(PODS, error)
+            self._told.failed(PODS, error)
             return
         said = f"{', '.join(voices[:SHOWN])} hear nothing of {node}, and its kubelet renewed no Lease for {STALE:g} s"
         orders = {write.path: write for write in _marks(pods, said, time_of_day())}

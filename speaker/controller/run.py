@@ -20,8 +20,6 @@ from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
 from speaker.cluster.lease import Election, LeaseName
 from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Patience
-from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published
@@ -105,17 +103,11 @@ async def run(settings: CommandSettings) -> None:
             client,
             election,
             settings.controller,
-            metrics.failed,
             metrics,
-            Patience(),
-            Grace(),
-            settings.agents_namespace,
+            agents=settings.agents_namespace,
             make_key=settings.make_key,
             mark_pods=settings.mark_pods,
-            counted=metrics.counted,
             settle=settings.settle_seconds,
-            doubted=metrics.doubted,
-            mirrored=metrics.mirrored,
         )
 
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None

@@ -5,12 +5,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from speaker.cluster.client import REQUEST, Client
+from speaker.cluster.reflector import Hears
 from speaker.controller.wanted import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
-from speaker.system.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained, report
 from speaker.telemetry.lines import Bound
 
 WORKERS = 16
@@ -37,23 +38,26 @@ HEARD_SECONDS = 30.0
 """After which a write is tried again whose object was said to be another by now, where nothing else was heard of it."""
 
 
+class Told(Hears, Supervisor, Protocol):
+    """Who hears of failures and of bugs."""
+
+
 class WriteQueue:
     """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures,
-    ``happened`` of what is written that has an Event, told or one too many.
+    and of bugs, which keep no more than their object waiting; ``happened`` of what is written that has an Event, told
+    or one too many.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
-    as it was before. ``supervisor`` hears of bugs, which keep no more than their object waiting.
+    as it was before.
     """
 
     def __init__(
         self,
         client: Client,
         fence: Callable[[], float],
-        told: Callable[[str, EdgeError], None],
-        supervisor: Supervisor,
+        told: Told,
         happened: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self._supervisor = supervisor
         self._client, self._fence, self._told, self._happened = client, fence, told, happened
         self._wanted: dict[str, Order] = {}
         self._done: dict[str, Order] = {}
@@ -120,7 +124,7 @@ class WriteQueue:
         while True:
             _, _, due = await self._queue.get()
             if isinstance(due, _Untold):
-                with contained("writes", self._supervisor):
+                with contained("writes", self._told):
                     await self._tell(due)
             else:
                 await self._see_to(due)
@@ -132,10 +136,10 @@ class WriteQueue:
         try:
             await self._carry_out(order)
         except EdgeError as error:
-            self._told(path, error)
+            self._told.failed(path, error)
             self._try_again(path, error)
         except Exception as error:
-            self._supervisor.internal_error("writes", error)
+            report("writes", error, self._told)
             self._try_again(path, error)
         else:
             self._failures.pop(path, None)
@@ -219,7 +223,7 @@ class WriteQueue:
         except EdgeError as error:
             if isinstance(error, ApiRefused) and error.outdated:
                 return
-            self._told(event.path, error)
+            self._told.failed(event.path, error)
             failures += 1
             if failures < EVENT_TRIES and _may_pass(error):
                 again = _Untold(event, failures)

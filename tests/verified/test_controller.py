@@ -5,6 +5,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -200,14 +201,18 @@ class Running:
             client,
             self.election,
             settings,
-            self._tell,
-            self,
+            SimpleNamespace(
+                failed=self._tell,
+                internal_error=self.internal_error,
+                counted=lambda *_: None,
+                mirrored=lambda _: None,
+                doubted=lambda resource, doubt: self.doubts.append("" if doubt is None else resource),
+            ),
             patience,
             grace,
             namespace,
             make_key=make_key,
             settle=settle,
-            doubted=lambda resource, doubt: self.doubts.append("" if doubt is None else resource),
         )
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 

@@ -25,7 +25,7 @@ class Failures:
         self.told: list[tuple[str, str]] = []
         self.some = asyncio.Event()
 
-    def __call__(self, what: str, error: EdgeError) -> None:
+    def failed(self, what: str, error: EdgeError) -> None:
         self.told.append((what, str(error)))
         self.some.set()
 

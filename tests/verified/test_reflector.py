@@ -2,12 +2,14 @@
 
 import asyncio
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from speaker.api.objects import Object
 from speaker.cluster.client import MAX_ANSWER, pages
-from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector, Resource
+from speaker.cluster.feed import Resource
+from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector
 from speaker.cluster.store import by_label
 from speaker.errors import ApiRefused, ApiUnreachable
 
@@ -358,8 +360,8 @@ async def test_a_reflector_that_is_cancelled_while_it_reconnects_ends(api, turns
         await api.client(relay),
         Resource(api.path("configmaps"), Object),
         lambda _: come.set(),
+        SimpleNamespace(failed=lambda *_: failed.set()),
         patience=ENDLESS,
-        told=lambda _: failed.set(),
     )
     running = asyncio.create_task(reflector.run(), name="reflector")
     async with asyncio.timeout(GUARD):

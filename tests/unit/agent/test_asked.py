@@ -3,6 +3,7 @@
 import asyncio
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,7 +105,11 @@ def asked_without_end(in_virtual_time, seconds, *answers):
 
         api.get = get
         asked = HostsAsked(
-            api, delivered.append, lambda _: None, 30.0, lambda _, doubt: doubts.append(doubt and doubt.waiting.gone)
+            api,
+            delivered.append,
+            lambda _: None,
+            SimpleNamespace(doubted=lambda _, doubt: doubts.append(doubt and doubt.waiting.gone)),
+            30.0,
         )
         running = asyncio.create_task(asked.run())
         await asyncio.sleep(seconds)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from speaker.api.kinds import AssignedObject, ServiceObject
 from speaker.api.objects import Key, Object, read_page, read_refusal
 from speaker.api.reading import Unreadable, read_service
-from speaker.cluster.feed import MAX_LINE, Feed, Lines
+from speaker.cluster.feed import MAX_LINE, Feed, Lines, Resource
 from speaker.errors import ApiRefused, EdgeError
 
 
@@ -61,7 +61,7 @@ def told(feed: Feed[Thing]) -> list[tuple[str, int | None, int | None]]:
 
 
 def test_a_watch_goes_on_from_its_last_event():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, body("a", 5, port=1))
     assert (feed.resume, told(feed)) == ("10", [("a", None, 1)])
     feed.take(line("ADDED", body("b", 11, port=2)))
@@ -73,7 +73,7 @@ def test_a_watch_goes_on_from_its_last_event():
 
 
 def test_a_streamed_list_has_no_version_before_its_end():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     feed.begin_list()
     assert feed.take(line("ADDED", body("a", 5))) == ""
     assert feed.take(bookmark(7)) == ""
@@ -82,7 +82,7 @@ def test_a_streamed_list_has_no_version_before_its_end():
 
 
 def test_what_changes_during_a_streamed_list_is_in_it():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     feed.begin_list()
     feed.take(line("ADDED", body("a", 5, port=1)))
     feed.take(line("ADDED", body("b", 6, port=2)))
@@ -93,7 +93,7 @@ def test_what_changes_during_a_streamed_list_is_in_it():
 
 
 def test_a_new_list_drops_what_it_does_not_name_and_keeps_what_it_does():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, body("stays", 1, port=1), body("goes", 2, port=2), body("changes", 3, port=3))
     feed.collect()
     stays = feed.store.get(Key("", "stays"))
@@ -103,7 +103,7 @@ def test_a_new_list_drops_what_it_does_not_name_and_keeps_what_it_does():
 
 
 def test_a_list_that_is_broken_off_changes_nothing():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, body("a", 1, port=1))
     feed.collect()
     feed.begin_list()
@@ -114,7 +114,7 @@ def test_a_list_that_is_broken_off_changes_nothing():
 
 @pytest.mark.parametrize("relist", [False, True])
 def test_an_object_that_cannot_be_read_stays_as_it_was(relist: bool):
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, body("a", 1, port=1))
     feed.collect()
     strange = body("a", 11, port="eighty")
@@ -132,7 +132,7 @@ STRANGE_META = [{"labels": None}, {"labels": {"a": 1}}, {"uid": 5}]
 @pytest.mark.parametrize("relist", [False, True])
 @pytest.mark.parametrize("strange", [{"spec": None}, *({"metadata": meta} for meta in STRANGE_META)])
 def test_of_many_objects_the_one_that_cannot_be_read_is_set_aside_by_name(relist: bool, strange: dict[str, Any]):
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     one = body("b", 12)
     bodies = [body("a", 11, port=1), {**one, **strange, "metadata": {**one["metadata"], **strange.get("metadata", {})}}]
     if relist:
@@ -148,7 +148,7 @@ def test_of_many_objects_the_one_that_cannot_be_read_is_set_aside_by_name(relist
 
 
 def test_one_that_does_not_even_have_a_name_spoils_no_other():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, {"metadata": {"name": 5}}, {"metadata": None}, {}, body("a", 1, port=1))
     feed.take(line("DELETED", {"metadata": []}))
     feed.take(b'{"type": "MODIFIED", "object": [1, 2]}')
@@ -156,7 +156,7 @@ def test_one_that_does_not_even_have_a_name_spoils_no_other():
 
 
 def test_what_was_set_aside_and_is_gone_is_told_no_more():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10, body("a", 1, port="x"), body("b", 1, port="x"))
     feed.take(line("DELETED", body("a", 11, port="x")))
     assert set(feed.set_aside) == {Key("", "b")}
@@ -170,7 +170,7 @@ def test_a_service_of_ours_that_cannot_be_read_keeps_its_eip_and_is_given_nothin
         "conditions": [{"type": "eip-speaker.io/Assigned", "status": "True"}],
     }
     for kind in (ServiceObject, AssignedObject):
-        feed = Feed(kind)
+        feed = Feed(Resource("/things", kind))
         web = {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"}
         listed(feed, 10, {"metadata": web, "spec": {"ports": 80}, "status": status})
         (found,) = feed.store
@@ -183,7 +183,7 @@ def test_a_service_of_ours_that_cannot_be_read_keeps_its_eip_and_is_given_nothin
 
 
 def test_an_error_event_is_a_refusal():
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10)
     with pytest.raises(ApiRefused) as raised:
         feed.take(b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}')
@@ -211,7 +211,7 @@ def test_a_refusal_is_read_from_whatever_came_with_it(answer: bytes, expected: A
 
 @given(st.binary())
 def test_bytes_are_an_event_or_an_edge_error(data: bytes):
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10)
     with pytest.raises(EdgeError):
         feed.take(data)
@@ -227,7 +227,7 @@ JSON = st.recursive(
 
 @given(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]), JSON)
 def test_json_of_another_shape_is_an_edge_error_or_understood(kind: str, found: Any):
-    feed = Feed(Thing)
+    feed = Feed(Resource("/things", Thing))
     listed(feed, 10)
     try:
         feed.take(line(kind, found))
@@ -262,7 +262,7 @@ def test_a_line_without_end_is_an_edge_error_and_long_ones_are_whole():
 def test_json_nested_without_end_is_an_edge_error():
     deep = b'{"type": "ADDED", "object": {"metadata": ' + b"[" * 200_000 + b"}}"
     with pytest.raises(EdgeError):
-        Feed(Thing).take(deep)
+        Feed(Resource("/things", Thing)).take(deep)
     with pytest.raises(EdgeError):
         read_page(b'{"metadata": {}, "items": [' + b"[" * 200_000)
 
@@ -278,7 +278,7 @@ def relisted(feed: Feed[Thing], now: float, *bodies: dict[str, Any]) -> None:
 
 
 def test_what_an_empty_list_lacks_stays_without_a_change_until_a_later_one_lacks_it_too() -> None:
-    feed = Feed(Thing, settle=30.0)
+    feed = Feed(Resource("/things", Thing, settle=30.0))
     listed(feed, 10, body("a", 5, port=1), body("b", 6, port=2))
     told(feed)
     relisted(feed, 100.0)
@@ -288,7 +288,7 @@ def test_what_an_empty_list_lacks_stays_without_a_change_until_a_later_one_lacks
 
 
 def test_what_waits_is_changed_and_deleted_like_anything_else() -> None:
-    feed = Feed(Thing, settle=30.0)
+    feed = Feed(Resource("/things", Thing, settle=30.0))
     listed(feed, 10, body("a", 5, port=1), body("b", 6, port=2))
     relisted(feed, 100.0)
     told(feed)
@@ -299,7 +299,7 @@ def test_what_waits_is_changed_and_deleted_like_anything_else() -> None:
 
 
 def test_a_first_list_is_held_against_what_an_earlier_process_knew_and_told_as_a_whole() -> None:
-    feed = Feed(Thing, settle=30.0)
+    feed = Feed(Resource("/things", Thing, settle=30.0))
     feed.recall([msgspec.convert(body(name, 5, port=1), Thing) for name in "abcd"])
     relisted(feed, 100.0, body("a", 9, port=9))
     assert names(feed) == {"a": 9, "b": 1, "c": 1, "d": 1}

@@ -7,8 +7,9 @@ from structlog.testing import capture_logs
 
 from speaker.api.objects import Object
 from speaker.cluster.client import Client
+from speaker.cluster.feed import Resource
 from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Reflector, Resource
+from speaker.cluster.reflector import Reflector
 
 
 class Noting(Reflector[Object]):

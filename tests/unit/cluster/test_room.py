@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.api.objects import Key, Object
-from speaker.cluster.feed import MAX_NAMED, Feed, Room
+from speaker.cluster.feed import MAX_NAMED, Feed, Resource, Room
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def kept(feed: Feed[Thing]) -> dict[str, int]:
 
 def fed(most: float = float("inf"), **options: Any) -> tuple[Feed[Thing], Room]:
     room = Room(most)
-    return Feed(Thing, room=room, **options), room
+    return Feed(Resource("/things", Thing, room=room, **options)), room
 
 
 def of_use(found: Thing) -> bool:
@@ -133,7 +133,7 @@ def test_what_belongs_to_no_namespace_is_never_set_aside():
 
 def test_one_mirror_makes_room_for_another():
     room = Room(100)
-    slices, services = Feed(Thing, room=room), Feed(Thing, room=room)
+    slices, services = Feed(Resource("/things", Thing, room=room)), Feed(Resource("/things", Thing, room=room))
     told: list[int] = []
     slices.evicted = lambda: told.append(1)
     listed(slices, *(body(f"big{at}", at + 1) for at in range(9)))

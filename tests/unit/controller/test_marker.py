@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -33,7 +34,9 @@ class Api:
         self.asked, self.failing, self.told, self.following, self.lists = [], {}, [], True, 1
         self.changed, self.news, self.wanted = asyncio.Event(), {}, []
         self.version, self.ready = 1, "True"
-        self.nodes = [msgspec.convert({"metadata": {"name": node}}, NodeObject) for node in NODES]
+        self.all_nodes = SimpleNamespace(
+            following=True, store=[msgspec.convert({"metadata": {"name": node}}, NodeObject) for node in NODES]
+        )
 
     async def get(self, path, query=None, **_):
         self.asked.append((asyncio.get_running_loop().time(), path))
@@ -58,6 +61,9 @@ class Api:
         self.news |= {Key("there", agent): word(agent, misses) if misses else None for agent in agents}
         self.changed.set()
 
+    def failed(self, what, error):
+        self.told.append((what, str(error)))
+
     async def want(self, orders):
         now = asyncio.get_running_loop().time()
         self.wanted += [(now, path, order) for path, order in orders.items()]
@@ -76,9 +82,8 @@ def play(in_virtual_time):
     def played(story):
         async def whole():
             api = Api()
-            told = lambda what, error: api.told.append((what, str(error)))  # noqa: E731
             clock = asyncio.get_running_loop().time
-            marker = Marker(api, "there", api, api.changed, lambda: api.nodes, api, told, clock=clock)
+            marker = Marker(api, "there", api, api.all_nodes, api, api, clock=clock)
             task = asyncio.create_task(marker.run())
             api.changed.set()
             await asyncio.sleep(1)
@@ -184,7 +189,7 @@ def test_what_is_not_written_yet_is_wanted_no_more_once_nobody_knows(play, what)
         await asyncio.sleep(1)
         api.failing = {{"sessions": SESSIONS, "kubelet": KUBELET}.get(what, ""): ApiUnreachable("no answer in time")}
         api.following = what != "words"
-        api.nodes = api.nodes if what != "nodes" else None
+        api.all_nodes.following = what != "nodes"
         await asyncio.sleep(LOOK + 1)
         assert api.wanted[-1][1:] == (PATH, None)
 
@@ -254,11 +259,11 @@ def test_a_new_leader_looks_at_once_and_marks_when_agents_say_it_again(play):
 @pytest.mark.parametrize("what", ["nodes", "words"])
 def test_what_was_said_before_all_was_known_is_not_forgotten(play, what):
     async def story(api):
-        nodes, api.nodes = api.nodes, None if what == "nodes" else api.nodes
+        api.all_nodes.following = what != "nodes"
         api.following = what != "words"
         api.say("b", "c", "d")
         await asyncio.sleep(1)
-        api.nodes, api.following = nodes, True
+        api.all_nodes.following = api.following = True
         await asyncio.sleep(LOOK + 1)
         assert KUBELET in api.paths()
 
