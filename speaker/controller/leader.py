@@ -126,7 +126,7 @@ class _Leading:
 
     def __init__(self, asked: Leader) -> None:
         start_over()  # this process may have led before
-        self._asked, self._client, self._told, self._followers = asked, asked.client, asked.told, asked.followers
+        self._asked, self._client, self._told = asked, asked.client, asked.told
         self._sessions = leases_in(asked.agents)
         self._mirrors = Mirrors(Room(room_for_objects()))
         self._told.mirrored(self._mirrors)
@@ -187,7 +187,7 @@ class _Leading:
             yield "agents", self._ask_agents
         if asked.make_key:
             yield "key", partial(make_key, self._client, asked.agents, self._told)
-        for follower in self._followers:
+        for follower in self._asked.followers:
             yield "published", partial(follower.run, self._announcements.store)
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
@@ -232,7 +232,7 @@ class _Leading:
         else:
             self._again.cancel()
         self._uncounted = True
-        if self._followers:
+        if self._asked.followers:
             self._show(self._decider.decided())
         # Half the time for the others: each write comes back as a change, many at once.
         await asyncio.sleep(boottime() - begun)
@@ -247,13 +247,13 @@ class _Leading:
                     counted_at, self._uncounted = boottime(), False
                     self._told.counted(decider.tally(counted_at), self._writes.waiting)
                     # What rested is free by now, and no decision says so.
-                    if self._followers and (decided := decider.decided()).usage != self._usage_shown:
+                    if self._asked.followers and (decided := decider.decided()).usage != self._usage_shown:
                         self._show(decided)
             await asyncio.sleep(SWEEP)
 
     def _show(self, decided: Decided) -> None:
         self._usage_shown = decided.usage
-        for follower in self._followers:
+        for follower in self._asked.followers:
             with contained("published", self._told):
                 follower.follow(decided)
 
@@ -266,7 +266,7 @@ class _Leading:
             changes = self._announcements.take()
             self._unannounced.update(changes)
             found = list(self._failovers.news(changes))
-            for follower in self._followers:
+            for follower in self._asked.followers:
                 with contained("published", self._told):
                     for failover in found:
                         follower.failed_over(failover)
