@@ -165,8 +165,6 @@ def news_of(last: Known) -> tuple[News, Callable[[ServiceKey], list[SliceObject]
     for each in last.slices:
         slices.setdefault(each.service_key, []).append(each)
     news = News(
-        {each.key: each for each in last.services},
-        eips=last.eips,
-        nodes={each.key: each for each in last.hosts},
+        {each.key: each for each in last.services}, eips=last.eips, nodes={each.key: each for each in last.hosts}
     )
     return news, lambda key: slices.get(key, [])

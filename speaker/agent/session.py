@@ -53,11 +53,7 @@ class ApiState:
     """
 
     def __init__(
-        self,
-        mirrors: Iterable[Mirror],
-        report: Report,
-        hurry: Callable[[], None],
-        say: Callable[[bool], None],
+        self, mirrors: Iterable[Mirror], report: Report, hurry: Callable[[], None], say: Callable[[bool], None]
     ) -> None:
         self._mirrors, self._report, self._hurry, self._say = mirrors, report, hurry, say
         self.up = False

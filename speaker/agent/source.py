@@ -141,11 +141,7 @@ class Cluster:
             node,
             Pace(times.lease, times.renew, times.record_timeout),
             SessionEvents(
-                self._saw_lease,
-                self._api.renewed,
-                self._api.lost,
-                self._api.tells("session"),
-                self._saw_other,
+                self._saw_lease, self._api.renewed, self._api.lost, self._api.tells("session"), self._saw_other
             ),
             partial(forwards_with, forwarder, report),
         )

@@ -21,17 +21,7 @@ from speaker.api.kinds import (
 from speaker.api.objects import Key
 from speaker.api.reading import Hosts, Unreadable, judge, read_service, read_slice
 from speaker.errors import InvalidField
-from speaker.model import (
-    Assignment,
-    Endpoint,
-    Family,
-    IPAddress,
-    Pool,
-    Service,
-    ServiceKey,
-    TrafficPolicy,
-    World,
-)
+from speaker.model import Assignment, Endpoint, Family, IPAddress, Pool, Service, ServiceKey, TrafficPolicy, World
 from speaker.ownership.eligibility import EXCLUDE
 from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
@@ -182,7 +172,6 @@ class Reader:
         self._eips: tuple[EipObject, ...] = ()
         """As they were last heard."""
         self._hosts = Hosts()
-        self._reserved: Mapping[IPAddress, str] = {}
 
     def read(
         self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
@@ -200,10 +189,9 @@ class Reader:
         pools_changed = (news.eips is not None or bool(self._failed_pools)) and self._read_pools(self._eips)
         for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
-        if hosts_changed := self._hosts.hear(news.nodes):
-            self._reserved = self._hosts.reserved()
+        hosts_changed = self._hosts.hear(news.nodes)
         served = {key: known.service for key, known in self._known.items()}
-        world = World(dict(self._pools), served, dict(self._endpoints), reserved=self._reserved)
+        world = World(dict(self._pools), served, dict(self._endpoints), reserved=self._hosts.reserved)
         settlement = Settlement(dict(self._assigned), {}, self._unmerged | self._failed)
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 

@@ -195,10 +195,7 @@ class Catalogue:
     """
 
     def __init__(
-        self,
-        pools: Mapping[str, Pool],
-        reserved: Mapping[IPAddress, str] | None = None,
-        withheld: Collection[str] = (),
+        self, pools: Mapping[str, Pool], reserved: Mapping[IPAddress, str] | None = None, withheld: Collection[str] = ()
     ) -> None:
         self.pools = dict(pools)
         self.reserved = dict(reserved or {})

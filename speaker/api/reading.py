@@ -404,6 +404,8 @@ class Hosts:
 
     def __init__(self) -> None:
         self._addresses: dict[str, frozenset[IPAddress]] = {}
+        self.reserved: Mapping[IPAddress, str] = {}
+        """As in ``World``."""
 
     def hear(self, told: Mapping[Key, HostObject | None]) -> bool:
         """None: that Node is gone. Whether anybody has other addresses than before."""
@@ -412,15 +414,11 @@ class Hosts:
             self._addresses.pop(key.name, None)
             if found is not None and (addresses := addresses_of(found.status)):
                 self._addresses[key.name] = addresses
-        return self._addresses != before
-
-    def reserved(self) -> Mapping[IPAddress, str]:
-        """As in ``World``."""
-        return {
-            address: f"node {name}"
-            for name in sorted(self._addresses, reverse=True)
-            for address in self._addresses[name]
-        }
+        if self._addresses == before:
+            return False
+        names = sorted(self._addresses, reverse=True)
+        self.reserved = {address: f"node {name}" for name in names for address in self._addresses[name]}
+        return True
 
 
 def addresses_of(status: HostStatus) -> frozenset[IPAddress]:

@@ -300,9 +300,7 @@ class Sweeper:
         """``announcements``: all there are; ``now``: seconds that never go back."""
         unused = [found for found in announcements if found.metadata.name not in uses]
         self._unused = {found.metadata.name: self._unused.get(found.metadata.name, now) for found in unused}
-        due = {
-            removal.path: removal for removal in map(_removal, filter(lambda found: self._is_due(found, now), unused))
-        }
+        due = {removal.path: removal for removal in (_removal(found) for found in unused if self._is_due(found, now))}
         orders: dict[str, Order | None] = {**dict.fromkeys(self._due - due.keys()), **due}
         self._due = frozenset(due)
         return orders
@@ -312,9 +310,6 @@ class Sweeper:
         return now - self._unused[found.metadata.name] >= grace
 
 
-def _path(found: RecordedObject) -> str:
-    return f"{ANNOUNCEMENTS}/{found.metadata.name}"
-
-
 def _removal(found: RecordedObject) -> Removal:
-    return Removal(_path(found), found.metadata.uid, found.metadata.resource_version)
+    meta = found.metadata
+    return Removal(f"{ANNOUNCEMENTS}/{meta.name}", meta.uid, meta.resource_version)

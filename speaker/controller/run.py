@@ -148,11 +148,10 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
         Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
-        self._leads = Gauge("eip_speaker_controller_leads", "1 while this replica leads", registry=self.registry)
-        self._errors = Counter(
-            "eip_speaker_controller_api_errors", "Requests to the API that failed", registry=self.registry
-        )
+        self._leads = gauge("eip_speaker_controller_leads", "1 while this replica leads")
+        self._errors = counter("eip_speaker_controller_api_errors", "Requests to the API that failed")
         self._api_seconds = Histogram(
             "eip_speaker_controller_api_request_seconds",
             "Duration of requests to the API, by method; of a watch only its start",
@@ -160,29 +159,22 @@ class ControllerMetrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
             registry=self.registry,
         )
-        self._waiting = Gauge(
-            "eip_speaker_controller_writes_waiting", "Objects that wait to be written", registry=self.registry
-        )
-        self._doubted = Gauge(
+        self._waiting = gauge("eip_speaker_controller_writes_waiting", "Objects that wait to be written")
+        self._doubted = gauge(
             "eip_speaker_controller_removals_waiting",
             "Objects missing from a list of the API, kept until a second list confirms it, by resource",
             ["resource"],
-            registry=self.registry,
         )
         self._doubts: dict[str, str] = {}
         """By resource."""
-        self._mirror_bytes = Gauge(
+        self._mirror_bytes = gauge(
             "eip_speaker_controller_mirror_bytes",
             "Estimated memory of the API's objects and of what is derived from them",
-            registry=self.registry,
         )
-        self._mirror_room = Gauge(
-            "eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most", registry=self.registry
-        )
-        self._without_room = Gauge(
+        self._mirror_room = gauge("eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most")
+        self._without_room = gauge(
             "eip_speaker_controller_objects_without_room",
             "Objects of the API that are set aside because their namespace takes too much memory",
-            registry=self.registry,
         )
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
@@ -196,11 +188,10 @@ class ControllerMetrics:
             "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
-        internal_errors = Counter(
+        internal_errors = counter(
             "eip_speaker_controller_internal_errors",
             "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
             ["task"],
-            registry=self.registry,
         )
         self._internal = InternalErrors(internal_errors)
         self.internal_error = self._internal.internal_error

@@ -5,11 +5,11 @@ restarts and leaders, and a status without it is only touched where the Service 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
@@ -38,19 +38,11 @@ def in_camel_case(reason: str) -> str:
     return "".join(word.capitalize() for word in reason.split("_"))
 
 
-LOGGED = {
-    "Assigned": "assigned",
-    "Released": "released",
-    "Flagged": "flagged",
-    "DuplicateAddress": "duplicate address",
-    "NotServed": "not served",
-    "Announced": "announced",
-    "Moved": "moved",
-    "FailedOver": "failed over",
-    "HeldByNobody": "held by nobody",
-    "ConflictBegun": "conflict begun",
-    "ConflictEnded": "conflict ended",
-}
+_HAPPENED = (
+    *("assigned", "released", "flagged", "duplicate address", "not served", "announced", "moved", "failed over"),
+    *("held by nobody", "conflict begun", "conflict ended"),
+)
+LOGGED = {in_camel_case(words.replace(" ", "_")): words for words in _HAPPENED}
 """Reasons of Events that judge nothing → the log's words for what happened."""
 JUDGED = {in_camel_case(reason.value): reason.value for reason in RefusalReason} | {
     verdict.value: verdict.value.lower() for verdict in Verdict
@@ -199,18 +191,13 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Say:
-    """The condition, and whether that is a warning."""
+class _Say(NamedTuple):
+    """Of the condition, and whether that is a warning."""
 
     status: str
     reason: str
     message: str
     warns: bool
-
-    @property
-    def condition(self) -> Condition:
-        return _condition(self.status, self.reason, self.message)
 
 
 def service_write(
@@ -227,15 +214,37 @@ def service_write(
     RFC 3339. None where the API says all that already."""
     if isinstance(parsed, NotOurs):
         return _leaving(found, parsed, at)
-    unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
-    say = _say(outcome.assignment, outcome.refusal, unreadable)
-    return _ours(found, outcome.assignment, say, record, duplicate, ip_mode, at)
+    assignment, before = outcome.assignment, found.status.load_balancer.ingress
+    say = _say(assignment, outcome.refusal, parsed.message if isinstance(parsed, Unreadable) else "")
+    modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
+    addresses = [str(each) for each in assignment.addresses] if assignment is not None else []
+    ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in addresses)
+    wanted = [_condition(ASSIGNED, *say[:3]), *_origin(assignment)]
+    recorded = found.metadata.annotations.get(RECORD) == record
+    if ingress == before and recorded and _tell(found.status.conditions, wanted):
+        return None
+    return _service_write(found, ingress, record, wanted, _event(found, say, addresses, duplicate), at)
 
 
-@lru_cache(256)
-def _condition(status: str, reason: str, message: str) -> Condition:
+def _event(
+    found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None
+) -> tuple[str, str, str] | None:
+    """``addresses``: those that it gets."""
+    before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
+    moved = set(addresses) != {each.ip for each in before}
+    if duplicate is not None and moved:
+        return "Warning", "DuplicateAddress", duplicate
+    if say.warns and (former is None or former.get("reason") != say.reason):
+        return "Warning", say.reason, say.message
+    if moved and addresses:
+        return "Normal", "Assigned", f"{', '.join(addresses)} {say.message}"
+    return ("Normal", "Released", _listed(before)) if moved else None
+
+
+@lru_cache(512)
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
     """One for all Services that are told the same."""
-    return {"type": ASSIGNED, "status": status, "reason": reason, "message": message}
+    return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
 def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str) -> _Say:
@@ -254,49 +263,12 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
 
 
-def _origin(assignment: Assignment | None) -> Condition | None:
-    """The condition that says where its addresses are from; None where nobody knows."""
-    if assignment is None:
-        return None
-    pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
-    return _recorded(said) if (said := pools_said(dict(pools))) else None
-
-
-@lru_cache(256)
-def _recorded(message: str) -> Condition:
-    """One for all Services that have theirs from the same pools."""
-    return {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": message}
-
-
-def _ours(
-    found: ServiceObject,
-    assignment: Assignment | None,
-    say: _Say,
-    record: str | None,
-    duplicate: str | None,
-    ip_mode: IpMode | None,
-    at: str,
-) -> Write | None:
-    addresses = assignment.addresses if assignment is not None else ()
-    before = found.status.load_balancer.ingress
-    modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
-    ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in map(str, addresses))
-    wanted = [each for each in (say.condition, _origin(assignment)) if each is not None]
-    former = condition_of(found.status.conditions, ASSIGNED)
-    moved = {each.ip for each in ingress} != {each.ip for each in before}
-    recorded = found.metadata.annotations.get(RECORD) == record
-    if ingress == before and recorded and _tell(found.status.conditions, wanted):
-        return None
-    event = None
-    if duplicate is not None and moved:
-        event = ("Warning", "DuplicateAddress", duplicate)
-    elif say.warns and (former is None or former.get("reason") != say.reason):
-        event = ("Warning", say.reason, say.message)
-    elif moved and addresses:
-        event = ("Normal", "Assigned", f"{', '.join(map(str, addresses))} {say.message}")
-    elif moved:
-        event = ("Normal", "Released", _listed(before))
-    return _service_write(found, ingress, record, wanted, event, at)
+def _origin(assignment: Assignment | None) -> Iterator[Condition]:
+    """The condition that says where its addresses are from, if anybody knows."""
+    if assignment is not None:
+        pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
+        if said := pools_said(dict(pools)):
+            yield _condition(ASSIGNED_FROM, "True", "Recorded", said)
 
 
 def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:

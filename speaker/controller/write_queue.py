@@ -52,11 +52,7 @@ class WriteQueue:
     """
 
     def __init__(
-        self,
-        client: Client,
-        fence: Callable[[], float],
-        told: Told,
-        happened: Callable[[Event], None] = lambda _: None,
+        self, client: Client, fence: Callable[[], float], told: Told, happened: Callable[[Event], None] = lambda _: None
     ) -> None:
         self._client, self._fence, self._told, self._happened = client, fence, told, happened
         self._wanted: dict[str, Order] = {}
