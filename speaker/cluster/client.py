@@ -92,18 +92,18 @@ class Client:
         return await self._request("GET", path, query, within=within)
 
     async def create(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
-        return await self._request("POST", path, None, body, within=within)
+        return await self._request("POST", path, body=body, within=within)
 
     async def replace(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
-        return await self._request("PUT", path, None, body, within=within)
+        return await self._request("PUT", path, body=body, within=within)
 
     async def patch(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
         """A merge patch; with ``metadata.resourceVersion`` in it it is refused (409) when that is stale."""
-        return await self._request("PATCH", path, None, body, "application/merge-patch+json", within=within)
+        return await self._request("PATCH", path, body=body, within=within)
 
     async def delete(self, path: str, body: object = None, *, within: float = REQUEST) -> bytes:
         """``body``: DeleteOptions, for preconditions on uid and version."""
-        return await self._request("DELETE", path, None, body, within=within)
+        return await self._request("DELETE", path, body=body, within=within)
 
     @asynccontextmanager
     async def stream(self, path: str, query: Query, *, within: float = REQUEST) -> AsyncIterator[Stream]:
@@ -123,25 +123,22 @@ class Client:
         """The messages that come, to the last one, none above aiohttp's 4 MiB; ``within`` is for the beginning only.
 
         Not by the official client's stream: it passes over a kubeconfig's ``proxy-url`` and ``tls-server-name``."""
-        server = self._server
         with _reaching(path):
             async with asyncio.timeout(within):
                 try:
                     opened = await self._session.ws_connect(
-                        server.url + path,
+                        self._server.url + path,
                         params=query,
                         protocols=protocols,
                         # A kubelet refuses whoever asks for JSON only.
                         headers={**await self._authorized(), "Accept": "*/*"},
                         timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
                         autoclose=False,  # an API server waits for no answer to its close
-                        proxy=server.proxy,
-                        ssl=True if server.trust is None else server.trust(),
-                        server_hostname=server.tls_name,
+                        **self._way(),
                     )
                 except aiohttp.WSServerHandshakeError as error:
                     if error.status == 401:
-                        server.refused()
+                        self._server.refused()
                     raise ApiRefused(error.status, responses.get(error.status, ""), f"GET {path}") from error
         try:
             yield _messages(opened, path)
@@ -149,56 +146,45 @@ class Client:
             await opened.close()
 
     async def _request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: object = None,
-        content: str = "application/json",
-        *,
-        within: float,
+        self, method: str, path: str, query: Query | None = None, body: object = None, *, within: float
     ) -> bytes:
         with _reaching(path):
             async with asyncio.timeout(within):
-                async with await self._send(method, path, query, body, content) as answer:
+                async with await self._send(method, path, query, body) as answer:
                     return await _whole(answer, path)
 
-    async def _send(
-        self, method: str, path: str, query: Query | None, body: object = None, content: str = "application/json"
-    ) -> aiohttp.ClientResponse:
-        begun = time.monotonic()
-        try:
-            return await self._ask(method, path, query, body, content)
-        finally:
-            self._took(method, time.monotonic() - begun)
-
-    async def _ask(
-        self, method: str, path: str, query: Query | None, body: object, content: str
-    ) -> aiohttp.ClientResponse:
-        server = self._server
-        headers = await self._authorized() | ({"Content-Type": content} if body is not None else {})
+    async def _send(self, method: str, path: str, query: Query | None, body: object = None) -> aiohttp.ClientResponse:
+        begun, headers = time.monotonic(), await self._authorized()
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
             answer = await self._session.request(
                 method,
-                server.url + path,
+                self._server.url + path,
                 params=query,
                 data=msgspec.json.encode(body) if body is not None else None,
                 headers=headers,
-                proxy=server.proxy,
-                ssl=True if server.trust is None else server.trust(),
-                server_hostname=server.tls_name,
                 allow_redirects=False,
+                **self._way(),
             )
-        except aiohttp.ClientSSLError:
-            if server.trust is not None:
-                server.trust.expire()
-            raise
-        if answer.status >= 300:
+            if answer.status < 300:
+                return answer
             async with answer:
                 if answer.status == 401:
-                    server.refused()
+                    self._server.refused()
                 raise read_refusal(await answer.read(), answer.status)
-        return answer
+        except aiohttp.ClientSSLError:
+            if self._server.trust is not None:
+                self._server.trust.expire()
+            raise
+        finally:
+            self._took(method, time.monotonic() - begun)
+
+    def _way(self) -> dict[str, Any]:
+        """There: what a connection is made by."""
+        trust = self._server.trust
+        trusted = True if trust is None else trust()
+        return {"proxy": self._server.proxy, "ssl": trusted, "server_hostname": self._server.tls_name}
 
     async def _authorized(self) -> dict[str, str]:
         if self._server.authorization is None or not (authorization := await self._server.authorization()):

@@ -157,7 +157,7 @@ class Feed(Generic[T]):
     ``resume``: the version to watch from, '' when everything must be listed anew. Objects that ``kind`` does not fit
     are ``set_aside``, by name with the reason, and spoil no other: they stay as they were last understood, because
     taking them for deleted would take a working Service's EIP away; of one that never was there is what
-    ``kind.remains``. ``unreadable`` counts how often one came. ``removals``: what lists lack, and stays until another
+    ``kind.remains``. ``removals``: what lists lack, and stays until another
     lacks it too.
     """
 
@@ -180,7 +180,6 @@ class Feed(Generic[T]):
         self._passed_over: set[Key] = set()
         """Of what was known, what the list that is under way has and nobody needs any more."""
         self.resume = ""
-        self.unreadable = 0
         self.set_aside: dict[Key, str] = {}
         self._kind, self._decode = resource.kind, msgspec.json.Decoder(resource.kind).decode
         self._coming: Store[T] | None = None
@@ -410,7 +409,6 @@ class Feed(Generic[T]):
     # ── What cannot be read, and what is gone ─────────────────────────────────────────────────────────────────
 
     def _put_aside(self, raw: msgspec.Raw, error: Exception) -> None:
-        self.unreadable += 1
         named = _name(raw)
         why = f"cannot be read, and stays as it was: {error}"
         self._set_aside[named.key if named is not None else Key("", "")] = why

@@ -136,11 +136,6 @@ class Reflector(Generic[T]):
         """The store was whole once; it stays so, if older, through every failure."""
         return self._fresh_at is not None
 
-    @property
-    def unreadable(self) -> int:
-        """Objects, counted each time they came, that did not fit ``kind`` and were kept as they were."""
-        return self._feed.unreadable
-
     def is_set_aside(self, key: Key) -> bool:
         return key in self._feed.set_aside
 
@@ -156,13 +151,6 @@ class Reflector(Generic[T]):
     def without_room(self) -> int:
         """Objects that are set aside for want of room."""
         return self._feed.without_room
-
-    def stale(self) -> float:
-        """Seconds since the server last proved that nothing is missing here; inf before the first list. Two minutes are
-        normal on a quiet resource, up to eight where etcd reports its progress as rarely as it does by default."""
-        if self._fresh_at is None:
-            return float("inf")
-        return self._now() - self._fresh_at
 
     def recall(self, known: Iterable[T]) -> None:
         """What an earlier process knew, before ``run``: the first list is doubted as if this one had known it."""

@@ -21,16 +21,6 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     after: T | None
 
 
-def by_label(label: str) -> Index[Object]:
-    """Finds objects under (namespace, value of the label): EndpointSlices by ``kubernetes.io/service-name``."""
-
-    def terms(found: Object) -> Iterable[Hashable]:
-        value = found.metadata.labels.get(label)
-        return () if value is None else (Key(found.metadata.namespace, value),)
-
-    return terms
-
-
 class Store(Generic[T]):
     """What is known of one resource. ``indexes``: name → the terms that an object is found under."""
 
@@ -58,11 +48,10 @@ class Store(Generic[T]):
         """A changed uid is two changes: the namesake was deleted while nobody looked, and the object is another. Who
         looks meanwhile, from another thread, finds under a term the one object or the other, where both belong."""
         key = found.key
-        if (before := self._before.get(key)) is not None and not differences(key, before, found):
-            found = before
-        changes = differences(key, self._objects.get(key), found)
-        if changes:
-            before = self._objects.get(key)
+        if (former := self._before.get(key)) is not None and not differences(key, former, found):
+            found = former
+        before = self._objects.get(key)
+        if changes := differences(key, before, found):
             self._objects[key] = found
             for name, terms in self._terms.items():
                 now = {*terms(found)}

@@ -122,7 +122,7 @@ def test_an_object_that_cannot_be_read_stays_as_it_was(relist: bool):
         listed(feed, 20, strange)
     else:
         feed.take(line("MODIFIED", strange))
-    assert (names(feed), feed.collect(), feed.unreadable) == ({"a": 1}, (), 1)
+    assert (names(feed), feed.collect(), len(feed.set_aside)) == ({"a": 1}, (), 1)
     assert feed.resume == ("20" if relist else "11")
 
 

@@ -6,9 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.api.objects import Key, Metadata, Object
-from speaker.cluster.store import Change, Store, by_label
+from speaker.cluster.store import Change, Store
 
 APP = "app"
+
+
+def by_label(label):
+    def terms(found):
+        value = found.metadata.labels.get(label)
+        return () if value is None else (Key(found.metadata.namespace, value),)
+
+    return terms
 
 
 def made(name: str, version: int, uid: str = "u1", app: str | None = None) -> Object:
