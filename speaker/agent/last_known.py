@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from speaker.agent.view import News, is_assigned
+from speaker.agent.view import News, assigned_addresses
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.cluster.reflector import Reflector
 from speaker.errors import EdgeError
@@ -53,7 +53,7 @@ def known(
     hosts: Iterable[HostObject],
 ) -> Known:
     """Of all that, what is about Services that have an EIP."""
-    ours = tuple(filter(is_assigned, services))
+    ours = tuple(filter(assigned_addresses, services))
     keys = {(each.metadata.namespace, each.metadata.name) for each in ours}
     theirs = (each for each in slices if (each.metadata.namespace, each.metadata.labels.service) in keys)
     return Known(VERSION, name, node, ours, tuple(theirs), tuple(eips), tuple(hosts))

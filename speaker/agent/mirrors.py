@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
+from speaker.agent.session import ApiState
 from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.kinds import NODES, AssignedObject, HostObject, SliceObject, slices_in
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, listed
 from speaker.cluster.mirrors import Polled
-from speaker.cluster.reflector import NOBODY, Hears, Reflector
+from speaker.cluster.reflector import Reflector
 from speaker.cluster.store import Change
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.system.supervise import Supervisor, contained
+from speaker.system.waiting import Timer
 
 AGAIN_SECONDS = 2.0
 """After which what could not be handed on is tried again: a mirror hears of each change once."""
@@ -28,15 +30,10 @@ _T = TypeVar("_T", bound=Any)
 
 
 class Delivery(Generic[_T]):
-    """A ``Reflector``'s ``deliver``; ``later(seconds, what)`` calls ``what`` then."""
+    """A ``Reflector``'s ``deliver``."""
 
-    def __init__(
-        self,
-        deliver: Callable[[tuple[Change[_T], ...]], None],
-        supervisor: Supervisor,
-        later: Callable[[float, Callable[[], None]], object],
-    ) -> None:
-        self._deliver, self._supervisor, self._later = deliver, supervisor, later
+    def __init__(self, deliver: Callable[[tuple[Change[_T], ...]], None], supervisor: Supervisor) -> None:
+        self._deliver, self._supervisor, self._again = deliver, supervisor, Timer(self._hand_on_again)
         self._undone: dict[Key, Change[_T]] = {}
         """The last change of each object that could not be handed on."""
 
@@ -44,19 +41,18 @@ class Delivery(Generic[_T]):
         """Those first that wait; of an object that changed again, what it is now."""
         newer = {change.key for change in changes}
         whole = (*(change for key, change in self._undone.items() if key not in newer), *changes)
-        waited, self._undone = bool(self._undone), {}
+        self._undone = {}
         if self._handed_on(whole):
             return
         for change in whole:
             if not self._handed_on((change,)):
                 self._undone[change.key] = change
-        if self._undone and not waited:
-            self._later(AGAIN_SECONDS, self._again)
+        if self._undone and not self._again.pending:
+            self._again.set(AGAIN_SECONDS)
 
-    def _again(self) -> None:
+    def _hand_on_again(self) -> None:
         if self._undone:
-            waiting, self._undone = tuple(self._undone.values()), {}
-            self(waiting)
+            self(())
 
     def _handed_on(self, changes: tuple[Change[_T], ...]) -> bool:
         with contained("mirror", self._supervisor):
@@ -153,19 +149,17 @@ ASK_AGAIN = 5.0
 
 class HostsAsked:
     """The addresses of the cluster's nodes. ``deliver`` hears what is another than the last time, None for what is
-    gone; ``told`` of failures, and None when they are over; ``hears`` what waits for another list, ``settle``
-    seconds later."""
+    gone; ``api`` of failures, and of what waits for another list, ``settle`` seconds later."""
 
     def __init__(
         self,
         client: Client,
         deliver: Callable[[Mapping[Key, HostObject | None]], None],
-        told: Callable[[EdgeError | None], None],
-        hears: Hears = NOBODY,
+        api: ApiState,
         settle: float = 0.0,
     ) -> None:
-        self._client, self._deliver, self._told = client, deliver, told
-        self._polled: Polled[Key, HostObject] = Polled("node addresses", settle, hears)
+        self._client, self._deliver, self._told = client, deliver, api.tells("nodes")
+        self._polled: Polled[Key, HostObject] = Polled("node addresses", settle, api)
         self.known: Mapping[Key, HostObject] | None = None
         """None: nothing yet."""
 

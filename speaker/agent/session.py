@@ -17,7 +17,7 @@ import msgspec
 from speaker.agent.record import identity, life_of
 from speaker.api.records import FORWARDER, MISSES, LeaseObject, leases_in, misses_said
 from speaker.cluster.client import Client, listed
-from speaker.cluster.feed import Resource
+from speaker.cluster.reflector import Reflector
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding
 from speaker.node.report import Report
@@ -32,18 +32,6 @@ LOOK_SECONDS = 0.02
 """Between two looks at whether the mirrors are of now again."""
 
 
-class Mirror(Protocol):
-    """``cluster.reflector.Reflector``, as far as it matters here."""
-
-    @property
-    def resource(self) -> Resource[Any]: ...
-    @property
-    def following(self) -> bool: ...
-    @property
-    def resting(self) -> bool: ...
-    def reconnect(self) -> None: ...
-
-
 class ApiState:
     """The API counts as up when a renewal of our Lease was answered in time, and every mirror follows by a connection
     that was made since the API was away: then what mirrors say is of now. It counts as down as soon as a renewal is
@@ -53,7 +41,7 @@ class ApiState:
     """
 
     def __init__(
-        self, mirrors: Iterable[Mirror], report: Report, hurry: Callable[[], None], say: Callable[[bool], None]
+        self, mirrors: Iterable[Reflector[Any]], report: Report, hurry: Callable[[], None], say: Callable[[bool], None]
     ) -> None:
         self._mirrors, self._report, self._hurry, self._say = mirrors, report, hurry, say
         self.up = False
@@ -92,7 +80,8 @@ class ApiState:
         self._answered.set()
 
     def lost(self, dead: bool) -> None:
-        """Again and again, as long as it lasts. ``dead``: nothing was answered at all."""
+        """Again and again, as long as it lasts. ``dead``: nothing was answered at all. A late renewal is a
+        failure at once, and not yet that."""
         if self._was_up:
             self._report.api(False)
         if dead:
@@ -160,24 +149,19 @@ class Pace(NamedTuple):
     deadline: float
 
 
-class SessionEvents(NamedTuple):
-    """Who hears of what."""
+class SeesLease(Protocol):
+    """Who hears what our Lease says."""
 
-    saw: Callable[[int], None]
-    """The Lease's version whenever it was read or written, also when that took too long; 0: there was none."""
-    renewed: Callable[[int], None]
-    """The Lease's version, after each success."""
-    failed: Callable[[bool], None]
-    """Each failure, and whether there was no answer at all: one that is late is a failure at once, and not yet that."""
-    told: Callable[[EdgeError | None], None]
-    """Why it failed, or None when that is over."""
-    other: Callable[[Incarnation], None]
-    """A life that somebody else wrote into our Lease."""
+    def saw_lease(self, version: int) -> None:
+        """Whenever it was read or written, also when that took too long; 0: there was none."""
+
+    def saw_other(self, life: Incarnation) -> None:
+        """A life that somebody else wrote into it."""
 
 
 class Session:
-    """``forwarder``: what this node forwards with, which the controller reads; None: not known yet, and the Lease keeps
-    what it says."""
+    """``api`` hears of each renewal and each failure. ``forwarder``: what this node forwards with, which the controller
+    reads; None: not known yet, and the Lease keeps what it says."""
 
     def __init__(
         self,
@@ -185,12 +169,13 @@ class Session:
         namespace: str,
         node: str,
         pace: Pace,
-        events: SessionEvents,
+        api: ApiState,
+        sees: SeesLease,
         forwarder: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._client, self._node = client, node
-        self._collection = leases_in(namespace)
-        self._pace, self._events, self._forwarder = pace, events, forwarder
+        self._client, self._node, self._collection = client, node, leases_in(namespace)
+        self._pace, self._api, self._sees, self._forwarder = pace, api, sees, forwarder
+        self._told = api.tells("session")
         self._misses: Collection[str] = ()
         self._words = Bound(WORDS, WORD_SECONDS, 1)
         self.owner = ""
@@ -233,20 +218,19 @@ class Session:
         try:
             done, _ = await asyncio.wait((writing,), timeout=self._pace.deadline)
             if not done:
-                self._events.failed(False)
-                self._events.told(
-                    EdgeError(f"{self._node}: the session Lease took longer than {self._pace.deadline:g} s")
-                )
+                late = f"{self._node}: the session Lease took longer than {self._pace.deadline:g} s"
+                self._api.lost(False)
+                self._told(EdgeError(late))
                 await writing
                 return False
-            self._events.renewed(writing.result())
+            self._api.renewed(writing.result())
         except EdgeError as error:
-            self._events.failed(not isinstance(error, ApiRefused))
-            self._events.told(error)
+            self._api.lost(not isinstance(error, ApiRefused))
+            self._told(error)
             return False
         finally:
             writing.cancel()
-        self._events.told(None)
+        self._told(None)
         return True
 
     async def _write(self, life: Incarnation) -> int:
@@ -255,15 +239,14 @@ class Session:
             "leaseDurationSeconds": round(self._pace.duration),
             "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
-        metadata: dict[str, Any] = {"name": self._node}
+        misses = misses_said(self._misses)
+        labels = {MISSES: "true" if misses else None}
+        metadata: dict[str, Any] = {"name": self._node, "annotations": {MISSES: misses}, "labels": labels}
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
-        misses = misses_said(self._misses)
-        metadata["annotations"] = {MISSES: misses}
-        metadata["labels"] = {MISSES: "true" if misses else None}
         if (forwarder := self._forwarder()) is not None:
-            metadata["labels"][FORWARDER] = forwarder
+            labels[FORWARDER] = forwarder
         answer = await self._written({"metadata": metadata, "spec": spec})
         try:
             return self._see(int(msgspec.json.decode(answer, type=LeaseObject).metadata.resource_version))
@@ -272,7 +255,7 @@ class Session:
 
     def _see(self, version: int) -> int:
         self._version = version
-        self._events.saw(version)
+        self._sees.saw_lease(version)
         return version
 
     async def _written(self, body: dict[str, Any]) -> bytes:
@@ -300,7 +283,7 @@ class Session:
         for found in await listed(self._client, self._collection, LeaseObject, query):
             version = found.metadata.resource_version
             if (life := life_of(found)) is not None:
-                self._events.other(life)
+                self._sees.saw_other(life)
         self._see(int(version) if version.isdecimal() else self._version)
 
 

@@ -12,7 +12,7 @@ from speaker.agent.announcements import AnnouncementReader, AnnouncementWriter, 
 from speaker.agent.last_known import Known, LastKnown, news_of
 from speaker.agent.mirrors import Delivery, HostsAsked, LateSlices
 from speaker.agent.record import Facts, eip_of, read_record
-from speaker.agent.session import ApiState, Pace, Session, SessionEvents, forwards_with
+from speaker.agent.session import ApiState, Pace, Session, forwards_with
 from speaker.agent.view import (
     Exclusion,
     News,
@@ -131,8 +131,9 @@ class Cluster:
             stakes=lambda _: (),  # a record never takes an EIP away, and a holder writes it again
         )
         # Where this speaker forwards itself, it does so before it answers.
-        self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
-        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"), self._api, settle)
+        ours = forwarder is not Forwarding.NONE
+        self._local = None if ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
+        self._hosts = HostsAsked(client, self._saw_hosts, self._api, settle)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
@@ -140,9 +141,8 @@ class Cluster:
             namespace,
             node,
             Pace(times.lease, times.renew, times.record_timeout),
-            SessionEvents(
-                self._saw_lease, self._api.renewed, self._api.lost, self._api.tells("session"), self._saw_other
-            ),
+            self._api,
+            self,
             partial(forwards_with, forwarder, report),
         )
 
@@ -155,13 +155,10 @@ class Cluster:
         listed: Callable[[str, bool], None] = lambda *_: None,
         **resource: Any,
     ) -> Reflector[_T]:
-        def later(seconds: float, what: Callable[[], None]) -> object:
-            return asyncio.get_running_loop().call_later(seconds, what)
-
         made = Reflector(
             self._client,
             Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource),
-            Delivery(deliver, self._report, later),
+            Delivery(deliver, self._report),
             self._api,
             listed=listed,
             restored=self._mirrors.restored,
@@ -280,9 +277,6 @@ class Cluster:
     def _own(self) -> frozenset[IPAddress]:
         found = (self._hosts.known or {}).get(Key("", self._node))
         return addresses_of(found.status) if found is not None else frozenset()
-
-    def _retell(self) -> None:
-        self._tell_changed()
 
     def _set_aside(self) -> Iterable[str]:
         for mirror in self._mirrors:
@@ -406,7 +400,7 @@ class Cluster:
     def _node_is_gone(self) -> bool:
         return self._own_node is not None and self._nodes.store.get(self._own_node.key) is None
 
-    def _saw_lease(self, version: int) -> None:
+    def saw_lease(self, version: int) -> None:
         """With its Node the Lease is deleted again and again: that says nothing of the API server's data."""
         if version or not self._node_is_gone:
             self._mirrors.saw_lease(version)
@@ -420,7 +414,7 @@ class Cluster:
         if self._first or made_up:
             self._tell_changed()
 
-    def _saw_other(self, life: Incarnation) -> None:
+    def saw_other(self, life: Incarnation) -> None:
         """Another host writes our Lease."""
         self._told.put_nowait(lambda wire: wire.leases([(self._node, life, self._api.up)]))
 

@@ -229,13 +229,12 @@ class Reader:
         name = ServiceKey(key.namespace, key.name)
         self._failed.pop(name, None)
         with contained(name, self._failed):
-            return self._read(key, found)
+            return name if self._read(name, found) else None
         self._unread[key] = found
         return None
 
-    def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
-        """Takes over what became of a Service; its key where that is of any interest."""
-        name = ServiceKey(key.namespace, key.name)
+    def _read(self, name: ServiceKey, found: AssignedObject | None) -> bool:
+        """Takes over what became of a Service; whether that is of any interest."""
         before = self._known.get(name)
         now = self._service(found, before) if found is not None else None
         if now is not None:
@@ -243,8 +242,8 @@ class Reader:
         elif before is not None:
             del self._known[name]
         if before is not None and now is not None:
-            return name if _counts(before) != _counts(now) else None
-        return None if before is now else name
+            return _counts(before) != _counts(now)
+        return before is not now
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
@@ -343,18 +342,13 @@ class Reader:
 
 def concerns_us(found: AssignedObject, *, default_class: bool) -> bool:
     """It is ours, or may be, or has an address that our controller wrote."""
-    return asks_us(found.spec, default_class=default_class) or is_assigned(found)
-
-
-def is_assigned(found: AssignedObject) -> bool:
-    """It has an address that our controller wrote."""
-    return bool(assigned_addresses(found))
+    return asks_us(found.spec, default_class=default_class) or bool(assigned_addresses(found))
 
 
 def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
     """One that is yet to be assigned is looked at once, when it is: a look costs every node some milliseconds, at the
     very time when the controller has that Service before it."""
-    return any(found is not None and is_assigned(found) for found in (after, before))
+    return any(found is not None and assigned_addresses(found) for found in (after, before))
 
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:

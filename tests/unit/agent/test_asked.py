@@ -57,6 +57,10 @@ async def test_pages_are_put_together_and_what_does_not_fit_is_left_out():
     assert [query.get("continue") for query in api.queries] == [None, "more"]
 
 
+def told_of(told):
+    return SimpleNamespace(tells=lambda _: told.append, doubted=lambda *_: None)
+
+
 @pytest.fixture
 def hosts(monkeypatch):
     """``await hosts(*answers)``: what was delivered, and what was told, after the last of them."""
@@ -65,7 +69,7 @@ def hosts(monkeypatch):
 
     async def asked(*answers):
         api, delivered, told = Api(*answers), [], []
-        await during(HostsAsked(api, delivered.append, told.append).run(), lambda: len(told) > len(answers))
+        await during(HostsAsked(api, delivered.append, told_of(told)).run(), lambda: len(told) > len(answers))
         names = [{key.name: found and len(found.status.addresses) for key, found in news.items()} for news in delivered]
         return names, told[: len(answers)]
 
@@ -107,8 +111,10 @@ def asked_without_end(in_virtual_time, seconds, *answers):
         asked = HostsAsked(
             api,
             delivered.append,
-            lambda _: None,
-            SimpleNamespace(doubted=lambda _, doubt: doubts.append(doubt and doubt.waiting.gone)),
+            SimpleNamespace(
+                tells=lambda _: lambda _: None,
+                doubted=lambda _, doubt: doubts.append(doubt and doubt.waiting.gone),
+            ),
             30.0,
         )
         running = asyncio.create_task(asked.run())
