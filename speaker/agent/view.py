@@ -296,7 +296,7 @@ class Reader:
     def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
         known = self._known.get(key)
         problems = [known.problem] if known is not None and known.problem else []
-        if known is None or not self._needs(known.service):
+        if known is None or not (self._settings.forwards or known.service.traffic_policy is TrafficPolicy.LOCAL):
             self._endpoints.pop(key, None)
         else:
             slices, left_out = self._read_slices(slices_of(key))
@@ -311,9 +311,6 @@ class Reader:
             self._problems[key] = tuple(problems)
         else:
             self._problems.pop(key, None)
-
-    def _needs(self, service: Service) -> bool:
-        return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
 
     def _read_slices(self, found: Iterable[SliceObject]) -> tuple[list[tuple[Slice, tuple[str, ...]]], int]:
         """No more of them than may be of use, and how many are left: some hundred small ones hold millions of pairs.

@@ -8,7 +8,7 @@ spent switched off does not count as rest, so an address rests rather too long.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
@@ -173,16 +173,12 @@ class Book:
         having = [space.pool.name for space in there.offering(address)]
         if not having or eip.pool in having or eip.pool in there.withheld:
             return False
-        if eip.pool in there.pools and any(_names(eip.pool, each) for each in self._holders(eip, asking)):
+        current = {**eip.holders, **({asking.key: asking} if asking is not None else {})}
+        if eip.pool in there.pools and any(_names(eip.pool, each) for each in current.values()):
             return False
         eip.pool = having[0]
         self.revision += 1
         return True
-
-    @staticmethod
-    def _holders(eip: Eip, asking: Service | None) -> Iterator["Service | NotServed"]:
-        for key, holder in eip.holders.items():
-            yield asking if asking is not None and asking.key == key else holder
 
     def _follow_pools(self) -> None:
         before, in_use = self._rules(), {eip.pool for eip in self.eips.values()}

@@ -202,7 +202,7 @@ class Catalogue:
         self.withheld = frozenset(withheld)
         self.spaces = {
             pool.name: {family: Space(pool, offer) for family, offer in offers(pool, self.reserved).items()}
-            for pool in sorted(self.pools.values(), key=_rank)
+            for pool in sorted(self.pools.values(), key=lambda each: (-each.priority, each.name))
         }
         self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
         self._namespaces: dict[str, Mapping[str, str]] = {}
@@ -310,10 +310,6 @@ class _AddressIndex:
     def find(self, number: int) -> Sequence[Space]:
         index = bisect_right(self._starts, number) - 1
         return [space for space in self._spaces[index] if number in space.offer] if index >= 0 else ()
-
-
-def _rank(pool: Pool) -> tuple[int, str]:
-    return -pool.priority, pool.name
 
 
 def _rule_text(rule: LabelRule) -> str:

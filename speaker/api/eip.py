@@ -36,7 +36,7 @@ def pool(root: Field) -> Pool:
         name=meta.name,
         addresses=tuple(addresses.values()),
         exclude=tuple(exclude.values()),
-        interface=_interface(spec["interface"]),
+        interface=spec["interface"].parsed(parse_interface) or OwnSubnet(),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
         namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
@@ -85,10 +85,6 @@ def _namespaces(value: Field) -> frozenset[str]:
         value.refuse("must name at least one namespace; leave it out to serve every namespace")
     names = (item.require().parsed(dns_label) for item in value.items())
     return frozenset(name for name in names if name is not None)
-
-
-def _interface(value: Field) -> Selector:
-    return value.parsed(parse_interface) or OwnSubnet()
 
 
 def parse_interface(text: str) -> Selector:

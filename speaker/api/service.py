@@ -317,7 +317,9 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     if set(by_field) == set(by_annotation):
         return by_field
     annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
-    return _common(by_field, by_annotation) or NOBODY
+    # Of two networks that meet one lies in the other.
+    common = (*_inside(by_field, by_annotation), *_inside(by_annotation, by_field))
+    return tuple(dict.fromkeys(common)) or NOBODY
 
 
 def _refuse_unenforced(annotation: Field) -> None:
@@ -351,11 +353,6 @@ def _joined(networks: Collection[IPNetwork]) -> tuple[IPNetwork, ...]:
     old = collapse_addresses(each for each in networks if isinstance(each, IPv4Network))
     new = collapse_addresses(each for each in networks if isinstance(each, IPv6Network))
     return (*old, *new)
-
-
-def _common(some: tuple[IPNetwork, ...], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
-    """Of two networks that meet one lies in the other."""
-    return tuple(dict.fromkeys((*_inside(some, others), *_inside(others, some))))
 
 
 def _inside(some: Iterable[IPNetwork], others: Iterable[IPNetwork]) -> Iterator[IPNetwork]:

@@ -116,7 +116,7 @@ class Elector:
         if not self._current:
             return Look()
         record = self._record
-        if record is None or (record.holder != self.identity and self._vacant(record, now)):
+        if record is None or (record.holder != self.identity and (not record.holder or now >= self._expiry(record))):
             return Write(self._own(self._next_term), over=self._version)
         if record.holder == self.identity:
             renewed = record.transitions if self._version is not None else self._next_term
@@ -163,9 +163,6 @@ class Elector:
 
     def _own(self, transitions: int) -> LeaseRecord:
         return LeaseRecord(self.identity, self.timing.duration, transitions)
-
-    def _vacant(self, record: LeaseRecord, now: float) -> bool:
-        return not record.holder or now >= self._expiry(record)
 
     def _expiry(self, record: LeaseRecord) -> float:
         return self._changed_at + record.duration

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
 from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
@@ -24,17 +24,11 @@ from speaker.telemetry.page.document import Document, document, eip
 from speaker.telemetry.page.failovers import Failovers
 from speaker.telemetry.page.live import Live
 
+if TYPE_CHECKING:  # where there is no broker its library need not be there
+    from speaker.telemetry.mqtt.publisher import Publisher
+
 PAUSE = 0.2
 """Seconds at least between two tellings."""
-
-
-class Says(Protocol):
-    """``telemetry.mqtt.publisher.Publisher`` is one."""
-
-    topics: Topics
-
-    def show(self, areas: Mapping[str, States | None]) -> None: ...
-    def tell(self, happened: object) -> None: ...
 
 
 class Follower(Protocol):
@@ -102,7 +96,7 @@ def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Out
 class Published:
     """A ``Follower``: says it to a broker, but for failovers, of which agents tell."""
 
-    def __init__(self, says: Says) -> None:
+    def __init__(self, says: "Publisher") -> None:
         self._says = says
         self._decided: Decided | None = None
         self._before: Mapping[ServiceKey, Outcome] | None = None

@@ -221,7 +221,9 @@ class WriteQueue:
                 return
             self._told.failed(event.path, error)
             failures += 1
-            if failures < EVENT_TRIES and _may_pass(error):
+            # What is refused for what it says is refused again.
+            may_pass = not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
+            if failures < EVENT_TRIES and may_pass:
                 again = _Untold(event, failures)
                 asyncio.get_running_loop().call_later(_backoff(failures, error), self._queue_event, again)
 
@@ -231,11 +233,6 @@ class _Untold(NamedTuple):
 
     event: Event
     failures: int = 0
-
-
-def _may_pass(error: EdgeError) -> bool:
-    """What is refused for what it says is refused again."""
-    return not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
 
 
 def _backoff(failures: int, error: Exception) -> float:
