@@ -8,5 +8,5 @@
 
 Pure are ``view`` and ``record``. ``announcements`` reads and writes records, ``session`` writes our Lease and
 says by that whether the API is up, ``mirrors`` helps the mirrors, and ``last_known`` keeps what the API said last.
-``source`` is what runs, ``run`` the command.
+``source`` is what runs.
 """

@@ -1,7 +1,13 @@
-"""What the API says, mirrored and handed on: a ``node.source.Source``, which writes the wire process's records."""
+"""``speaker agent``: its settings, and what the API says, mirrored and handed on to ``node/serve.py``.
+
+``Cluster`` is a ``node.source.Source``, which also writes the wire process's records.
+"""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +46,7 @@ from speaker.api.kinds import (
 from speaker.api.objects import Key
 from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
+from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Resource, Room
 from speaker.cluster.mirrors import Mirrors
@@ -49,14 +56,28 @@ from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
-from speaker.node.source import View
+from speaker.node.serve import serve
+from speaker.node.source import Source, View
 from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
+from speaker.settings import (
+    AGENTS_NAMESPACE,
+    DEFAULT_RUNTIME_DIR,
+    DEFAULT_SETTLE,
+    Bind,
+    Limits,
+    LogFormat,
+    LogLevel,
+    MqttSettings,
+    Node,
+    PeerSettings,
+)
 from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
+from speaker.telemetry.page.host import Examine
 from speaker.wire.messages import Began, WireEvent
 from speaker.wire.remote import Wire
 
@@ -70,24 +91,38 @@ CORRECT_AT_LEAST = 12
 _T = TypeVar("_T", bound=Any)
 
 
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything ``speaker agent`` can be told. ``namespace`` is the session Leases'; '' for the pod's own. ``node``
+    has the name only: the rest is in the API."""
+
+    node: Node
+    access: Access = field(default_factory=Access)
+    namespace: str = ""
+    view: ViewSettings = field(default_factory=ViewSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    runtime_dir: Path = DEFAULT_RUNTIME_DIR
+    forwarder: Forwarding = Forwarding.NONE
+    metrics: Bind | None = None
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
+    limits: Limits = field(default_factory=Limits)
+    settle_seconds: float = DEFAULT_SETTLE
+    metrics_real_servers: bool = False
+    mqtt: MqttSettings | None = None
+    page: Bind | None = None
+    take_over: bool = False
+
+
 class Cluster:
     """One life of this node's agent, as far as the API goes."""
 
-    def __init__(
-        self,
-        client: Client,
-        node: str,
-        namespace: str,
-        settings: ViewSettings,
-        times: Parameters,
-        report: Report,
-        runtime_dir: Path,
-        forwarder: Forwarding,
-        settle: float,
-    ) -> None:
-        self._last_known, self._settle = LastKnown(runtime_dir, node, report), settle
-        self._client, self._node, self._settings, self._report = client, node, settings, report
-        self._reader = Reader(settings)
+    def __init__(self, client: Client, settings: AgentSettings, namespace: str, report: Report) -> None:
+        """``namespace``: the session Leases'."""
+        node, forwarder, times = settings.node.name, settings.forwarder, Parameters.for_hello(settings.peers.hello)
+        self._client, self._node, self._settings, self._report = client, node, settings.view, report
+        self._last_known, self._settle = LastKnown(settings.runtime_dir, node, report), settings.settle_seconds
+        self._reader = Reader(settings.view)
         self._changed = asyncio.Event()
         self._tell_changed: Callable[[], None] = lambda: None
         self._told: asyncio.Queue[Tell] = asyncio.Queue()
@@ -114,7 +149,7 @@ class Cluster:
             AssignedObject,
             self._saw_services,
             stakes=assigned_addresses,
-            keeps=partial(concerns_us, default_class=settings.default_class),
+            keeps=partial(concerns_us, default_class=settings.view.default_class),
         )
         self._services_known = asyncio.Event()
         self._late_slices = LateSlices(lambda key: self._services.store.get(Key(key.namespace, key.name)) is not None)
@@ -133,7 +168,7 @@ class Cluster:
         # Where this speaker forwards itself, it does so before it answers.
         ours = forwarder is not Forwarding.NONE
         self._local = None if ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
-        self._hosts = HostsAsked(client, self._saw_hosts, self._api, settle)
+        self._hosts = HostsAsked(client, self._saw_hosts, self._api, self._settle)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
@@ -420,3 +455,15 @@ class Cluster:
 
     def _say_api(self, up: bool) -> None:
         self._told.put_nowait(lambda wire: wire.api(up))
+
+
+async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> None:
+    """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
+    ``node.serve`` does; an API that does not answer is waited for."""
+    namespace = settings.namespace or settings.access.namespace(AGENTS_NAMESPACE)
+
+    async def open_source(report: Report, stack: AsyncExitStack) -> Source:
+        client = await stack.enter_async_context(Client(await configure(settings.access)))
+        return Cluster(client, settings, namespace, report)
+
+    await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)

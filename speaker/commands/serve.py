@@ -2,7 +2,7 @@
 
 Both processes of a node begin here. The first becomes the wire process in ``_wire_end`` (``wire/parent.py``), and
 starts this program again as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or
-``agent/run.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
+``agent/source.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
 """
 
 import argparse
@@ -205,7 +205,7 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
 
 
 def _agent(args: argparse.Namespace) -> int:
-    from speaker.agent.run import AgentSettings, run
+    from speaker.agent.source import AgentSettings, run
     from speaker.agent.view import ViewSettings
     from speaker.cluster.access import Access
     from speaker.telemetry.lateness import run as watched
