@@ -43,6 +43,7 @@ from speaker.cluster.client import Client  # noqa: E402
 from speaker.cluster.feed import Resource  # noqa: E402
 from speaker.cluster.reflector import Reflector  # noqa: E402
 from speaker.cluster.store import Change  # noqa: E402
+from speaker.errors import EdgeError  # noqa: E402
 
 MANIFESTS = PROJECT / "manifests" / "base"
 AT_A_TIME = 16
@@ -114,7 +115,13 @@ class Served:
         self.changed = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear).run()
+        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear, self).run()
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        print(f"{what}: {error}", file=sys.stderr)
+
+    def doubted(self, *_: object) -> None:
+        """Nothing waits without ``settle``."""
 
     def _hear(self, changes: tuple[Change[ServiceObject], ...]) -> None:
         for change in changes:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 Json = dict[str, Any]
@@ -249,7 +250,8 @@ def our_mirror(services: int) -> Json:
                 heard["new"] += sum(change.before is None for change in changes)
                 heard["changed"] += sum(None not in (change.before, change.after) for change in changes)
 
-            await Reflector(client, Resource(SERVICES, AssignedObject), hear).run()
+            hears = SimpleNamespace(failed=print, doubted=print)
+            await Reflector(client, Resource(SERVICES, AssignedObject), hear, hears).run()
 
     start = time.process_time()
     threading.Thread(target=lambda: asyncio.run(mirror()), daemon=True).start()

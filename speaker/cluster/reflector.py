@@ -62,19 +62,6 @@ class Hears(Protocol):
         """What a list lacked stays for now; None: no longer."""
 
 
-class Unheard:
-    """Nobody hears it."""
-
-    def failed(self, what: str, error: EdgeError) -> None:
-        pass
-
-    def doubted(self, what: str, doubt: Doubt | None) -> None:
-        pass
-
-
-NOBODY = Unheard()
-
-
 class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
@@ -91,7 +78,7 @@ class Reflector(Generic[T]):
         client: Client,
         resource: Resource[T],
         deliver: Callable[[tuple[Change[T], ...]], None],
-        hears: Hears = NOBODY,
+        hears: Hears,
         *,
         patience: Patience = Patience(),
         listed: Callable[[str, bool], None] = lambda *_: None,

@@ -8,7 +8,6 @@ is likelier than the death of many at once.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 DEAD = 60.0
@@ -18,12 +17,19 @@ LOOK_COUNTS = 40.0
 us it may not have let agents renew either."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    version: str
+class _Seen(NamedTuple):
+    version: str | None
+    """Of a Lease; '': it is there no longer, None: it was never there, and that says nothing."""
     since: float
-    alive: bool
-    """It was renewed, or made, while we looked. What was there at first may be of an agent long gone."""
+
+
+def _seen(before: Mapping[str, _Seen], versions: Mapping[str, str | None], now: float) -> dict[str, _Seen]:
+    """Each version, and since when that Lease has it."""
+    found = {name: before.get(name) for name in versions}
+    return {
+        name: known if known is not None and known.version == versions[name] else _Seen(versions[name], now)
+        for name, known in found.items()
+    }
 
 
 class Forwarders:
@@ -32,46 +38,35 @@ class Forwarders:
     them again as soon as one is."""
 
     def __init__(self) -> None:
-        self._seen: Mapping[str, _Seen] | None = None
+        self._seen: Mapping[str, _Seen] = {}
+        self._begun: float | None = None
         self.all_forward: bool | None = None
         """None: not known yet."""
 
     def heard(self, without: Mapping[str, str], now: float) -> None:
-        """``without``: the version of each Lease whose agent says that it does not forward."""
-        seen = {name: self._look(name, version, now) for name, version in without.items()}
-        self._seen = seen
-        recent = [each for each in seen.values() if now < each.since + DEAD]
-        if any(each.alive for each in recent):
+        """``without``: the version of each Lease whose agent says that it does not forward. One that is renewed, or
+        made, while we look is alive. What was there at first may be of an agent long gone."""
+        self._begun = begun = now if self._begun is None else self._begun
+        self._seen = _seen(self._seen, without, now)
+        recent = [each.since for each in self._seen.values() if now < each.since + DEAD]
+        if any(since > begun for since in recent):
             self.all_forward = False
         elif not recent:
             self.all_forward = True
-
-    def _look(self, name: str, version: str, now: float) -> _Seen:
-        if self._seen is None:
-            return _Seen(version, now, alive=False)
-        before = self._seen.get(name)
-        if before is None or before.version != version:
-            return _Seen(version, now, alive=True)
-        return before
-
-
-class _Life(NamedTuple):
-    version: str | None
-    """Of the Lease; '': it is there no more, None: it was never there, and that says nothing."""
-    since: float
 
 
 class Lives:
     """Which holders are gone: a record names its holder until another takes the EIP, and where nobody may, for ever."""
 
     def __init__(self) -> None:
-        self._seen: Mapping[str, _Life] = {}
+        self._seen: Mapping[str, _Seen] = {}
         self._heard_at = float("-inf")
 
     def heard(self, versions: Mapping[str, str], holders: Collection[str], now: float) -> None:
         """``versions``: of all Leases, by node, as asked for at ``now``; ``holders``: the nodes that records name."""
         before = self._seen if now - self._heard_at <= LOOK_COUNTS else {}
-        self._seen = {node: _looked(before.get(node), versions.get(node), now) for node in holders}
+        absent = {node: "" for node, seen in before.items() if seen.version is not None}
+        self._seen = _seen(before, {node: versions.get(node, absent.get(node)) for node in holders}, now)
         self._heard_at = now
 
     def gone(self, now: float) -> dict[str, str] | None:
@@ -83,13 +78,6 @@ class Lives:
             for node, (version, since) in self._seen.items()
             if version is not None and self._heard_at - since >= DEAD
         }
-
-
-def _looked(before: _Life | None, version: str | None, now: float) -> _Life:
-    if before is not None and before.version is not None:
-        version = version or ""
-        return before if before.version == version else _Life(version, now)
-    return _Life(version, now)
 
 
 # ── Dead nodes ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -246,6 +246,7 @@ async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, ke
 
 # ── Connecting anew ───────────────────────────────────────────────────────────────────────────────────────────
 
+UNHEARD = SimpleNamespace(failed=lambda *_: None, doubted=lambda *_: None)
 ENDLESS = Patience(backoff=1e6, backoff_limit=1e6)
 GUARD = 60.0
 """Seconds; against a hang."""
@@ -269,7 +270,7 @@ async def test_it_follows_while_a_watch_runs_and_after_reconnecting_once_the_nex
 
 
 async def test_before_its_first_list_it_follows_nothing(api):
-    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), lambda _: None)
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), lambda _: None, UNHEARD)
     reflector.reconnect()
     assert (reflector.following, reflector.synced) == (False, False)
 
@@ -344,7 +345,7 @@ async def test_reconnecting_in_the_middle_of_a_first_list_begins_it_again(api, m
         batches.append(changes)
         come.set()
 
-    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), deliver)
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), deliver, UNHEARD)
     running = asyncio.create_task(reflector.run(), name="reflector")
     for _ in range(turns):
         await asyncio.sleep(0)
