@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.allocator.ranges import names
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import names
+from speaker.api.addresses import parse_range
 from speaker.checks import summed
 from speaker.diagnosis import asking, connecting, kernel, listening, process
 from speaker.diagnosis.asking import Wanted

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
 
-from speaker.allocator.ranges import names as offers
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import names as offers
+from speaker.api.addresses import parse_range
 from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import Facts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from speaker.allocator.assign import Usage
-from speaker.allocator.ranges import names
+from speaker.allocator.pools import names
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
 from speaker.forwarding.changes import (
