@@ -22,7 +22,7 @@ from speaker.interfaces.snapshot import (
     Version,
 )
 from speaker.model import IPAddress, IPNetwork, Link, Mac
-from speaker.netlink.messages import NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
+from speaker.netlink.messages import ATTRIBUTE, NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
 from speaker.netlink.numbers import (
     AF_INET,
     AF_INET6,
@@ -59,6 +59,7 @@ _GROUP_MEMBER = Struct("=IBBH")  # nexthop_grp
 _ARPHRD_ETHER = 1
 _IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER = 1, 4, 5, 10
 _IFLA_GROUP, _IFLA_EXT_MASK, _IFLA_CARRIER, _IFLA_LINK_NETNSID = 27, 29, 33, 37
+_IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 52, 53
 _IFLA_INFO_SLAVE_KIND = 4
 _RTEXT_FILTER_SKIP_STATS = 8
 _STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
@@ -118,8 +119,8 @@ _DUMP_BODIES = {
 # ── Links and addresses ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
-    """A link and its group."""
+def read_link(data: bytes, start: int, end: int) -> tuple[Link, int, tuple[str, ...]]:
+    """A link, its group, and its other names."""
     _, hardware, index, flags, _ = IFINFO.unpack_from(data, start)
     found = attributes(data, start + IFINFO.size, end)
     info = found.get(IFLA_LINKINFO, b"")
@@ -139,7 +140,16 @@ def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
         master_kind=_text(kinds.get(_IFLA_INFO_SLAVE_KIND, b"")),
         mtu=_u32(found[_IFLA_MTU]),
     )
-    return link, _u32(found.get(_IFLA_GROUP, bytes(4)))
+    return link, _u32(found.get(_IFLA_GROUP, bytes(4))), tuple(_other_names(found.get(_IFLA_PROP_LIST, b"")))
+
+
+def _other_names(properties: bytes) -> Iterator[str]:
+    at = 0
+    while at + ATTRIBUTE.size <= len(properties):
+        length, kind = ATTRIBUTE.unpack_from(properties, at)
+        if kind == _IFLA_ALT_IFNAME:
+            yield _text(properties[at + ATTRIBUTE.size : at + length])
+        at += max((length + 3) & ~3, ATTRIBUTE.size)
 
 
 class Signal(NamedTuple):
