@@ -101,6 +101,8 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("link_down", _E, _NOBODY, _NOT_HERE, "a link that is down carries no answer"),
     ("no_route", _E, _NOBODY, _NOT_HERE, "`can_reach` leads to no link of this node"),
     ("no_subnet", _E, _NOBODY, _NOT_HERE, "no link of this node is on the EIP's segment"),
+    ("answers_elsewhere", _E, _HANGS, "forwarding.md#several-links",
+     "clients are not answered, whoever holds the EIP and however well it forwards"),
     ("no_link", _E, _NOBODY, _NOT_HERE, "this node has no link to announce the EIP on"),
     ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nothing to forward to"),
     ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),

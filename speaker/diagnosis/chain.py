@@ -169,14 +169,15 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     yield step(
         "way in",
         _way_in(facts, rules),
-        facts.told(*_PATH, *(() if facts.chains else ("drop_policy",))),
+        (each for each in node_checks.told(facts) if each.kind in (*_PATH, "drop_policy") and not each.eip),
         node_checks.drops(facts),
         (finding for finding in firewall if finding.kind == "firewall_drops"),
         unknown=bool(rules or _firewalls_unseen(facts)),
     )
     yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
     yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
-    yield step("way back", _way_back(facts, eip), node_checks.gateways(facts))
+    lost = [*node_checks.answers_elsewhere(facts, eip.address)]
+    yield step("way back", _way_back(facts, eip), lost, node_checks.gateways(facts))
 
 
 def _doubted(facts: Facts) -> bool:
@@ -250,6 +251,9 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
 
 
 def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for back in (each for each in facts.backs if each.eip == eip.address):
+        whom = "behind its gateway" if back.beyond else f"on {eip.link}"
+        yield f"answers to clients {whom} leave by {back.link or 'no link'}{f', {back.lost}' if back.lost else ''}"
     for asked in facts.asked:
         if asked.what == "gateway" and asked.link == eip.link:
             yield f"gateway {asked.address} on {asked.link}: {some(asked.macs) or 'silent'}"

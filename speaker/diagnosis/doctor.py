@@ -27,7 +27,7 @@ def _of_the_node(facts: Facts) -> Iterator[Finding]:
     for check in (
         *(node_checks.speaker, node_checks.peers, node_checks.gateways, node_checks.links, node_checks.drops),
         *(node_checks.free_addresses, node_checks.own_addresses, node_checks.wireless, node_checks.bridges),
-        node_checks.releases,
+        *(node_checks.releases, node_checks.answers_elsewhere),
     ):
         yield from check(facts)
 

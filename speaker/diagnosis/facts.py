@@ -113,6 +113,19 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """By which link the kernel sends an EIP's answers to a client, one on the EIP's link or ``beyond`` its gateway.
+    ``lost``: why they reach nobody by that way; '' where they may. ``marks``: with each of these, which policy rules
+    ask for, they leave by the EIP's link."""
+
+    eip: str
+    beyond: bool
+    link: str
+    lost: str = ""
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """What could not be looked at, and why."""
 
@@ -154,6 +167,7 @@ class Facts:
     """Elements of sets and maps, by family, table and name."""
     has_ipvs: bool = False
     ways: tuple[Way, ...] = ()
+    backs: tuple[Back, ...] = ()
     drops: Drops = Drops()
     unseen: tuple[Unseen, ...] = ()
 

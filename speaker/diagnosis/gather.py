@@ -13,10 +13,10 @@ from speaker import __version__
 from speaker.allocator.ranges import names
 from speaker.api.ranges import parse_range
 from speaker.checks import summed
-from speaker.diagnosis import asking, connecting, kernel, listening, process
+from speaker.diagnosis import asking, connecting, kernel, listening, process, returning
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import findings
-from speaker.diagnosis.facts import ANYWHERE, Drops, Facts, LinkSeen, Unseen, Way, known_from
+from speaker.diagnosis.facts import ANYWHERE, Back, Drops, Facts, LinkSeen, Unseen, Way, known_from
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
@@ -175,7 +175,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
-    return replace(
+    found = replace(
         facts,
         asked=asked,
         hellos=hellos,
@@ -186,6 +186,9 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
         bound=looks.now("addresses", lambda: kernel.addresses(snapshot.links), ()),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),
     )
+    none: tuple[Back, ...] = ()
+    backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), none)
+    return replace(found, backs=backs)
 
 
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:

@@ -1,5 +1,6 @@
 """What is wrong with a node, whichever EIP is asked about. Pure: facts in, findings out."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,11 +56,46 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
 
 
 def told(facts: Facts) -> Iterator[Finding]:
-    """What the running speaker finds, but strangers, who are asked for here, and firewalls whose rules are known."""
+    """What the running speaker finds, but strangers, who are asked for here, firewalls whose rules are known, and
+    filters that would only hide that answers are lost."""
     looked_at = {"stranger"} | ({"drop_policy"} if facts.chains else set())
+    looked_at |= {"reverse_path"} if any(answers_elsewhere(facts)) else set()
     for each in facts.knowledge.problems:
         if each.kind not in looked_at:
             yield replace(each, what=shown(each.what))
+
+
+def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
+    """Where the kernel sends answers of these EIPs, or of all, by a link that brings them to nobody. The mend holds for
+    a strict reverse path filter as well."""
+    given = _marks_given(facts)
+    for eip in facts.knowledge.eips:
+        for back in facts.backs:
+            if back.eip != eip.address or not back.lost or given & set(back.marks) or (eips and back.eip not in eips):
+                continue
+            where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
+            how = f"by {back.link}, {back.lost}" if back.link else f"nowhere: {back.lost}"
+            what = f"the kernel sends answers to clients {where} {how}: they get none"
+            yield Finding("answers_elsewhere", what, _back_to(facts, eip.link, beyond=back.beyond))
+
+
+def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:
+    if not beyond:
+        return f"ip route show; ip rule show   # route the subnet of {link} by {link} again"
+    gateway = next((address for name, address in facts.gateways if name == link), "GATEWAY")
+    return (
+        f"ip route add CLIENTS via {gateway} dev {link} table 101; ip rule add priority 100 to CLIENTS lookup 101"
+        "   # CLIENTS: the network that they are in"
+    )
+
+
+_SETS_MARK, _NUMBER = re.compile(r"mark set|set-x?mark|or-mark"), re.compile(r"\b(0x[0-9a-f]+|[0-9]+)\b")
+
+
+def _marks_given(facts: Facts) -> frozenset[int]:
+    """Numbers in rules that give marks."""
+    giving = (text for chain in facts.chains for text in chain.texts if _SETS_MARK.search(text))
+    return frozenset(int(number, 0 if "x" in number else 10) for text in giving for number in _NUMBER.findall(text))
 
 
 def peers(facts: Facts) -> Iterator[Finding]:
@@ -140,7 +176,7 @@ def _silent(facts: Facts) -> Iterator[Finding]:
 def drops(facts: Facts) -> Iterator[Finding]:
     """Packets that the kernel dropped while it was looked."""
     known = facts.knowledge
-    if facts.drops.reverse_path:
+    if facts.drops.reverse_path and not any(answers_elsewhere(facts)):
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
     bound = {each.address for each in facts.bound}
     # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
@@ -156,9 +192,21 @@ def links(facts: Facts) -> Iterator[Finding]:
         for other in able[at + 1 :]:
             if {one.name, other.name} & set(facts.knowledge.links) and (both := set(one.subnets) & set(other.subnets)):
                 what = f"{one.name} and {other.name} are both in {some(sorted(both))}"
-                yield Finding(
-                    "one_subnet", what, "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
-                )
+                unset = [*_unset(facts, one.name, other.name)]
+                if unset:
+                    what += ", and answers leave by the first of them even when its cable is out"
+                    yield Finding("one_subnet", what, f"sysctl -w {' '.join(unset)}")
+
+
+def _unset(facts: Facts, *links: str) -> Iterator[str]:
+    """What two links in one subnet need: an answer by the link that was asked, and none into a cable that is out."""
+    for name, least in (("arp_ignore", 1), ("arp_announce", 2)):
+        values = [max(int(facts.setting("net.ipv4.conf", of, name) or 0) for of in ("all", link)) for link in links]
+        if min(values) < least:
+            yield f"net.ipv4.conf.all.{name}={least}"
+    for link in links:
+        if facts.setting("net.ipv4.conf", link, "ignore_routes_with_linkdown") != "1":
+            yield f"net.ipv4.conf.{link}.ignore_routes_with_linkdown=1"
 
 
 def wireless(facts: Facts) -> Iterator[Finding]:

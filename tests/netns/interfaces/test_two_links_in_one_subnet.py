@@ -10,6 +10,7 @@ from speaker.model import LinkNames, OwnSubnet
 pytestmark = pytest.mark.netns
 
 EIP = ip_address("192.0.2.100")
+EITHER = LinkNames(("eth0", "eth1"))
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def node(new_namespace, wire, sh, lan, settled):
     return node
 
 
-def chosen(snapshot, selector=LinkNames(("eth0", "eth1"))) -> str:
+def chosen(snapshot, selector=EITHER) -> str:
     match resolve(selector, EIP, snapshot):
         case Resolved(link):
             return link.name

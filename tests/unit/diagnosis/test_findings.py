@@ -11,6 +11,7 @@ from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Asked,
+    Back,
     Bound,
     Chain,
     Drops,
@@ -103,6 +104,13 @@ def chained(family: str, hook: str, *rules, policy: str = "accept") -> Facts:
 
 def with_ipvs(facts: Facts) -> Facts:
     return replace(facts, has_ipvs=True, known=replace(KNOWN, forwarder="ipvs"))
+
+
+def by_tunnel(*texts: str, marks: tuple[int, ...] = ()) -> Facts:
+    """Rules have these texts."""
+    chains = (Chain("inet", "fw", "f", "prerouting", "accept", "", ([{"mangle": {}}],) * len(texts), texts),)
+    back = Back(EIP, True, "wg0", "which is no Ethernet link (a tunnel?)", marks)
+    return replace(WELL, backs=(Back(EIP, False, "eth0"), back), chains=chains)
 
 
 SILENT = replace(N2, alive=False, heard=False)
@@ -209,6 +217,15 @@ FOUND = {
     "with IPVS: a rule drops the way out": (
         with_ipvs(chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop"))),
         "firewall_drops",
+    ),
+    "answers leave by a tunnel": (by_tunnel(), "answers_elsewhere"),
+    "answers leave by a tunnel, and the filter is strict": (
+        replace(by_tunnel(), known=told("reverse_path").known, drops=Drops(0, 9)),
+        "answers_elsewhere",
+    ),
+    "answers into a cable that is out": (
+        replace(WELL, backs=(Back(EIP, False, "eth1", "which has no carrier"),)),
+        "answers_elsewhere",
     ),
     "a strict reverse path": (told("reverse_path"), "reverse_path"),
     "a strict reverse path that drops while it is looked": (
@@ -466,3 +483,30 @@ OF_WHOEVER_ASKS = {"no_right"}
 def test_every_kind_of_finding_is_found_somewhere_here():
     found = {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()}
     assert found | OF_SEVERAL_NODES | OF_WHOEVER_ASKS == KINDS.keys()
+
+
+def test_a_tunnel_that_marks_lead_past_is_no_finding_where_a_rule_gives_them():
+    """docs/forwarding.md, "Several links", beside a full tunnel."""
+    given = "ct direction reply ct original ip daddr 192.0.2.192/26 meta mark set meta mark | 0x00100000"
+    assert findings(by_tunnel(given, marks=(0x100000,))) == []
+    assert [each.kind for each in findings(by_tunnel(given, marks=(0x80000,)))] == ["answers_elsewhere"]
+    assert [each.kind for each in findings(by_tunnel("tcp dport 1048576 accept", marks=(0x100000,)))] == [
+        "answers_elsewhere"
+    ]
+
+
+def test_two_links_in_one_subnet_are_no_finding_once_its_mend_was_run():
+    two = replace(WELL, links=(ETH0, replace(ETH0, name="eth1", mac=ELSEWHERE)))
+    (found,) = findings(two)
+    done = dict(each.split("=") for each in found.mend.removeprefix("sysctl -w ").split())
+    assert set(done) >= {f"net.ipv4.conf.eth{at}.ignore_routes_with_linkdown" for at in (0, 1)}
+    assert findings(replace(two, sysctls={**WELL.sysctls, **done})) == []
+
+
+def test_the_mend_of_a_tunnel_names_the_gateway_and_lets_a_strict_filter_be():
+    strict = replace(
+        by_tunnel(), known=told("reverse_path").known, drops=Drops(0, 9), gateways=(("eth0", "192.0.2.1"),)
+    )
+    (found,) = findings(strict)
+    assert "via 192.0.2.1 dev eth0" in found.mend
+    assert "rp_filter" not in found.mend
