@@ -63,7 +63,7 @@ def explain(facts: Facts) -> Chain:
 
 def unseen(facts: Facts) -> tuple[Unseen, ...]:
     """What could not be looked at, and rules of firewalls that are not understood."""
-    rules = (each for eip in facts.knowledge.eips for each in eip_checks.unseen_rules(facts, eip))
+    rules = (each for eip in facts.knowledge.eips.first for each in eip_checks.unseen_rules(facts, eip))
     return tuple(dict.fromkeys(chain(facts.unseen, rules)))
 
 
@@ -90,11 +90,11 @@ def _steps(facts: Facts) -> Iterator[Step]:
         yield _step("asked", (), _not_asked(facts) if not bad else ())
         return
     yield _step("pool", _pools(known), ())
-    refusals = [each for service in known.services for each in eip_checks.refusal(facts, service)]
+    refusals = [each for service in known.services.first for each in eip_checks.refusal(facts, service)]
     if not known.eips and not refusals and an_address(facts.about) is not None:
         refusals = [*eip_checks.bound_here(facts, facts.about)] or [*_not_asked(facts)]
     yield _step("assignment", _assignments(known), refusals)
-    for eip in known.eips:
+    for eip in known.eips.first:
         yield from _of_eip(facts, eip)
 
 
@@ -114,7 +114,7 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
-        pools = some([pool.name for pool in facts.knowledge.pools])
+        pools = some([pool.name for pool in facts.knowledge.pools.first])
         what = (
             f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
         )
@@ -125,14 +125,14 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
 
 
 def _pools(known: Knowledge) -> Iterator[str]:
-    for pool in known.pools:
+    for pool in known.pools.first:
         use = f", {pool.used} of {pool.size} addresses in use" if pool.size else ""
         disabled = ", disabled: it gives nothing new" if pool.disabled else ""
-        yield f"{pool.name}: {some(pool.addresses)}{use}{disabled}; announced on {pool.interface}"
+        yield f"{pool.name}: {some(pool.addresses.first)}{use}{disabled}; announced on {pool.interface}"
 
 
 def _assignments(known: Knowledge) -> Iterator[str]:
-    for service in known.services:
+    for service in known.services.first:
         if service.addresses:
             given = zip(service.addresses, service.pools, strict=False)
             yield f"{service.key}: {', '.join(f'{address} from {pool}' for address, pool in given)}"
@@ -242,7 +242,7 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
     for service in eip_checks.services_of(facts, eip):
         unread = "; this node does not read its endpoints: whoever forwards does" if service.unread else ""
         yield f"{service.key}: externalTrafficPolicy {service.policy}{unread}"
-        for each in service.endpoints:
+        for each in service.endpoints.first:
             found = tried.get((each.address, each.port))
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"

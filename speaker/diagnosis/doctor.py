@@ -12,7 +12,7 @@ from speaker.node.known.knowledge import KnownEip
 
 
 def findings(facts: Facts) -> list[Finding]:
-    found = ranked(_all(facts), len(_eips(facts)) or 1)
+    found = ranked(_all(facts), len(facts.knowledge.eips) or 1)
     return found if facts.by_api else [*map(by_files, found)]
 
 
@@ -20,7 +20,7 @@ def _all(facts: Facts) -> Iterator[Finding]:
     yield from node_checks.told(facts)
     yield from _of_the_node(facts)
     yield from _of_services(facts)
-    yield from (each for eip in _eips(facts) for each in _of_eip(facts, eip))
+    yield from (each for eip in facts.knowledge.eips.first for each in _of_eip(facts, eip))
 
 
 def _of_the_node(facts: Facts) -> Iterator[Finding]:
@@ -33,12 +33,8 @@ def _of_the_node(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_services(facts: Facts) -> Iterator[Finding]:
-    for service in facts.knowledge.services:
+    for service in facts.knowledge.services.first:
         yield from eip_checks.refusal(facts, service)
-
-
-def _eips(facts: Facts) -> tuple[KnownEip, ...]:
-    return facts.knowledge.eips
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Finding]:

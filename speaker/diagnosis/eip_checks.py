@@ -20,7 +20,7 @@ _FAILING = "no_carrier", "link_down"
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
-    return [service for service in facts.knowledge.services if service.key in eip.services]
+    return [service for service in facts.knowledge.services.first if service.key in eip.services]
 
 
 # ── asked for and assigned ──
@@ -100,10 +100,10 @@ def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
 def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Whether there is anybody to forward to."""
     for service in services_of(facts, eip):
-        if service.unread:
+        if service.unread or (endpoints := service.endpoints.whole) is None:
             continue
         family = ip_address(eip.address).version
-        mine = [each for each in service.endpoints if ip_address(each.address).version == family]
+        mine = [each for each in endpoints if ip_address(each.address).version == family]
         namespace, _, name = service.key.partition("/")
         mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
         if not mine:
@@ -219,7 +219,7 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """The host by which the link was chosen."""
-    for pool in facts.knowledge.pools:
+    for pool in facts.knowledge.pools.first:
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
             if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
@@ -330,7 +330,7 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
     for service in services_of(facts, eip):
-        for each in service.endpoints:
+        for each in service.endpoints.first:
             if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
                 protocol, link = each.protocol.lower(), _way(facts, each.address)
                 if _TO_ENDPOINT in passing:
@@ -365,7 +365,7 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     for service in services_of(facts, eip):
         mine = [
             e
-            for e in service.endpoints
+            for e in service.endpoints.first
             if e.takes_new and ip_address(e.address).version == ip_address(eip.address).version
         ]
         for each in mine:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.allocator.ranges import names
-from speaker.api.ranges import parse_range
 from speaker.checks import summed
 from speaker.diagnosis import asking, connecting, kernel, listening, process, returning
 from speaker.diagnosis.asking import Wanted
@@ -25,7 +23,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
 from speaker.model import IPAddress
 from speaker.node.control import ask
-from speaker.node.known.knowledge import Knowledge, KnownPool, an_address
+from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
 
 ANSWER_SECONDS = 1.5
@@ -37,8 +35,6 @@ HELLOS = 4.0
 LISTEN_AT_LEAST = 0.5
 FREE = 16
 """Addresses of a pool that nobody has, which are asked for."""
-LOOKED_AT = 64
-"""Addresses of a range, to find those."""
 MOST_EIPS = 32
 
 _T = TypeVar("_T")
@@ -79,8 +75,11 @@ def heard_meanwhile(facts: Facts) -> bool:
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
     """What nothing here looks at."""
-    if known is not None and known.left_out:
-        yield Unseen("more of what is asked about", f"{known.left_out} EIPs, Services and pools are left out")
+    if known is not None and (more := known.eips.more + known.services.more + known.pools.more):
+        yield Unseen("more of what is asked about", f"{more} EIPs, Services and pools are left out")
+    for service in known.services.first if known is not None else ():
+        if service.endpoints.more:
+            yield Unseen(f"endpoints of {service.key}", f"{service.endpoints.more} more than were looked at")
     if known is not None and len(known.eips) > MOST_EIPS:
         yield Unseen("who answers", f"only the first {MOST_EIPS} EIPs were asked for")
 
@@ -146,8 +145,8 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
     known = facts.knowledge
-    places = {each.address for service in known.services for each in service.endpoints[: connecting.MOST]}
-    targets = {pool.target for pool in known.pools if pool.target}
+    places = {each.address for service in known.services.first for each in service.endpoints.first[: connecting.MOST]}
+    targets = {pool.target for pool in known.pools.first if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
         match lookup(ip_address(place), snapshot):
             case Found(_, hops):
@@ -162,8 +161,8 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     lan = tuple(name for name in known.links if name in links)
     tcp = [
         (each.address, each.port)
-        for service in known.services
-        for each in service.endpoints
+        for service in known.services.first
+        for each in service.endpoints.first
         if each.protocol == "TCP" and each.takes_new
     ]
     seconds = max(LISTEN_AT_LEAST, HELLOS * known.hello_ms / 1000)
@@ -201,12 +200,12 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
         if link in wanted and (parsed := an_address(address)) is not None:
             wanted[link].setdefault(parsed, what)
 
-    for eip in known.eips[:MOST_EIPS]:
+    for eip in known.eips.first[:MOST_EIPS]:
         for link in [eip.link] if eip.link else known.links:
             want(link, eip.address, "eip")
     for link, gateway in facts.gateways:
         want(link, gateway, "gateway")
-    for pool in known.pools:
+    for pool in known.pools.first:
         for way in facts.ways:
             if way.to == pool.target:
                 want(way.link, pool.target, "target")
@@ -221,25 +220,15 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
 
 def _free(facts: Facts, known: Knowledge) -> Iterator[tuple[str, str]]:
     """Link and address: those of pools that no Service has, where a subnet of the link holds them."""
-    taken = {eip.address for eip in known.eips} | {bound.address for bound in facts.bound}
+    taken = {bound.address for bound in facts.bound}
     subnets = [
         (link.name, ip_network(subnet)) for link in facts.links if link.name in known.links for subnet in link.subnets
     ]
-    for pool in known.pools:
+    for pool in known.pools.first:
         on_a_link = (
-            (link, str(address))
-            for address in _offered(pool)
-            for link in [next((name for name, subnet in subnets if address in subnet), "")]
-            if link and str(address) not in taken
+            (link, address)
+            for address in pool.free
+            for link in [next((name for name, subnet in subnets if ip_address(address) in subnet), "")]
+            if link and address not in taken
         )
         yield from islice(on_a_link, FREE)
-
-
-def _offered(pool: KnownPool) -> Iterator[IPAddress]:
-    """The first of each range."""
-    exclude = [parse_range(each) for each in pool.exclude]
-    for span in map(parse_range, pool.addresses):
-        last = min(int(span.last), int(span.first) + LOOKED_AT)
-        for number in range(int(span.first), last + 1):
-            if not names(exclude, address := type(span.first)(number)):
-                yield address

@@ -15,7 +15,6 @@ from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTI
 
 FRAMES = 1024
 """Looked at on one link, at most."""
-SENDERS = 64
 _NAME_AT = 69
 """Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
 _ROOM = 512
@@ -45,8 +44,7 @@ async def _listen(link: Link, seconds: float) -> list[HelloSeen]:
         seen: dict[HelloSeen, None] = {}
         with suppress(OSError):
             for _ in range(FRAMES):
-                if len(seen) < SENDERS:
-                    seen[_read(link, opened.recv(_ROOM))] = None
+                seen[_read(link, opened.recv(_ROOM))] = None
         return list(seen)
 
 

@@ -69,7 +69,7 @@ def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
     """Where the kernel sends answers of these EIPs, or of all, by a link that brings them to nobody. The mend holds for
     a strict reverse path filter as well."""
     given = _marks_given(facts)
-    for eip in facts.knowledge.eips:
+    for eip in facts.knowledge.eips.first:
         for back in facts.backs:
             if back.eip != eip.address or not back.lost or given & set(back.marks) or (eips and back.eip not in eips):
                 continue
@@ -127,7 +127,7 @@ def _unheard(facts: Facts) -> Iterator[Finding]:
     for peer in facts.knowledge.peers:
         if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
             continue
-        held = [eip.address for eip in facts.knowledge.eips if eip.holder == peer.node]
+        held = [eip.address for eip in facts.knowledge.eips.first if eip.holder == peer.node]
         answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
         if answered and not any(facts.told("hellos_filtered")):
             what = (
@@ -168,9 +168,9 @@ def _silent(facts: Facts) -> Iterator[Finding]:
             what = f"{name} says no hello on {peer.link}, and its host answers there: does its speaker run?"
             yield Finding("peer_silent", what, "speaker doctor   # on that host")
         else:
-            yield Finding(
-                "peer_silent", f"{name} is silent on {peer.link}, its host too", f"ping {some(peer.addresses, 1)}"
-            )
+            asked = any(each.address in peer.addresses for each in facts.asked)
+            what = f"{name} is silent on {peer.link}{', its host too' if asked else ''}"
+            yield Finding("peer_silent", what, f"ping {some(peer.addresses, 1)}")
 
 
 def drops(facts: Facts) -> Iterator[Finding]:
@@ -180,7 +180,7 @@ def drops(facts: Facts) -> Iterator[Finding]:
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
     bound = {each.address for each in facts.bound}
     # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
-    if facts.drops.martian and any(eip.address in bound for eip in known.eips):
+    if facts.drops.martian and any(eip.address in bound for eip in known.eips.first):
         what = f"{facts.drops.martian} packets were dropped meanwhile for a source address that is bound on this host"
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
 
@@ -221,7 +221,8 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 def bridges(facts: Facts) -> Iterator[Finding]:
     """Those that endpoints of this node are behind, for the pods beside them."""
-    here = {each.address for service in facts.knowledge.services for each in service.endpoints if _is_here(facts, each)}
+    services = facts.knowledge.services.first
+    here = {each.address for service in services for each in service.endpoints.first if _is_here(facts, each)}
     for link in facts.links:
         behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
         if link.kind != "bridge" or not behind:
@@ -253,11 +254,14 @@ def releases(facts: Facts) -> Iterator[Finding]:
 
 
 def free_addresses(facts: Facts) -> Iterator[Finding]:
-    """Addresses of pools that others have: they would be shared with whoever is given them."""
+    """Addresses of pools that others have: they would be shared with whoever is given them. One that a speaker answers
+    for may have become an EIP meanwhile."""
+    speakers = facts.own_macs | {peer.mac for peer in facts.knowledge.peers}
     for asked in facts.asked:
-        if asked.what != "eip" and asked.macs and (name := _pool_of(facts, ip_address(asked.address))) is not None:
+        macs = [mac for mac in asked.macs if asked.what != "free" or mac not in speakers]
+        if asked.what != "eip" and macs and (name := _pool_of(facts, ip_address(asked.address))) is not None:
             whose = "a gateway" if asked.what == "gateway" else "another host" if asked.what == "free" else "a peer"
-            what = f"{asked.address} of pool {name} is {whose}'s: {some(asked.macs)} on {asked.link} answers for it"
+            what = f"{asked.address} of pool {name} is {whose}'s: {some(macs)} on {asked.link} answers for it"
             mend = f"kubectl edit eip {name}   # spec.exclude: {asked.address}"
             yield Finding("address_in_use", what, mend)
 
@@ -270,8 +274,11 @@ def own_addresses(facts: Facts) -> Iterator[Finding]:
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:
-    for pool in facts.knowledge.pools:
-        if offers(map(parse_range, pool.addresses), address) and not offers(map(parse_range, pool.exclude), address):
+    for pool in facts.knowledge.pools.first:
+        exclude = pool.exclude.whole
+        if exclude is None or offers(map(parse_range, exclude), address):
+            continue
+        if offers(map(parse_range, pool.addresses.first), address):
             return pool.name
     return None
 

@@ -26,7 +26,7 @@ _REFUSED = errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES
 def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
     """Of the first ``most`` EIPs that have a link here. Raises EdgeError."""
     with Routes() as routes:
-        mine = [eip for eip in facts.knowledge.eips if snapshot.link_named(eip.link) is not None]
+        mine = [eip for eip in facts.knowledge.eips.first if snapshot.link_named(eip.link) is not None]
         return tuple(back for eip in mine[:most] for back in _of(facts, snapshot, routes, eip))
 
 
@@ -67,8 +67,8 @@ def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress 
     address = ip_address(eip.address)
     if facts.knowledge.forwarder == "ipvs":
         return (address if any(each.address == eip.address for each in facts.bound) else None), 0
-    for service in facts.knowledge.services:
-        for each in service.endpoints if service.key in eip.services else ():
+    for service in facts.knowledge.services.first:
+        for each in service.endpoints.first if service.key in eip.services else ():
             endpoint = ip_address(each.address)
             if each.takes_new and endpoint.version == address.version:
                 way = next((way.link for way in facts.ways if way.to == each.address), "")

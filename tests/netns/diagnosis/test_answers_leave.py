@@ -9,7 +9,7 @@ from speaker.diagnosis.facts import Back, Bound, Facts, LinkSeen, Way
 from speaker.diagnosis.node_checks import answers_elsewhere
 from speaker.diagnosis.returning import FAR, backs
 from speaker.interfaces.watcher import look
-from speaker.node.known.knowledge import Knowledge, KnownEip, KnownEndpoint, KnownService
+from speaker.node.known.knowledge import Cut, Knowledge, KnownEip, KnownEndpoint, KnownService
 
 pytestmark = pytest.mark.netns
 
@@ -52,8 +52,8 @@ def node(new_namespace, wire, sh):
 def seen_in(node, forwarder="nftables", bound=(), endpoints=ONE) -> Facts:
     """As far as it counts here."""
     held = KnownEip(EIP, ("lab/web",), "lan", True, "n1", 1, 0.0, "", "", "eth0", "02:00:00:00:00:01")
-    web = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), endpoints)
-    known = Knowledge("n1", forwarder, eips=(held,), services=(web,), links=("eth0",))
+    web = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), Cut(endpoints))
+    known = Knowledge("n1", forwarder, eips=Cut((held,)), services=Cut((web,)), links=("eth0",))
     link = LinkSeen("eth0", held.mac, True, True, "veth")
     facts = Facts(known=known, links=(link,), gateways=(("eth0", "192.0.2.1"),), ways=(Way(POD, "cni0"),), bound=bound)
     with node.entered():
