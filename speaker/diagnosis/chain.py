@@ -8,7 +8,7 @@ from itertools import chain
 
 from speaker.checks import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts, Unseen
+from speaker.diagnosis.facts import Facts, Unseen, Walked
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
@@ -168,11 +168,11 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     )
     yield step(
         "way in",
-        _way_in(facts, rules),
+        (*_way_in(facts, rules), *_tried(facts, eip), *_connected(facts, eip)),
         (each for each in node_checks.told(facts) if each.kind in (*_PATH, "drop_policy") and not each.eip),
         node_checks.drops(facts),
         (finding for finding in firewall if finding.kind == "firewall_drops"),
-        unknown=bool(rules or _firewalls_unseen(facts)),
+        unknown=bool(rules or _firewalls_unseen(facts)) and not any(each.answered for each in _walks(facts, eip)),
     )
     yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
     yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
@@ -221,6 +221,30 @@ def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
     else:
         wanted = should or "a MAC that this node does not know"
         yield f"{what}{some(asked.macs) or 'nobody answers'}; should be {wanted}"
+
+
+def _walks(facts: Facts, eip: KnownEip) -> list[Walked]:
+    return [each for each in facts.walks if each.eip == eip.address]
+
+
+def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for each in _walks(facts, eip):
+        begun = f"tried: TCP port {each.port} from {each.source}, which nobody has: "
+        if each.answered and not each.answer_dropped:
+            yield f"{begun}every rule let it pass, and its answer{f' leave by {each.left}' if each.left else ''}"
+        elif each.dropped or each.answer_dropped:
+            yield f"{begun}{each.dropped or each.answer_dropped}"
+        else:
+            yield f"{begun}no rule drops it, and no endpoint accepted it; it was seen last in {each.last or 'no chain'}"
+
+
+CONNECTED = "connected from this node itself: "
+
+
+def _connected(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for each in facts.tried:
+        if each.address == eip.address:
+            yield f"{CONNECTED}TCP port {each.port}: {'accepted' if each.accepted else each.words}"
 
 
 def _firewalls_unseen(facts: Facts) -> list[str]:

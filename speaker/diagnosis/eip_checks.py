@@ -239,9 +239,11 @@ def _on_link(facts: Facts, asked: Asked) -> bool:
 
 
 def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """Chains that drop who asks, who connects, or who answers."""
+    """Chains that drop who asks, who connects, or who answers: what was tried before what was only read."""
+    tried = [*_walked(facts, eip)]
+    yield from tried
     for chain, packet, judged in _judged(facts, eip):
-        if not judged.drops:
+        if not judged.drops or (tried and chain.family not in ("netdev", "arp", "bridge")):
             continue
         where = f"chain {chain.family} {chain.table} {chain.name} ({chain.hook}"
         what = f"drops {packet.words}, by {judged.drops}"
@@ -250,6 +252,18 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             yield Finding("frames_dropped", words, _look_at(chain), eip.address)
         else:
             yield Finding("firewall_drops", f"{where}) {what}", _look_at(chain), eip.address)
+
+
+def _walked(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    for each in (walk for walk in facts.walks if walk.eip == eip.address):
+        for whom, rule in (
+            (f"who connects to TCP port {each.port}", each.dropped),
+            ("the answer", each.answer_dropped),
+        ):
+            if rule:
+                what = f"{rule}, drops {whom}: tried from {each.source}"
+                chain = rule.partition(",")[0]
+                yield Finding("firewall_drops", what, f"nft -a list {chain}   # and accept it there", eip.address)
 
 
 def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:

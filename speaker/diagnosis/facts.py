@@ -126,6 +126,22 @@ class Back:
 
 
 @dataclass(frozen=True, slots=True)
+class Walked:
+    """A new TCP connection to an EIP that was tried as a client on its link begins it, from ``source``, which nobody
+    has. ``dropped`` and ``answer_dropped``: the chain and the rule; ``last``: the chain that it met last; ``left``: the
+    link that the answer was to leave by."""
+
+    eip: str
+    port: int
+    source: str
+    dropped: str = ""
+    last: str = ""
+    answered: bool = False
+    answer_dropped: str = ""
+    left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """What could not be looked at, and why."""
 
@@ -168,6 +184,7 @@ class Facts:
     has_ipvs: bool = False
     ways: tuple[Way, ...] = ()
     backs: tuple[Back, ...] = ()
+    walks: tuple[Walked, ...] = ()
     drops: Drops = Drops()
     unseen: tuple[Unseen, ...] = ()
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from speaker import __version__
 from speaker.checks import summed
-from speaker.diagnosis import asking, connecting, kernel, listening, process, returning
+from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import findings
-from speaker.diagnosis.facts import ANYWHERE, Back, Drops, Facts, LinkSeen, Unseen, Way, known_from
+from speaker.diagnosis.facts import ANYWHERE, Back, Drops, Facts, LinkSeen, Unseen, Walked, Way, known_from
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
@@ -90,14 +90,14 @@ class _Looks:
     def __init__(self) -> None:
         self.unseen: list[Unseen] = []
 
-    async def at(self, what: str, looking: Awaitable[_T], otherwise: _T) -> _T:
+    async def at(self, what: str, looking: Awaitable[_T], otherwise: _T, seconds: float = LOOK_SECONDS) -> _T:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await looking
         except EdgeError as error:
             self.unseen.append(Unseen(what, str(error)))
         except TimeoutError:
-            self.unseen.append(Unseen(what, f"it took longer than {LOOK_SECONDS:g} s"))
+            self.unseen.append(Unseen(what, f"it took longer than {seconds:g} s"))
         return otherwise
 
     def now(self, what: str, looking: Callable[[], _T], otherwise: _T) -> _T:
@@ -187,7 +187,16 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     )
     none: tuple[Back, ...] = ()
     backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), none)
-    return replace(found, backs=backs)
+    walks: tuple[Walked, ...] = ()
+    if facts.about and any(eip.mine for eip in known.eips.first):
+        begun = trying.try_all(found, snapshot)
+        walks = await looks.at("a new connection, as a client begins it", begun, walks, trying.SECONDS)
+    if not facts.about or walks:
+        return replace(found, backs=backs, walks=walks)
+    # Without the rights for that, or elsewhere than where it is held: at least from this node itself.
+    to = [(eip.address, port) for eip in known.eips.first[: trying.EIPS] for port, _ in trying.first_port(facts, eip)]
+    connected = await looks.at("connections to it", connecting.connect_all(to), ())
+    return replace(found, backs=backs, tried=tried + connected)
 
 
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:

@@ -21,6 +21,7 @@ from speaker.diagnosis.facts import (
     Process,
     Tried,
     Unseen,
+    Walked,
     Way,
 )
 from speaker.node.known.knowledge import (
@@ -221,6 +222,14 @@ FOUND = {
     ),
     "with IPVS: a rule drops the way out": (
         with_ipvs(chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop"))),
+        "firewall_drops",
+    ),
+    "a connection that was tried is dropped": (
+        replace(WELL, walks=(Walked(EIP, 80, "192.0.2.254", "chain inet fw f, by its policy"),)),
+        "firewall_drops",
+    ),
+    "its answer is dropped": (
+        replace(WELL, walks=(Walked(EIP, 80, "192.0.2.254", "", "", True, "chain inet fw f, by drop"),)),
         "firewall_drops",
     ),
     "answers leave by a tunnel": (by_tunnel(), "answers_elsewhere"),
@@ -551,3 +560,30 @@ def test_a_peers_host_that_nobody_asked_is_not_called_silent():
     assert "its host" not in found.what
     (asked,) = findings(replace(many, asked=(*many.asked, Asked(PEER, "eth0", "peer"))))
     assert "its host too" in asked.what
+
+
+def way_in(facts: Facts):
+    (step,) = [step for step in explain(facts).steps if step.name.startswith("way in")]
+    return step
+
+
+WALKED = Walked(EIP, 80, "192.0.2.254", last="chain inet fw f")
+NOT_ALLOWED = Unseen("firewalls (nftables)", "nft list chains: Operation not permitted")
+
+
+def test_a_way_in_that_was_tried_is_well_though_a_rule_is_not_understood():
+    doubtful = replace(chained("ip", "forward", matching({"jhash": {}}, "==", 1, "drop")), walks=())
+    assert way_in(doubtful).state is State.UNKNOWN
+    passed = replace(WALKED, answered=True, left="eth0")
+    assert way_in(replace(doubtful, walks=(passed,))).state is State.WELL
+    assert "not understood" in " ".join(way_in(replace(doubtful, walks=(passed,))).lines)
+    assert way_in(replace(doubtful, walks=(WALKED,))).state is State.UNKNOWN
+
+
+def test_without_rights_the_way_in_is_not_seen_and_what_a_connection_came_to_is_told():
+    blind = replace(WELL, unseen=(NOT_ALLOWED,), tried=(*WELL.tried, Tried(EIP, 80, False, "no answer within 1 s")))
+    step = way_in(blind)
+    assert step.state is State.UNKNOWN
+    assert "chains of others are not seen" in step.lines[0]
+    assert "connected from this node itself: TCP port 80: no answer within 1 s" in step.lines
+    assert explain(blind).code == 2
