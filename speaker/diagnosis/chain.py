@@ -231,7 +231,7 @@ def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
     for each in _walks(facts, eip):
         begun = f"tried: TCP port {each.port} from {each.source}, which nobody has: "
         if each.answered and not each.answer_dropped:
-            yield f"{begun}every rule let it pass, and its answer{f' leave by {each.left}' if each.left else ''}"
+            yield f"{begun}every rule let it and its answer pass{f', which leaves by {each.left}' if each.left else ''}"
         elif each.dropped or each.answer_dropped:
             yield f"{begun}{each.dropped or each.answer_dropped}"
         else:

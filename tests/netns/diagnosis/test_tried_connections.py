@@ -110,7 +110,7 @@ def test_one_that_every_rule_lets_pass_is_answered_by_the_link_that_it_came_in_o
     assert list(firewall(facts, facts.knowledge.eips.first[0])) == []
     (way_in,) = [step for step in explain(facts).steps if step.name.startswith("way in")]
     assert way_in.state is State.WELL
-    assert "every rule let it pass" in way_in.lines[-1]
+    assert "every rule let it and its answer pass" in way_in.lines[-1]
     assert left(node, sh) == ""
 
 
