@@ -82,6 +82,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     (NO_RIGHT, _E, _SAID, _CHECK, "the speaker answers only its own user and root"),
     ("speaker_frozen", _E, _SAID, _CHECK, "a stopped process answers nothing, and its peers take its EIPs"),
     ("speaker_gone", _E, _SAID, _CHECK, "without a speaker this node answers for nothing"),
+    ("speaker_slow", _W, _SAID, _CHECK, "what it is asked for waits; it may still answer for its EIPs in time"),
     ("speaker_silent", _E, _SAID, _CHECK, "a speaker that does not answer cannot be controlled"),
     ("capabilities", _E, _SAID, _NEEDS, "without this capability the kernel refuses what the speaker has to do"),
     ("bad_manifests", _W, _SAID, "manifests.md#what-cannot-be-read", "the files on disk are not what is in force"),

@@ -77,6 +77,10 @@ def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
     node = facts.knowledge.node
     usable = some([link.name for link in facts.links if link.ethernet and link.up and link.carrier]) or "none"
     match kind:
+        case "no_subnet" if ip_address(eip.address).version == 6 and eip.services:
+            namespace, _, name = eip.services[0].partition("/")
+            asking = f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses=NEW --overwrite"
+            return f"{asking}   # if the prefix was renumbered: an address of the new one, which a pool must have"
         case "no_such_link" | "no_link" | "no_subnet":
             return f"kubectl edit eip {eip.pool}   # spec.interface: one of this node's links ({usable})"
         case "no_carrier":

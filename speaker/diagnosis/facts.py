@@ -26,6 +26,8 @@ class Process:
     seccomp: int = 0
     hidden: bool = False
     """Whoever looks may not ask: nothing is known of it, not even whether there is one."""
+    busy: bool = False
+    """It worked all the while that its answer was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Packets dropped while it was looked: for a source address of this host's, or by a reverse path filter."""
+    """Packets while it was looked: seen to come in with a source address of this host's, which the kernel drops, and
+    dropped by a reverse path filter."""
 
     martian: int = 0
     reverse_path: int = 0

@@ -1,6 +1,7 @@
 """Edge: the facts of this node, gathered at the same time; no look waits for longer than some two seconds."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -14,20 +15,32 @@ from speaker.checks import summed
 from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import findings
-from speaker.diagnosis.facts import ANYWHERE, Back, Drops, Facts, LinkSeen, Unseen, Walked, Way, known_from
+from speaker.diagnosis.facts import (
+    ANYWHERE,
+    Back,
+    Bound,
+    Drops,
+    Facts,
+    LinkSeen,
+    Process,
+    Unseen,
+    Walked,
+    Way,
+    known_from,
+)
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.routing import Found, lookup
-from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.interfaces.watcher import look
 from speaker.model import IPAddress
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
 
-ANSWER_SECONDS = 1.5
-"""For the running speaker's word."""
+ANSWER_SECONDS, PATIENT_SECONDS = 1.5, 12.0
+"""For the running speaker's word; and where its process runs, and may only be slow."""
 LOOK_SECONDS = 2.0
 """For each of the others."""
 HELLOS = 4.0
@@ -43,19 +56,18 @@ _T = TypeVar("_T")
 async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
-    drops = looks.now("packets dropped", kernel.dropped, Drops())
-    known, words = await in_thread(_asked, runtime_dir, about)
-    running = process.listener(runtime_dir, words)
+    drops = looks.now("packets dropped", kernel.reverse_path_drops, 0)
+    known, running = await _speaker(runtime_dir, about)
     snapshot = await looks.at("links", look(), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
     if heard_meanwhile(facts):
-        known, words = await in_thread(_asked, runtime_dir, about)
-        facts = replace(facts, known=known, process=replace(running, words=words))
-    after = looks.now("packets dropped", kernel.dropped, drops)
+        known, running = await _speaker(runtime_dir, about)
+        facts = replace(facts, known=known, process=running)
+    after = looks.now("packets dropped", kernel.reverse_path_drops, drops)
     looks.unseen += _blind_spots(known)
-    gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)
+    gone = replace(facts.drops, reverse_path=after - drops)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
 
 
@@ -108,10 +120,22 @@ class _Looks:
         return otherwise
 
 
-def _asked(runtime_dir: Path, about: str) -> tuple[Knowledge | None, str]:
+async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Process]:
+    """What it knows, and its process. One that runs is waited for longer: it may have too little CPU."""
+    known, words = await in_thread(_asked, runtime_dir, about, ANSWER_SECONDS)
+    running = process.listener(runtime_dir, words)
+    if known is None and running.state and running.state in "RSD":
+        before = process.spent(running.pid)
+        known, words = await in_thread(_asked, runtime_dir, about, PATIENT_SECONDS)
+        busy = running.busy or running.pid == os.getpid() or process.spent(running.pid) > before
+        running = replace(running, words=words, busy=busy)
+    return known, running
+
+
+def _asked(runtime_dir: Path, about: str, seconds: float) -> tuple[Knowledge | None, str]:
     """What the speaker knows, or why it does not say."""
     try:
-        for answer in ask(runtime_dir, "facts", ANSWER_SECONDS, about=about):
+        for answer in ask(runtime_dir, "facts", seconds, about=about):
             return known_from(answer.get("knowledge")), ""
     except EdgeError as error:
         return None, str(error)
@@ -167,9 +191,13 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     ]
     seconds = max(LISTEN_AT_LEAST, HELLOS * known.hello_ms / 1000)
     own = own_addresses(snapshot, links.values())
-    asked, hellos, tried, (chains, sets), (old, _) = await asyncio.gather(
+    none: tuple[Bound, ...] = ()
+    bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
+    eips = [ip_address(each.address) for each in bound if each.link in OF_SERVICES]
+    asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
         looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
+        looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", connecting.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
@@ -182,11 +210,12 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
         chains=chains + old,
         sets=sets,
         has_ipvs=kernel.has_ipvs(),
-        bound=looks.now("addresses", lambda: kernel.addresses(snapshot.links), ()),
+        bound=bound,
+        drops=Drops(martian),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),
     )
-    none: tuple[Back, ...] = ()
-    backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), none)
+    unknown: tuple[Back, ...] = ()
+    backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), unknown)
     walks: tuple[Walked, ...] = ()
     if facts.about and any(eip.mine for eip in known.eips.first):
         begun = trying.try_all(found, snapshot)

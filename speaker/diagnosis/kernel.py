@@ -16,12 +16,13 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from speaker.diagnosis import saved
-from speaker.diagnosis.facts import Bound, Chain, Drops
+from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
-from speaker.interfaces import martians, rtnetlink
+from speaker.interfaces import rtnetlink
+from speaker.interfaces.martians import reverse_path_drops as reverse_path_drops
 from speaker.kubeproxy.kernel import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
@@ -187,12 +188,6 @@ class Routes:
 
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
-
-
-def dropped() -> Drops:
-    """Since the kernel runs. Raises EdgeError."""
-    total, reverse_path = martians.dropped()
-    return Drops(total - reverse_path, reverse_path)
 
 
 # ── what netlink does not tell of links ──

@@ -40,6 +40,9 @@ def speaker(facts: Facts) -> Iterator[Finding]:
     elif facts.known is None and not process.pid:
         words = process.words or "nobody listens on its control socket"
         yield Finding("speaker_gone", words, "systemctl start eip-speaker   # or look at its log: why did it end?")
+    elif facts.known is None and process.busy:
+        what = f"the speaker{f' (process {process.pid})' if process.pid else ''} works, and is slow: {process.words}"
+        yield Finding("speaker_slow", what, "uptime; top -b -n 1 | head -15   # who takes the CPU? Then look again")
     elif facts.known is None:
         what = f"the speaker (process {process.pid}) does not answer: {process.words}"
         yield Finding("speaker_silent", what, f"cat /proc/{process.pid}/stack; systemctl restart eip-speaker")
@@ -178,10 +181,10 @@ def drops(facts: Facts) -> Iterator[Finding]:
     known = facts.knowledge
     if facts.drops.reverse_path and not any(answers_elsewhere(facts)):
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
-    bound = {each.address for each in facts.bound}
-    # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
-    if facts.drops.martian and any(eip.address in bound for eip in known.eips.first):
-        what = f"{facts.drops.martian} packets were dropped meanwhile for a source address that is bound on this host"
+    if facts.drops.martian:
+        what = (
+            f"{facts.drops.martian} packets came in meanwhile from an EIP that is bound on this host, and were dropped"
+        )
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
 
 

@@ -10,7 +10,6 @@ from speaker.diagnosis.facts import (
     Asked,
     Bound,
     Chain,
-    Drops,
     Facts,
     HelloSeen,
     LinkSeen,
@@ -205,7 +204,6 @@ def facts(draw: st.DrawFn) -> Facts:
         chains=tuple(draw(st.lists(_chain(strict), max_size=3))),
         has_ipvs=strict or draw(st.booleans()),
         ways=(Way(ANYWHERE, "eth0"), *(Way(each.address, "cni0") for each in endpoints)),
-        drops=Drops(0 if strict else draw(st.integers(0, 99)), 0),
         unseen=draw(st.sampled_from([(), (Unseen("endpoints", "not allowed"),)])),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from healthy import ELSEWHERE, NOW, OWN, matching, of
 
-from speaker.checks import KINDS, Finding
+from speaker.checks import KINDS, Finding, Severity
 from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import (
@@ -125,6 +125,7 @@ FOUND = {
     # Those that concern an EIP: explained, and found by the doctor.
     "frozen": (replace(WELL, known=None, process=Process("late", 4711, "T")), "speaker_frozen"),
     "gone": (replace(WELL, known=None, process=Process("no speaker runs here")), "speaker_gone"),
+    "slow": (replace(WELL, known=None, process=Process("late", 4711, "S", busy=True)), "speaker_slow"),
     "silent": (replace(WELL, known=None, process=Process("late", 4711, "S")), "speaker_silent"),
     "no right to send": (replace(WELL, process=Process("", 1, "S", 0x1000)), "capabilities"),
     "no right to forward": (replace(WELL, process=Process("", 1, "S", 0x2000)), "capabilities"),
@@ -587,3 +588,17 @@ def test_without_rights_the_way_in_is_not_seen_and_what_a_connection_came_to_is_
     assert "chains of others are not seen" in step.lines[0]
     assert "connected from this node itself: TCP port 80: no answer within 1 s" in step.lines
     assert explain(blind).code == 2
+
+
+def test_nothing_that_costs_eips_is_proposed_for_a_speaker_that_works():
+    (found,) = findings(replace(WELL, known=None, process=Process("late", 4711, "R", busy=True)))
+    assert "systemctl" not in found.mend
+    assert found.severity is Severity.WARNING
+
+
+def test_the_way_out_of_a_renumbered_prefix_is_told():
+    old = replace(
+        HELD, address="2001:db8:1::200", reason="no_subnet", message="no link", link="", mine=False, holder=None
+    )
+    found = replace(known(eips=Cut((old,))), asked=())
+    assert "annotate service web eip-speaker.io/addresses=NEW" in explain(found).verdict.mend

@@ -170,6 +170,16 @@ def test_free_addresses_of_a_pool_are_told_by_who_knows_all_that_are_in_use():
     assert {A, B} <= found.decision.eips.keys()
 
 
+def test_a_service_that_names_another_address_is_given_it_and_the_old_one_is_released():
+    """The way out of a prefix that was renumbered, as ``explain`` tells it."""
+    allocator, found = Allocator(), state().world
+    alone = replace(found, services={WEB: replace(found.services[WEB], addresses=())})
+    (old,) = settle(allocator, alone, 0.0).assignments[WEB].addresses
+    new = B if old == A else A
+    (moved,) = settle(allocator, replace(alone, services={WEB: service(WEB, new)}), 1.0).assignments[WEB].addresses
+    assert moved == new
+
+
 def test_a_list_that_may_be_cut_cannot_be_iterated_by_mistake():
     told = knowledge.cut(range(1000), str)
     assert (len(told), told.more, told.first[:2], told.whole) == (1000, 1000 - knowledge.MOST, ("0", "1"), None)
