@@ -23,6 +23,7 @@ from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import SECRET, Leader
 from speaker.controller.wanted import FINALIZER, IpMode
 from speaker.errors import ApiRefused, EdgeError
+from speaker.model import Balancer
 
 GUARD = 60.0
 """Seconds; against a hang."""
@@ -494,6 +495,27 @@ async def test_with_the_default_class_services_without_one_are_served(cluster, s
     await cluster.service("classless", loadBalancerClass=None)
     await start(default_class=True)
     await cluster.until_addresses(classless=("192.0.2.10",))
+
+
+async def test_another_balancers_annotation_is_named_and_then_obeyed_by_a_controller_that_honours_it(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.service("web")
+    asking = {"metadata": {"annotations": {"metallb.universe.tf/loadBalancerIPs": "192.0.2.15"}}}
+    await cluster.client.patch(cluster.api.path("services", "web"), asking)
+    first = await start("a")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    condition_ = condition((await cluster.services())["web"], ASSIGNED)
+    assert (condition_["status"], condition_["reason"]) == ("True", "Unheeded")
+    assert "metallb.universe.tf/loadBalancerIPs is not obeyed" in condition_["message"]
+    await cluster.until(lambda: _told(cluster, "web", "Unheeded"))
+    await first.stop()
+    await start("b", honoured=frozenset({Balancer.METALLB}))
+    await cluster.until_addresses(web=("192.0.2.15",))
+    assert says((await cluster.services())["web"], ASSIGNED) == ("True", "Assigned")
+
+
+async def _told(cluster, name, reason):
+    return reason in dict(await cluster.events(name))
 
 
 async def test_a_restart_changes_nothing(cluster, start):
