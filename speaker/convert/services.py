@@ -141,6 +141,7 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
     for key in ("apiVersion", "kind"):
         document.take(root[key])
     spec = document.take(root["spec"])
+    document.leave(("spec", "externalIPs"), "are kube-proxy's, which takes them on every node: they stay as they are")
     servers(document)
     _finalizers(document, root["metadata"]["finalizers"])
     metadata: dict[str, object] = {}

@@ -143,6 +143,12 @@ def test_source_ranges_and_all_other_fields_of_the_service_stay_as_they_are():
     assert [str(each) for each in found.source_ranges] == ["198.51.100.0/24"]
 
 
+def test_external_ips_stay_and_are_said_to_be_kube_proxys():
+    found = of_data(*metallb("192.0.2.0/28"), a_service(externalIPs=["203.0.113.7"]))
+    assert only(found)[0]["spec"]["externalIPs"] == ["203.0.113.7"]
+    assert ["kube-proxy's" in each.why for each in found.listed if each.path == "spec.externalIPs"] == [True]
+
+
 def test_a_misspelt_field_that_would_open_the_service_leaves_it_out():
     found = of_data(*metallb("192.0.2.0/28"), a_service(loadBalancerSourceRange=["198.51.100.0/24"]))
     assert found.services == ()
