@@ -43,9 +43,10 @@ from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
+from speaker.node.known.knowledge import InForce
 from speaker.node.losses import Heard, Losses
 from speaker.node.publishing import Publishing, Witnessing
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.node.source import HostSettings, Source, View
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
@@ -285,7 +286,10 @@ class Host:
         with contained("report", self):
             await self._look_around()
             self._report.set_aside(self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world))
+            node, forwards = view.node.name, self._settings.forwarder is not Forwarding.NONE
+            self._report.brought_about(
+                InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
+            )
         with contained("kube-proxy", self):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))

@@ -134,9 +134,6 @@ class Problems:
             *self._peers_addresses.values(),
         ]
 
-    def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
-        return [finding.what for finding in self.all(now, internal)]
-
     # ── looked for ──
 
     def found(self, area: Area, findings: tuple[Finding, ...]) -> Change:
@@ -222,8 +219,9 @@ class Problems:
     def links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
         """Links of ours that are sick, or on which hellos came late, in the same words as long as they are. Whose
         hellos arrive is filtered no more."""
-        lost, late = dict[str, list[int]](), dict[str, int]()
+        lost, late, alone = dict[str, list[int]](), dict[str, int](), True
         for peer in peers:
+            alone &= not peer.alive
             if peer.heard:
                 self._filtered.forget((peer.link, peer.node))
             if peer.sick and peer.heard:
@@ -232,7 +230,7 @@ class Problems:
                 late[peer.link] = max(late.get(peer.link, 0), peer.patience_ms)
         self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
-        return (*self._sick.values(), *self._late.values())
+        return (*self._sick.values(), *self._late.values(), *([_ALONE] if alone else []))
 
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""
@@ -258,6 +256,9 @@ class Problems:
         self._name_clash = ()
 
 
+_ALONE = Finding(
+    "no_peers", "no other node is heard: nobody could take over from this node", "speaker doctor   # on another node"
+)
 FIND_FILTER = "nft list ruleset   # on both: what drops their EtherType? And see the ACLs of the switch between"
 
 

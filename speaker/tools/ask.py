@@ -98,22 +98,12 @@ class SeenEip(msgspec.Struct, omit_defaults=True):
     link: str = ""
     mac: str = ""
     message: str = ""
-    answering: int | None = None
-    ready_endpoints: int | None = None
 
 
-class SeenPeer(msgspec.Struct):
-    alive: bool
-
-
-class Refused(msgspec.Struct):
-    service: str
-    message: str
-
-
-class _Peer(SeenPeer):
+class _Peer(msgspec.Struct):
     node: str
     link: str
+    alive: bool
     draining: bool
     loss: int | None = None
     loses: int = 0
@@ -147,7 +137,6 @@ class _Status(msgspec.Struct):
     kube_proxy: _KubeProxy | None = None
     handed_over: list[_HandedOver] = []
     tables: dict[str, _Use] = {}
-    refused: list[Refused] = []
     problems: list[str] = []
 
 
@@ -229,23 +218,4 @@ def troubles(told: Mapping[str, Any]) -> Iterator[str]:
     """All that is not as it was asked for, a sentence each."""
     if not told.get("ready", True):
         yield "not ready: not everything that is asked for has been in force yet"
-    if not told.get("alone", True) and not any(peer["alive"] for peer in told.get("peers", ())):
-        yield "no peer is heard: nobody could take over from this node"
-    for eip in told.get("eips", ()):
-        if message := eip.get("message"):
-            yield f"{eip['address']}: not claimed here: {message}"
-        yield from _unserved(eip)
-    for refused in told.get("refused", ()):
-        yield f"{refused['service']}: refused: {refused['message']}"
     yield from map(str, told.get("problems", ()))
-
-
-def _unserved(eip: Mapping[str, Any]) -> Iterator[str]:
-    """Held or not, its clients may be without it. ``answering`` is known of those that this node asks for."""
-    answering, holder = eip.get("answering"), eip["holder"]
-    if answering == 0 and holder is not None:
-        yield f"{eip['address']}: {holder} holds it, and nobody answers for it"
-    elif answering is not None and answering > 1:
-        yield f"{eip['address']}: {answering} hosts answer for it"
-    if eip.get("ready_endpoints") == 0:
-        yield f"{eip['address']}: no endpoint of {', '.join(eip['services'])} is ready"

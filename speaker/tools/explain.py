@@ -8,6 +8,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -37,6 +38,7 @@ def add_commands(commands: flags.Commands) -> None:
         "doctor",
         help="everything that is wrong on this host or in the cluster, likeliest cause first; exits with 1 if any",
     )
+    all_.add_argument("--all", action="store_true", help="every finding in full, not only what fits one screen")
     all_.set_defaults(command=_doctor, working="looking", about="")
     for parser in (one, all_):
         told = parser.add_mutually_exclusive_group()
@@ -59,7 +61,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
         return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
-    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts)
+    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts, args.all)
 
 
 def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
@@ -93,18 +95,22 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     return chain.code
 
 
-def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
+def doctor(
+    runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False, everything: bool = False
+) -> int:
     """0: nothing is wrong; 1: something is."""
     from speaker.diagnosis.chain import unseen
-    from speaker.diagnosis.doctor import findings
+    from speaker.diagnosis.doctor import examine
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
     facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
     if as_facts:
         return _facts(out, facts)
-    found, dark = findings(facts), unseen(facts)
-    _write(out, [json.dumps(findings_json(found, dark))] if as_json else finding_lines(found, dark))
+    found, dark = examine(facts), unseen(facts)
+    all_ = [each for group in found for each in group.findings]
+    told = [json.dumps(findings_json(all_, dark))] if as_json else finding_lines(found, dark, everything=everything)
+    _write(out, told)
     return 1 if found else 0
 
 
@@ -127,7 +133,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
     judged, merged, told = (
         (together.explaining, together.explanation, report.explanation_lines)
         if args.about
-        else (together.examining, together.examination, report.examination_lines)
+        else (together.examining, together.examination, partial(report.examination_lines, everything=args.all))
     )
 
     answers = asyncio.run(ask(cluster, command, lambda node, body: judged_with(judged, node, decode(body))))

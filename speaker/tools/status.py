@@ -71,9 +71,6 @@ class SeenStatus(msgspec.Struct, omit_defaults=True):
     draining: bool
     eips: list[ask.SeenEip]
     ready: bool = True
-    alone: bool = True
-    peers: list[ask.SeenPeer] = []
-    refused: list[ask.Refused] = []
     problems: list[str] = []
 
 
@@ -96,10 +93,9 @@ def together(answers: Answers[Mapping[str, Any]]) -> dict[str, Any]:
     for node, told in answers.told.items():
         for eip in told.get("eips", ()):
             _add(eips.setdefault(eip["address"], {"address": eip["address"], "holders": [], "named": []}), node, eip)
-    held = {address for address, eip in eips.items() if eip["holders"]}
     problems: dict[str, list[str]] = {}
     for node, told in answers.told.items():
-        for sentence in ask.troubles(_without(told, held)):
+        for sentence in ask.troubles(told):
             problems.setdefault(sentence, []).append(node)
     return {
         "eips": sorted(eips.values(), key=_place),
@@ -117,15 +113,6 @@ def _add(whole: dict[str, Any], node: str, eip: Mapping[str, Any]) -> None:
         whole |= {name: eip[name] for name in ("term", "since", "link", "mac", "services") if name in eip}
     elif (holder := eip["holder"]) is not None and holder not in whole["named"]:
         whole["named"].append(holder)
-
-
-def _without(told: Mapping[str, Any], held: set[str]) -> dict[str, Any]:
-    """That this node must not hold what another holds is as it should be."""
-    eips = [
-        {name: value for name, value in eip.items() if name != "message" or eip["address"] not in held}
-        for eip in told.get("eips", ())
-    ]
-    return {**told, "eips": eips}
 
 
 def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -282,6 +282,7 @@ ONLY_THE_DOCTOR = {
     ),
     "bad manifests while it serves": (told("bad_manifests", "lan.yaml:3: wrong"), "bad_manifests"),
     "the API is silent": (told("api_silent"), "api_silent"),
+    "nobody to take over": (told("no_peers"), "no_peers"),
     "late hellos": (told("late_hellos"), "late_hellos"),
     "no priority": (told("no_real_time"), "no_real_time"),
     "a limit that is not set": (told("conntrack_max"), "conntrack_max"),
@@ -437,8 +438,9 @@ def test_where_files_say_what_is_wanted_nothing_is_mended_through_an_api(case):
 def test_what_is_to_be_corrected_in_files_is_named():
     full = service(refused="pool_full", message="pool has no free address", addresses=())
     (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
-    assert (
-        found.mend == "speaker validate DIR   # once Eip/POOL is corrected there: spec.addresses: add some; or free one"
+    assert found.mend == (
+        "speaker validate DIR   # once Eip is corrected there: add to spec.addresses of the full one, or free an"
+        " address"
     )
     (without,) = findings(replace(WELL, known=replace(service(endpoints=()).known, cluster=False)))
     assert without.mend == "speaker validate DIR   # once an EndpointSlice of lab/web is corrected there"
