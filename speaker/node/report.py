@@ -235,9 +235,18 @@ class Report(gauges.Counted):
         if seen != before:
             self.stale.set()
 
-    def losses(self, peers: Iterable[PeerSeen]) -> None:
+    def losses(self, peers: Collection[PeerSeen]) -> None:
         super().losses(peers)
-        self._found(Area.LINKS, self._problems.links(peers))
+        self._found(Area.LINKS, self._problems.links(peers, self._clock()))
+
+    def rivals_places(self) -> list[tuple[IPAddress, int]]:
+        """EIPs that have a rival, and the index of the link that it was heard on."""
+        return self._problems.rivals_places(self._clock())
+
+    def asked_for_rivals(self, answered: Mapping[IPAddress, bool]) -> None:
+        """Whether each still has one."""
+        if any([self._problems.asked(eip, still, self._clock()) for eip, still in answered.items()]):
+            self.stale.set()
 
     def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
         super().answer_for(verdicts)

@@ -179,6 +179,12 @@ async def _proxy_without_rules(ground: Ground, node: str) -> None:
     await ground.serve(node, 10256, {"/healthz": b'{"healthy": true}'})
 
 
+async def _no_proxy(ground: Ground, node: str) -> None:
+    """The speaker reckons with one that fell silent for ten minutes: a new one knows of none."""
+    ground.hush()
+    await ground.restart(node)
+
+
 def _beside(node: str) -> str:
     return "node2" if node == "node1" else "node1"
 
@@ -320,6 +326,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("no_ip_vs", "the kernel lacks the requested forwarder", (*DOCTOR, "--forwarder", "ipvs"),
           "ip_vs_missing", _with_ipvs, _with_nftables, peers=False),
     Fault("kube_proxy_without_rules", "kube-proxy forwards, but has no rules for the EIP", _explain(WEB), "kube_proxy",
-          _proxy_without_rules, lambda ground, _: ground.hush(), peers=False, forwarder="none"),
+          _proxy_without_rules, _no_proxy, peers=False, forwarder="none"),
 )  # fmt: skip
 """In the order in which they are played."""

@@ -13,6 +13,7 @@ from speaker.node.problems import (
     HOLDER_SECONDS,
     RIVAL_SECONDS,
     SHOWN,
+    UNHEARD_SECONDS,
     Area,
     Change,
     Problems,
@@ -168,7 +169,9 @@ def test_a_node_whose_hellos_arrive_again_is_no_problem_any_more():
     problems = Problems()
     problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
     problems.filtered(ETH1, "n2", STRANGER, [EIP], 0.0)
-    problems.links([PeerSeen("n2", "eth0", True, False, heard=True), PeerSeen("n2", "eth1", True, False, heard=False)])
+    problems.links(
+        [PeerSeen("n2", "eth0", True, False, heard=True), PeerSeen("n2", "eth1", True, False, heard=False)], 0.0
+    )
     (left,) = sentences(problems, 1.0)
     assert left.startswith("n2 (02:00:00:00:00:99) on eth1")
 
@@ -236,11 +239,74 @@ SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
 
 def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     problems = Problems()
-    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
+    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)], 0.0)
     assert found.what.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
-    assert problems.links([SICK._replace(loses=60)]) == (found,)
-    assert problems.links([SICK._replace(sick=False)]) == ()
-    assert problems.links([SICK._replace(loses=60)]) != (found,)
+    assert problems.links([SICK._replace(loses=60)], 0.0) == (found,)
+    assert problems.links([SICK._replace(sick=False, loses=9)], 0.0) == ()
+    assert problems.links([SICK._replace(loses=60)], 0.0) != (found,)
+
+
+N2 = PeerSeen("n2", "eth0", True, False)
+
+
+def kinds(problems, now, *peers):
+    return [each.kind for each in problems.links(peers, now)]
+
+
+@pytest.mark.parametrize(
+    ("peers", "kind"),
+    [
+        ([N2._replace(alive=False, heard=False)], "no_peers"),
+        ([], "no_peers"),
+        ([N2._replace(hears_us=False), N2._replace(node="n3", hears_us=False)], "mute"),
+        ([N2._replace(hears_us=False), N2._replace(node="n3")], "deaf_peer"),
+        ([N2._replace(hears_us=False)], "deaf_peer"),
+        ([N2._replace(loss=48)], "hellos_lost"),
+        ([N2._replace(loses=48)], "hellos_lost"),
+        ([N2._replace(patience_ms=900)], "late_hellos"),
+    ],
+    ids=["deaf", "alone", "mute", "one of two is deaf", "one of one is deaf", "its limit", "our limit", "bursts"],
+)
+def test_nobody_who_is_deaf_mute_limited_or_late_is_unnamed(peers, kind):
+    problems = Problems()
+    problems.links(peers, 0.0)
+    assert kinds(problems, UNHEARD_SECONDS, *peers) == [kind]
+    assert kinds(problems, UNHEARD_SECONDS, N2) == [], "it ends with its cause"
+
+
+def test_who_does_not_hear_us_yet_is_not_named_at_once():
+    problems = Problems()
+    assert kinds(problems, 0.0, N2._replace(hears_us=False)) == []
+    assert kinds(problems, 1.0, N2) == []
+    assert kinds(problems, UNHEARD_SECONDS, N2._replace(hears_us=False)) == []
+
+
+def test_lost_hellos_are_told_in_one_sentence_until_hardly_any_is_lost():
+    problems = Problems()
+    (found,) = problems.links([N2._replace(loss=48)], 0.0)
+    assert problems.links([N2._replace(loss=12)], 0.0) == (found,)
+    assert problems.links([N2._replace(loss=3)], 0.0) == ()
+    assert problems.links([N2._replace(loss=12)], 0.0) == ()
+
+
+def test_a_rival_is_gone_when_nobody_answers_twice_and_stays_as_long_as_it_answers():
+    problems = Problems()
+    problems.rival(ETH0, EIP, STRANGER, True, 0.0)
+    assert problems.rivals_places(0.0) == [(EIP, 2)]
+    assert not problems.asked(EIP, answered=False, now=2.0)
+    assert not problems.asked(EIP, answered=True, now=29.0)
+    assert sentences(problems, RIVAL_SECONDS + 28) == [RIVAL]
+    assert not problems.asked(EIP, answered=False, now=31.0)
+    assert problems.asked(EIP, answered=False, now=33.0)
+    assert sentences(problems, 33.0) == []
+    assert not problems.asked(EIP, answered=False, now=35.0)
+
+
+def test_a_node_that_fell_silent_is_not_filtered():
+    problems = Problems()
+    problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
+    problems.links([N2._replace(alive=False, heard=False)], 1.0)
+    assert sentences(problems, 1.0) == []
 
 
 @pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])

@@ -169,7 +169,7 @@ def play(in_virtual_time, tmp_path):
             True,
         ),
         (
-            lambda report: report.losses([N2._replace(sick=False, patience_ms=438)]),
+            lambda report: report.losses([N2._replace(sick=False, loss=0, loses=0, patience_ms=438)]),
             ["problem"],
             {("hello_patience_seconds", "eth0", "n2"): 0.438},
             True,
