@@ -187,6 +187,8 @@ KINDS = {name: Kind(name, symptom, why, docs, severity) for name, severity, symp
 _RANKS = {name: rank for rank, name in enumerate(KINDS)}
 
 
+VALIDATE = "speaker validate /etc/eip-speaker"
+"""A command that lists the mistakes in the files, where the service reads them (manifests/systemd/)."""
 _OBJECT = re.compile(
     r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)"
     r"( (?P<name>[^-;\s]\S*)| -l kubernetes\.io/service-name=(?P<service>[^;\s]+))?"
@@ -202,11 +204,11 @@ def by_files(finding: Finding) -> Finding:
         names = (_KINDS[found["kind"]], found["namespace"], found["name"])
         of_service = f"an EndpointSlice of {found['namespace']}/{found['service']}"
         named = of_service if found["service"] else "/".join(filter(None, names))
-        mend = f"speaker validate DIR   # once {named} is corrected there{told}"
+        mend = f"{VALIDATE}   # once {named} is corrected there{told}"
     elif command.startswith("kubectl get pods "):
         mend = "ss -tln   # on that host"
     elif command.startswith("kubectl get node "):
-        mend = f"speaker run DIR --node-labels K=V,…   # this node's labels{told}"
+        mend = f"systemctl edit eip-speaker   # --node-labels with this node's labels{told}"
     else:
         return finding
     return replace(finding, mend=mend)

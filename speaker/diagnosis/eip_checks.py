@@ -50,7 +50,7 @@ def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
             yield Finding("bound_secondary", what, delete, address)
         else:
             what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
-            mend = f"kubectl edit eip POOL   # spec.exclude: {address}; or, if no host needs it: {delete}"
+            mend = f"kubectl get eip -o wide   # exclude {address} from its pool; or, if no host needs it: {delete}"
             yield Finding("host_address", what, mend, address)
 
 
@@ -327,7 +327,8 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                     f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
                     " (externalTrafficPolicy: Local): it answers clients past this node"
                 )
-                mend = f"ip route replace default via THIS_NODE   # on {each.address}; or traffic policy Cluster"
+                own = next((b.address for b in facts.bound if b.link == eip.link and not b.secondary), "this node")
+                mend = f"ip route replace default via {own}   # on {each.address}; or traffic policy Cluster"
                 yield Finding("no_way_back", what, mend, eip.address)
 
 

@@ -5,7 +5,7 @@ from textwrap import shorten, wrap
 from typing import Any
 
 from speaker.checks import FEW, KINDS, Finding, Group, groups
-from speaker.diagnosis.chain import Chain, State
+from speaker.diagnosis.chain import Chain, State, Step
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
@@ -15,6 +15,8 @@ COLUMNS, LINES = 80, 23
 """Of a terminal, without the line of the prompt."""
 BRIEF = 8
 """Kinds of findings that get one line, of those that get no more."""
+EXPLAINED = 5
+"""EIPs of which every step is told, of many that are not well."""
 _MEND = "  to mend: "
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
@@ -61,8 +63,25 @@ def _of_chain(chain: Chain) -> Iterator[str]:
 
 
 def _steps(chain: Chain) -> Iterator[str]:
+    """Of more than FEW EIPs those that are well are only counted."""
+    eips: dict[str, list[Step]] = {}
     for step in chain.steps:
+        eips.setdefault(step.name.partition(" of ")[2], []).append(step)
+    general = eips.pop("", [])
+    well = [eip for eip, steps in eips.items() if all(step.state is State.WELL for step in steps)]
+    told = [eip for eip in eips if len(eips) <= FEW or eip not in well]
+    yield from _in_lines([*general, *(step for eip in told[:EXPLAINED] for step in eips[eip])], short=len(eips) > FEW)
+    if len(told) > EXPLAINED:
+        yield f"       and {len(told) - EXPLAINED} more EIPs that are not well: {some(told[EXPLAINED:])}"
+    if len(eips) > FEW and well:
+        yield f"ok     {len(well)} EIPs, each step of which is well: {some(well)}"
+
+
+def _in_lines(steps: Iterable[Step], *, short: bool) -> Iterator[str]:
+    for step in steps:
         first, *more = step.lines or ("",)
+        if short and len(more) > FEW:
+            more = [*more[: FEW - 1], f"and {len(more) - FEW + 1} more"]
         yield f"{_MARKS[step.state]:7}{step.name}{': ' if first else ''}{first}"
         yield from (f"       {line}" for line in more)
         yield from (f"       ! {finding.what}" for finding in step.findings)

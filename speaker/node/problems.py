@@ -288,7 +288,7 @@ class Problems:
         sentence = (
             f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it from its pool"
         )
-        mend = f"kubectl edit eip POOL   # spec.exclude: {address}"
+        mend = f"kubectl get eip -o wide   # add {address} to spec.exclude of the pool that has it"
         self._peers_addresses[address] = Finding("host_address", sentence, mend, str(address))
         return sentence
 
@@ -300,7 +300,9 @@ class Problems:
         where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
         fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
         what = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
-        self._name_clash = said("name_clash", [what], "speaker run … --node NAME   # another one on each host")
+        self._name_clash = said(
+            "name_clash", [what], "systemctl edit eip-speaker   # --node with another name on each host"
+        )
         return what
 
     def name_free(self) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
-from speaker.checks import FEW, Finding, grouped, said
+from speaker.checks import FEW, VALIDATE, Finding, grouped, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Watch
@@ -142,14 +142,14 @@ class Report(gauges.Counted):
         unknown = new(mistakes, self._problems.known(Area.MANIFESTS))
         write(transitions.bad_manifests(unknown, still_serving=still_serving))
         told = first(mistakes, "{} more: `speaker validate` lists them all")
-        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, "speaker validate DIR"))
+        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, VALIDATE))
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
         """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
         of them: the first are named, the rest are counted."""
         told = first(problems, "{} more values in the API cannot be read")
-        mend = "kubectl -n NAMESPACE edit KIND NAME   # the object that the sentence names"
+        mend = "kubectl get eip,services,endpointslices -A   # edit the object that the sentence names"
         self._found(Area.API_OBJECTS, said("bad_manifests", told, mend))
 
     # ── edges ──
@@ -245,8 +245,9 @@ class Report(gauges.Counted):
 
     def asked_for_rivals(self, answered: Mapping[IPAddress, bool]) -> None:
         """Whether each still has one."""
-        if any([self._problems.asked(eip, still, self._clock()) for eip, still in answered.items()]):
-            self.stale.set()
+        for eip, still in answered.items():
+            if self._problems.asked(eip, still, self._clock()):
+                self.stale.set()
 
     def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
         super().answer_for(verdicts)
@@ -256,7 +257,7 @@ class Report(gauges.Counted):
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
-        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "speaker run DIR --dry-run"))
+        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "journalctl -u eip-speaker -n 50"))
 
     def _found(self, area: Area, problems: tuple[Finding, ...]) -> None:
         """All that there are there now: what is new is told, and what is over."""

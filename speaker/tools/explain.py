@@ -6,6 +6,7 @@ The rest is imported when one of them is given: every ``speaker`` command asks t
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from speaker.tools.agents import Cluster
 
 LONGEST = 512
+CHOICES = 20
+"""Services of one name that are listed."""
 FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 
 
@@ -32,7 +35,7 @@ def add_commands(commands: flags.Commands) -> None:
         description="Looks from this host, or with --cluster from every node, within 5 s each. Exits with 1 if a step "
         "is broken, and with 2 if that cannot be told.",
     )
-    one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
+    one.add_argument("about", metavar="EIP|[NAMESPACE/]SERVICE|POOL")
     one.set_defaults(command=_explain, working="looking")
     all_ = commands.add_parser(
         "doctor",
@@ -76,7 +79,9 @@ def asked_about(about: str) -> str:
     from speaker.node.known.knowledge import an_address
 
     if not about or len(about) > LONGEST or not about.isprintable():
-        raise SettingError(f"{about[:80]!r}: must be an EIP, namespace/name of a Service, or the name of a pool")
+        raise SettingError(
+            f"{about[:80]!r}: must be an EIP, a Service as name or namespace/name, or the name of a pool"
+        )
     address = an_address(about)
     return str(address) if address is not None else about
 
@@ -90,9 +95,25 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     facts = asyncio.run(gather(runtime_dir, about, forwarder))
     if as_facts:
         return _facts(out, facts)
+    if choice := several(about, [facts]):
+        raise SettingError(choice)
     chain = judged(facts)
     _write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
     return chain.code
+
+
+def several(about: str, seen: Iterable["Facts"]) -> str:
+    """What to ask instead, where Services of several namespaces have that name; '' where it means one thing."""
+    known = [facts.knowledge for facts in seen]
+    keys = sorted({each.key for one in known for each in one.services if each.key.partition("/")[2] == about})
+    if len(keys) < 2 or any(pool.name == about for one in known for pool in one.pools):
+        return ""
+    return "\n".join(
+        [
+            f"{about}: Services of {len(keys)} namespaces have that name. Ask for one of them:",
+            *(f"  speaker explain {shlex.quote(key)}" for key in keys[:CHOICES]),
+        ]
+    )
 
 
 def doctor(
@@ -136,7 +157,15 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
         else (together.examining, together.examination, partial(report.examination_lines, everything=args.all))
     )
 
-    answers = asyncio.run(ask(cluster, command, lambda node, body: judged_with(judged, node, decode(body))))
+    seen: list[Facts] = []
+
+    def judge(node: str, body: bytes) -> "Part":
+        seen.append(decode(body))
+        return judged_with(judged, node, seen[-1])
+
+    answers = asyncio.run(ask(cluster, command, judge))
+    if choice := several(args.about, seen):
+        raise SettingError(choice)
     beyond, unread = asyncio.run(taking(cluster.access))
     whole = merged([*answers.told.values()], {**answers.silent, **unread}, beyond)
     _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))

@@ -228,7 +228,7 @@ FAULTS: tuple[Fault, ...] = (
           "address_not_in_pool", *_site(lambda site: site.update(service("outside", "192.0.2.250")))),
     Fault("pools_overlap", "two pools hold one address", DOCTOR, "bad_manifests",
           *_site(_spec("named", addresses=["192.0.2.203-192.0.2.205"]))),
-    Fault("not_asked", "nobody asks for the address", _explain("192.0.2.240"), "not_asked",
+    Fault("not_asked", "nobody asks for the address", _explain(FREE), "not_asked",
           lambda *_: None, lambda *_: None),
     Fault("no_endpoint", "the Service has no endpoint", _explain(WEB), "no_endpoint",
           *_endpoints("web", endpoints=[])),

@@ -180,13 +180,15 @@ class InForce(NamedTuple):
 
 
 def eips_of(state: InForce, about: str) -> list[IPAddress]:
-    """Those in use that ``about`` means: an address, ``namespace/name`` of a Service, a pool; '': all, and where they
-    are more than MOST the first of every pool first."""
+    """Those in use that ``about`` means: an address, a Service's ``namespace/name`` or name, a pool; '': all, and where
+    they are more than MOST the first of every pool first."""
     eips = state.decision.eips.values()
     chosen = (
         eip.address
         for eip in eips
-        if not about or about in (str(eip.address), eip.pool) or about in map(str, eip.services)
+        if not about
+        or about in (str(eip.address), eip.pool)
+        or any(about in (str(key), key.name) for key in eip.services)
     )
     ordered = sorted(chosen, key=rank)
     if about or len(ordered) <= MOST:
@@ -203,7 +205,7 @@ def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[S
     first = {key for eip in eips[:MOST] for key in state.decision.eips[eip].services}
     chosen = first.union(key for eip in eips[MOST:] for key in state.decision.eips[eip].services)
     for key, service in state.world.services.items():
-        asked = (str(key), service.pool, *map(str, service.addresses))
+        asked = (str(key), key.name, service.pool, *map(str, service.addresses))
         if not about or about in asked:
             chosen.add(key)
     many, refused = len(chosen) > MOST, state.settlement.refusals

@@ -77,6 +77,7 @@ def state() -> InForce:
         ("", [A, B], [LATE, LOCAL, WEB], ["lan", "spare"]),
         ("192.0.2.10", [A], [LATE, WEB], ["lan"]),
         ("lab/local", [B], [LOCAL], ["lan"]),
+        ("local", [B], [LOCAL], ["lan"]),
         ("lab/late", [], [LATE], []),
         ("lan", [A, B], [LOCAL, WEB], ["lan"]),
         ("spare", [], [], ["spare"]),
