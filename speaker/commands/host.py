@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from ipaddress import ip_address
 
 from speaker.errors import SettingError
 from speaker.model import Forwarding
@@ -32,6 +33,10 @@ def _add_control(commands: Commands) -> None:
         "status",
         help="show who answers for which EIP, as this host's speaker (or with --cluster every agent) sees it",
     )
+    status.add_argument(
+        "eip", metavar="EIP", nargs="?", default="", help="all that is known of this one (default: all)"
+    )
+    status.add_argument("--summary", action="store_true", help="count the EIPs instead of listing them")
     status.add_argument("--json", action="store_true", help="one JSON object on stdout")
     status.add_argument("--watch", action="store_true", help="print it again whenever it changes, until Ctrl-C")
     flags.cluster(status)
@@ -63,7 +68,12 @@ def _add_connections(commands: Commands) -> None:
 def _status(args: argparse.Namespace) -> int:
     from speaker.tools.status import status
 
-    return status(args.runtime_dir, flags.asked_cluster(args), sys.stdout, args.json, args.watch)
+    try:
+        eip = str(ip_address(args.eip)) if args.eip else ""
+    except ValueError as error:
+        raise SettingError(f"{args.eip[:80]!r}: must be an EIP") from error
+    cluster = flags.asked_cluster(args)
+    return status(args.runtime_dir, cluster, sys.stdout, args.json, args.watch, eip, args.summary)
 
 
 def _drain(args: argparse.Namespace) -> int:

@@ -9,9 +9,9 @@ from speaker.diagnosis.chain import Chain, State, Step
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
-from speaker.errors import shown
+from speaker.errors import COLUMNS, folded, shown
 
-COLUMNS, LINES = 80, 23
+LINES = 23
 """Of a terminal, without the line of the prompt."""
 BRIEF = 8
 """Kinds of findings that get one line, of those that get no more."""
@@ -23,7 +23,7 @@ _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
 def chain_lines(chain: Chain) -> Iterator[str]:
     """Whoever has the key, or may name a Service, must not be able to speak to the operator's terminal."""
-    return folded(_of_chain(chain))
+    return _in_columns(_of_chain(chain))
 
 
 def finding_lines(found: Sequence[Group], unseen: Collection[Unseen], *, everything: bool = False) -> Iterator[str]:
@@ -32,15 +32,10 @@ def finding_lines(found: Sequence[Group], unseen: Collection[Unseen], *, everyth
     return _listed(found, {}, [*well, *_blind(unseen)], everything=everything)
 
 
-def folded(lines: Iterable[str]) -> Iterator[str]:
+def _in_columns(lines: Iterable[str]) -> Iterator[str]:
     """No wider than COLUMNS, except for a long word or a command to paste."""
     for line in map(shown, lines):
-        yield from _pasted(line) if line.startswith(_MEND) else _folded(line)
-
-
-def _folded(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
+        yield from _pasted(line) if line.startswith(_MEND) else folded(line)
 
 
 def _pasted(line: str) -> list[str]:
@@ -92,13 +87,13 @@ def _listed(
 ) -> Iterator[str]:
     """``nodes``: kind → who sees it. As many kinds in full as fit one screen, the others in a line each."""
     if everything:
-        yield from folded([*_in_turn([each for group in found for each in group.findings], nodes), *rest])
+        yield from _in_columns([*_in_turn([each for group in found for each in group.findings], nodes), *rest])
         return
     told = [each for group in found for each in group.told()]
     rest = rest if len(rest) < FEW else [rest[0], f"and {len(rest) - 1} more that were not seen: --all lists them"]
     lines: list[str] = []
     for full in range(len(told), -1, -1):
-        lines = [*folded([*_in_turn(told[:full], nodes), *_in_short(found[full:], full + 1), *rest])]
+        lines = [*_in_columns([*_in_turn(told[:full], nodes), *_in_short(found[full:], full + 1), *rest])]
         if sum(1 + len(line) // COLUMNS for line in lines) <= LINES:
             break
     yield from lines
@@ -180,7 +175,7 @@ def _unseen_json(unseen: Iterable[Unseen]) -> list[dict[str, str]]:
 
 def explanation_lines(whole: Whole) -> Iterator[str]:
     """The first node's whole walk, what is broken on others, and the verdict."""
-    return folded(_of_explanation(whole))
+    return _in_columns(_of_explanation(whole))
 
 
 def examination_lines(whole: Whole, *, everything: bool = False) -> Iterator[str]:

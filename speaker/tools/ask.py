@@ -4,6 +4,7 @@ Each returns the exit code; EdgeError, where no speaker answers or it refuses, i
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, folded
 from speaker.node.control import ask
 from speaker.tools.table import printable, table
 
@@ -19,14 +20,25 @@ QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
 
 
-def status(runtime_dir: Path, as_json: bool) -> Iterator[str]:
+def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = False) -> Iterator[str]:
+    """Of all, or of one ``eip``; without them where it is a ``summary``."""
     for answer in ask(runtime_dir, "status", QUICK):
         told = {name: value for name, value in answer.items() if name != "done"}
+        if eip:
+            told["eips"] = only(told.get("eips", ()), eip)
         if as_json:
             yield json.dumps(told)
         else:
             _read(told, _Status)
-            yield from describe(told)
+            told_in_words = of_one(told["eips"][0]) if eip else describe(told, summary=summary)
+            yield from (each for line in told_in_words for each in folded(line))
+
+
+def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]:
+    """Raises EdgeError where it is none of them."""
+    if found := [each for each in eips if each.get("address") == eip]:
+        return found
+    raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
 
 
 def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
@@ -154,14 +166,42 @@ def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe(told: Mapping[str, Any]) -> Iterator[str]:
-    """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for."""
+HEAD = "EIP", "HOLDER", "TERM", "LINK", "SINCE (UTC)", "SERVICES"
+
+
+def of_one(eip: Mapping[str, Any]) -> Iterator[str]:
+    """All that is known of an EIP."""
+    _, holder, term, link, since, _ = _eip(eip)
+    known = {
+        "holder": holder + (" (this node)" if eip["claimed"] else ""), "since": since and f"{since} UTC", "term": term,
+        "link": " ".join(filter(None, (link, eip.get("mac", "")))), "pool": eip.get("pool", ""),
+        "services": ", ".join(eip["services"]), "answered by": _counted(eip.get("answering"), "host"),
+        "ready": _counted(eip.get("ready_endpoints"), "endpoint"), "not held here": eip.get("message", ""),
+    }  # fmt: skip
+    yield printable(eip["address"])
+    yield from (printable(f"  {name}: {value}") for name, value in known.items() if value)
+
+
+def _counted(number: int | None, what: str) -> str:
+    return "" if number is None else f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def held(eips: Iterable[Mapping[str, Any]]) -> str:
+    """How many each node holds."""
+    found = Counter(eip["holder"] or "nobody" for eip in eips)
+    by = ", ".join(f"{number} by {node}" for node, number in sorted(found.items()))
+    return f"{_counted(found.total(), 'EIP')}{f': held {by}' if by else ''}"
+
+
+def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
+    """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for. ``summary``:
+    the EIPs are only counted."""
     eips, peers = told.get("eips", ()), told.get("peers", ())
     yield f"node {told['node']}{': draining' if told['draining'] else ''}"
     if (kube_proxy := told.get("kube_proxy")) is not None:
         yield from _kube_proxy(kube_proxy)
     yield ""
-    yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
+    yield from [printable(held(eips))] if summary else table(HEAD, map(_eip, eips))
     if peers:
         yield ""
         yield from table(("PEER", "LINK", "STATE", "HELLOS LOST"), map(_peer, peers))
@@ -189,8 +229,7 @@ def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
     since = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
     services = ", ".join(eip["services"])
     term = str(eip["term"] or "")  # 0: no other node could have claimed it
-    mac = eip.get("mac", "") if eip["claimed"] else ""  # ours: not that of another holder
-    return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), mac, since, services
+    return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), since, services
 
 
 def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
