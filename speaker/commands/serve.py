@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from speaker.errors import SettingError, shown
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
@@ -56,6 +57,7 @@ def _add_run(commands: Commands) -> None:
     run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
+    run.add_argument("--wait", action="store_true", help="wait for a DIR that is not there yet, instead of ending")
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
@@ -199,6 +201,8 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
 
     if (end := inherited()) is not None:
         return end
+    if not getattr(args, "wait", True) and not args.directory.is_dir():
+        raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
         read_keys(peers.key_file)  # for its mistakes
     return become(args.argv, args.runtime_dir, args.outlive)
