@@ -423,9 +423,8 @@ class Rights:
         return ", ".join(verb for verb in VERBS if may(self.admin, user, verb, *place)) or "-"
 
     def fields(self) -> Iterator[str]:
-        rows: list[tuple[str, str, str, str]] = []
-        for write in self.writes():
-            rows.append(_row(write, verdict(self.controller, write), verdict(self.agent, write)))
+        asked = self.controller, self.agent
+        rows = [_row(write, *(verdict(each, write) for each in asked)) for write in self.writes()]
         rows.extend(_row(*found) for found in self.default_class())
         yield from _table(("of", "what"), rows)
 
