@@ -40,14 +40,20 @@ class Proof:
 
     def __init__(self, protocol: Protocol, claims: Claims, clock: Callable[[], float]) -> None:
         self._protocol, self._claims, self._clock = protocol, claims, clock
-        self._stand_in = Claims(claims.mac)
-        self._stand_in.deadline = float("inf")
-        self._stand_in.add(_STAND_IN[protocol.family])
+        stand_in = Claims(claims.mac)
+        stand_in.deadline = float("inf")
+        stand_in.add(_STAND_IN[protocol.family])
+        self._request = _Request()
+        self._responder, self._stand_in = self._answering(claims), self._answering(stand_in)
         self._turn: Iterator[bytes] = iter(())
         self._asked: bytes | None = None
         """What got no answer, and is asked for again."""
         self._idle = 0
         """Proofs since it held anything."""
+
+    def _answering(self, claims: Claims) -> Responder:
+        asked = self._request
+        return Responder(self._protocol, asked, claims, AnswerPolicy(), _nobody, _nobody, self._clock, asked)
 
     def give(self, passes: Filter) -> None:
         """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. Each EIP has its turn. Where
@@ -74,7 +80,7 @@ class Proof:
         """False where the deadline passed."""
         if not passes.lets_through(address):
             raise Unproven("the kernel's filter keeps requests out")
-        return self._answers(self._claims, address)
+        return self._answers(self._responder, address)
 
     def _stands_in(self) -> None:
         if not self._answers(self._stand_in, _STAND_IN[self._protocol.family]):
@@ -99,16 +105,17 @@ class Proof:
             self._turn = iter(list(held))
         return None
 
-    def _answers(self, claims: Claims, address: bytes) -> bool:
+    def _answers(self, responder: Responder, address: bytes) -> bool:
         """False where the deadline passed. Raises as ``give``."""
-        asked = _Request(_request(self._protocol.family, _asker(claims.mac), address))
-        Responder(self._protocol, asked, claims, AnswerPolicy(), _nobody, _nobody, self._clock, asked).answer_turn()
+        asked, mac = self._request, self._claims.mac
+        asked.ask(_request(self._protocol.family, _asker(mac), address))
+        responder.answer_turn()
         error, asked.error = asked.error, None  # its traceback holds what is asked
         if error is not None:
             raise error
         if asked.ignored_as is Ignored.CLAIM_EXPIRED:
             return False
-        if not asked.is_answered(_asker(claims.mac) + claims.mac, address):
+        if not asked.is_answered(_asker(mac) + mac, address):
             raise Unproven(f"a request of our own got {asked.ignored_as.value if asked.ignored_as else 'no answer'}")
         return True
 
@@ -128,10 +135,14 @@ class _Request:
     """One request of our own. Stands in for the socket that it comes from and its reply goes to, and for the observer:
     it is counted nowhere."""
 
-    def __init__(self, frame: bytes) -> None:
-        self._frames, self._replies = [frame], list[bytes]()
+    def __init__(self) -> None:
+        self._frames, self._replies = list[bytes](), list[bytes]()
         self.ignored_as: Enum | None = None
         self.error: BaseException | None = None
+
+    def ask(self, frame: bytes) -> None:
+        self._frames, self._replies = [frame], []
+        self.ignored_as = self.error = None
 
     def is_answered(self, head: bytes, address: bytes) -> bool:
         """Once, to the asker and from us, about this EIP."""

@@ -72,7 +72,7 @@ class Inquiries:
             return
         try:
             inquirer = self._listening(link, talk=False)
-            inquirer.ask(order.eips, self._doubts(link, own, order, speakers), talk=False)
+            inquirer.ask(order.eips, self._doubts(link, own, order, speakers), talk=False, others=order.doubted)
         except EdgeError as error:
             self._refused(link.index, str(error))
         else:

@@ -167,6 +167,25 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
     within(node, story)
 
 
+def test_while_nothing_is_doubted_an_answer_that_nobody_asked_for_is_no_news(quiet_lan, stranger):
+    """The gateway answers this host's other programs every second."""
+    node, _ = quiet_lan
+
+    async def story(inquiries, told, link):
+        asked = Question(link.index, "n2", (EIP4,), doubted=False)
+        ask = partial(inquiries.carry_out, link, OWN, asked, {})
+
+        def ask_and_answer():
+            ask()
+            stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc="192.0.2.9", hwdst=OURS))
+            stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS))
+
+        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, ask_and_answer)
+        assert FrameHeard(link.index, 4) not in told.events
+
+    within(node, story)
+
+
 def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
     node, neighbour = lan
     sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
