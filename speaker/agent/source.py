@@ -49,7 +49,7 @@ from speaker.cluster.mirror.reflector import Reflector, Resource
 from speaker.cluster.mirror.room import Room
 from speaker.cluster.mirror.store import Change
 from speaker.cluster.transport.client import Client
-from speaker.kubeproxy.endpoint_watch import EndpointWatch
+from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report

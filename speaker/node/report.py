@@ -20,9 +20,8 @@ from speaker.api.world import Reading
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
+from speaker.forwarding.handing_over import NextHop, fates
 from speaker.forwarding.limits import Tables, Watch
-from speaker.forwarding.unknown_flows.handing_over import fates
-from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Family, IPAddress, ServiceKey, World, events
 from speaker.node import gauges, transitions

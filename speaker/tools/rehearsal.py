@@ -11,10 +11,9 @@ from traceback import extract_tb
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, settle
 from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
-from speaker.forwarding import iptables
 from speaker.forwarding.changes import diff
+from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.script import rebuild_script
 from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
@@ -35,10 +34,8 @@ def rehearse(world: World, settlement: Settlement) -> None:
     """On a host without any link: what is decided of those is not in the manifests."""
     decision = decide(world, settlement.assignments, Snapshot({}), Node("rehearsal"))
     plan = expressible(decision.forwarding)
-    for ruleset in (forwarder_ruleset(plan), guard_ruleset(plan)):
-        rebuild_script(ruleset)
-    for version in (4, 6):
-        iptables.script("", plan, version)
+    for made in (forwarder_ruleset(plan), guard_ruleset(plan)):
+        ruleset.rebuild_script(made)
     diff(EMPTY, plan)
     approximations(plan)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from speaker.forwarding.connections import CONNTRACK, connection_lines, survey
-from speaker.forwarding.iptables import IptablesGuard
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
 from speaker.forwarding.limits import Use, look, raise_conntrack_max
+from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
@@ -129,8 +129,7 @@ class Node:
         self.start()
 
     def start(self, timeouts=AS_THEY_ARE):
-        guard = IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
-        self.forwarder = IpvsForwarder(self.runtime_dir, guard, lambda: self.now, timeouts)
+        self.forwarder = IpvsForwarder(self.runtime_dir, NftablesGuard(), lambda: self.now, timeouts)
 
     def run(self, work):
         with self.namespace.entered():

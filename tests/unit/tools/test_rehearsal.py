@@ -27,7 +27,7 @@ spec:
 """
 STEPS = [
     *("tools.rehearsal.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
-    *("tools.rehearsal.guard_ruleset", "forwarding.iptables.script", "tools.rehearsal.approximations"),
+    *("tools.rehearsal.guard_ruleset", "tools.rehearsal.approximations"),
 ]
 
 
