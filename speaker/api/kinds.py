@@ -7,7 +7,7 @@ node, and it keeps all of them. ``records`` has what we write ourselves, ``readi
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr, replace
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, SERVICE_NAME
 from speaker.api.objects import RANGE_BYTES, Metadata, Object, Repetitive, apart, cut
+from speaker.api.others import WISHES
 from speaker.api.service import (
     LOAD_BALANCER_CLASS,
     MAX_PORTS,
@@ -81,7 +82,7 @@ class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
 
 
 def _is_read(annotation: str) -> bool:
-    return annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
+    return annotation in WISHES or annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
 
 
 class LeanMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -280,14 +281,7 @@ def _weight(spec: ServiceSpec, annotation: str | None) -> int:
     return RANGE_BYTES * (len(spec.load_balancer_source_ranges) + written)
 
 
-class _Asking(Protocol):
-    @property
-    def type(self) -> str: ...
-    @property
-    def load_balancer_class(self) -> str | None: ...
-
-
-def asks_us(spec: _Asking, *, default_class: bool) -> bool:
+def asks_us(spec: ServiceSpec, *, default_class: bool) -> bool:
     """Whether a Service with it is ours, as far as its type and class say."""
     classes = (LOAD_BALANCER_CLASS, None) if default_class else (LOAD_BALANCER_CLASS,)
     return spec.type in (_LOAD_BALANCER, UNREADABLE) and spec.load_balancer_class in classes
@@ -310,8 +304,7 @@ def pools_said(pools: Mapping[Family, str]) -> str:
 
 def pools_read(message: str) -> dict[Family, str]:
     """The other way; what is not to be understood is left out."""
-    parts = (part.split(" from ") for part in message.split(", "))
-    said = {part[0]: part[1] for part in parts if len(part) == 2}
+    said = dict(part for entry in message.split(", ") if len(part := entry.split(" from ")) == 2)
     return {family: pool for family in Family if NAME.fullmatch(pool := said.get(family, ""))}
 
 

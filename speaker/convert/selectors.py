@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from speaker.allocator.pools import NAMESPACE_NAME_LABEL
-from speaker.api.fields import Field
-from speaker.api.metadata import selector
+from speaker.api.fields import Field, selector
 from speaker.model import LabelRule, LabelSelector
 
 ALL = LabelSelector()
@@ -14,8 +13,7 @@ ALL = LabelSelector()
 
 def read(value: Field) -> LabelSelector:
     """An empty one selects all, as it does for the peer."""
-    empty = not value.given or value.value in ({}, {"matchLabels": {}}, {"matchExpressions": []})
-    return ALL if empty else selector(value)
+    return selector(value) if value.value else ALL
 
 
 def of_labels(value: Field) -> LabelSelector:

@@ -37,7 +37,7 @@ from speaker.kubeproxy.listings import (
 )
 from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link, ServiceKey
 from speaker.system import programs
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
 TIMEOUT = 2.0

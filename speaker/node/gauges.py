@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from speaker.allocator.assign import Outcome, Usage
-from speaker.allocator.settle import Settlement
-from speaker.allocator.tally import given, tally
+from speaker.allocator.settle import Settlement, given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events
@@ -14,8 +13,7 @@ from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
 from speaker.ownership.events import NameClash, NameFree
 from speaker.telemetry.metrics import PROTOCOLS, Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
-from speaker.wire.messages import Began, WireEvent
+from speaker.wire.messages import Began, ClaimStatus, PeerSeen, WireEvent
 
 
 class Counted:

@@ -16,9 +16,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from speaker.allocator.ledger import Ledger
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.trust import Server
+from speaker.allocator.book import Ledger
+from speaker.cluster.access import Server
+from speaker.cluster.client import Client
 from speaker.errors import SpeakerError
 from speaker.forwarding import conntrack, limits, sysctl, unknown_flows
 from speaker.forwarding.ipvs import strict_arp
@@ -35,9 +35,9 @@ from speaker.interfaces.carrier import watch_carrier
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy import sight
 from speaker.kubeproxy.judge import Mode
-from speaker.layer2.multicast.groups import Groups
-from speaker.layer2.sockets.filter import NOTHING
-from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.filter import NOTHING
+from speaker.layer2.groups import Groups
+from speaker.layer2.packet_socket import PacketSocket
 from speaker.model import Family, Link, Mac, Protocol
 from speaker.node.control import serving_control
 from speaker.ownership.hellos.keyfile import read_keys

@@ -42,7 +42,7 @@ from speaker.forwarding.plan import (
     crowded,
 )
 from speaker.model import Protocol
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
 LOOK_SECONDS = 50.0

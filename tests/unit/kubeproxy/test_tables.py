@@ -9,7 +9,7 @@ import pytest
 from speaker.errors import EdgeError
 from speaker.kubeproxy.judge import Mode, Rules
 from speaker.kubeproxy.sight import Tables
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 
 pytestmark = pytest.mark.skipif(not may_administer_network(), reason="without NET_ADMIN nobody is asked")
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement, settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.handing_over import NextHop
@@ -41,7 +41,7 @@ from speaker.node.report import InForce, Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus
+from speaker.wire.messages import ClaimStatus
 
 NODE = Node.parse("n1")
 WEB = ServiceKey("default", "web")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.cli import main
 from speaker.model import (
     Endpoint,
@@ -28,7 +28,7 @@ from speaker.model import (
     World,
 )
 from speaker.standalone.state import write_state
-from speaker.tools.planning.plan import drained, foresee
+from speaker.tools.plan import drained, foresee
 
 NODES = ["node-a", "node-b"]
 TEXTS = ["192.0.2.0/30", "192.0.2.4/30", "192.0.2.8", "2001:db8::/126"]
