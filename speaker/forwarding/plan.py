@@ -17,7 +17,6 @@ from speaker.model import (
     Protocol,
     Service,
     ServiceKey,
-    ServicePort,
     TrafficPolicy,
     World,
     rank,
@@ -199,31 +198,22 @@ def _virtual_servers(
             place = endpoint.port_name, endpoint.protocol, Family.of(endpoint.address)
             usable.setdefault(place, []).append(endpoint)
     return tuple(
-        _virtual_server(service, eip, port, usable.get((port.name, port.protocol, Family.of(eip)), []), node, lost)
+        VirtualServer(
+            eip,
+            port.protocol,
+            port.port,
+            scheduler=service.scheduler or DEFAULT_SCHEDULER,
+            persistence=service.affinity_seconds,
+            # Ranges of the other family say nothing about this EIP's clients; if all are, nobody may connect, and an
+            # empty tuple would mean everyone. So all of them stay, and the edges match by family.
+            sources=service.source_ranges,
+            masquerade=not keeps_client,
+            real_servers=_real_servers(
+                usable.get((port.name, port.protocol, Family.of(eip)), []), node, port.protocol, lost
+            ),
+        )
         for eip in eips
         for port in service.ports
-    )
-
-
-def _virtual_server(
-    service: Service,
-    eip: IPAddress,
-    port: ServicePort,
-    usable: list[Endpoint],
-    node: str,
-    lost: Collection[str],
-) -> VirtualServer:
-    return VirtualServer(
-        address=eip,
-        protocol=port.protocol,
-        port=port.port,
-        scheduler=service.scheduler or DEFAULT_SCHEDULER,
-        persistence=service.affinity_seconds,
-        # Ranges of the other family say nothing about this EIP's clients; if all are, nobody may connect, and an
-        # empty tuple would mean everyone. So all of them stay, and the edges match by family.
-        sources=service.source_ranges,
-        masquerade=service.traffic_policy is not TrafficPolicy.LOCAL,
-        real_servers=_real_servers(usable, node, port.protocol, lost),
     )
 
 

@@ -5,7 +5,7 @@ and what the kernel shows. Nobody is waited for longer than a moment. Reading th
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import aiohttp
 
@@ -14,27 +14,9 @@ from speaker.forwarding.ipvs.dummy import bound_on
 from speaker.forwarding.ipvs.strict_arp import answers_for_all
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.nft import generation
+from speaker.kubeproxy import listings
 from speaker.kubeproxy.health_checks import read_answer
-from speaker.kubeproxy.judge import (
-    HEALTH,
-    METRICS,
-    NFT_TABLE,
-    Configuration,
-    Mode,
-    Rules,
-    read_configuration,
-    read_health,
-)
-from speaker.kubeproxy.listings import (
-    SERVICE_CHAINS,
-    SERVICE_MAPS,
-    chains_in_save,
-    chains_named,
-    in_chain,
-    in_map,
-    in_save,
-    tables_named,
-)
+from speaker.kubeproxy.judge import HEALTH, METRICS, NFT_TABLE, Mode, Rules, Signs, read_configuration, read_health
 from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link, ServiceKey
 from speaker.system import programs
 from speaker.system.process import may_administer_network
@@ -48,20 +30,13 @@ LOOPBACK = ("127.0.0.1", "[::1]")
 """A node with IPv6 alone has it on the second."""
 
 
-class Words(NamedTuple):
-    """None: no answer, or not one of kube-proxy's."""
-
-    proxy_mode: str | None
-    healthy: bool | None
-    configuration: Configuration | None
-
-
-async def ask() -> Words:
+async def ask() -> Signs:
+    """What kube-proxy says of itself."""
     async with _session() as session:
         mode, configuration, health = await asyncio.gather(
             _get(session, METRICS, "/proxyMode"), _get(session, METRICS, "/configz"), _get(session, HEALTH, "/healthz")
         )
-    return Words(
+    return Signs(
         proxy_mode=mode[1].decode(errors="replace").strip() if mode is not None and mode[0] == 200 else None,
         healthy=read_health(*health) if health is not None else None,
         configuration=read_configuration(configuration[1]) if configuration is not None else None,
@@ -131,7 +106,7 @@ class Tables:
             saved = await legacy_save(Family.IPV4, "nat")
         except EdgeError:
             return None
-        return listed | {("nat", name) for name in await in_thread(chains_in_save, saved)}
+        return listed | {("nat", name) for name in await in_thread(listings.chains_in_save, saved)}
 
     async def rules(self, mode: Mode, links: Mapping[int, Link]) -> Rules:
         """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or
@@ -176,29 +151,29 @@ async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
 
 
 async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
-    return await in_thread(chains_named, await lister("chains") or b"")
+    return await in_thread(listings.chains_named, await lister("chains") or b"")
 
 
 async def _in_maps(lister: Lister) -> Rules:
     """Where the table is not as we know it, it cannot be told; where it is gone there are none."""
-    listings = [
+    maps = [
         listing
         for ip in _IP.values()
-        for name in SERVICE_MAPS
+        for name in listings.SERVICE_MAPS
         if (listing := await lister("map", ip, NFT_TABLE, name)) is not None
     ]
-    if not listings and NFT_TABLE in tables_named(await lister("tables") or b""):
-        return Rules(None, f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
-    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings))))
+    if not maps and NFT_TABLE in listings.tables_named(await lister("tables") or b""):
+        return Rules(None, f"there is no map {listings.SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
+    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(listings.in_map, maps))))
 
 
 async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
     """Of iptables-nft."""
     found: frozenset[IPAddress] = frozenset()
     for ip in _IP.values():
-        for table, chain in SERVICE_CHAINS:
+        for table, chain in listings.SERVICE_CHAINS:
             if (listing := await lister("chain", ip, table, chain)) is not None:
-                found |= await in_thread(in_chain, listing)
+                found |= await in_thread(listings.in_chain, listing)
     return found
 
 
@@ -206,8 +181,8 @@ async def _in_old_chains() -> frozenset[IPAddress]:
     """Of the old iptables, where that is in use: nobody says which of them kube-proxy took."""
     found: frozenset[IPAddress] = frozenset()
     for family in Family:
-        for table, _ in SERVICE_CHAINS:
-            found |= await in_thread(in_save, await legacy_save(family, table))
+        for table, _ in listings.SERVICE_CHAINS:
+            found |= await in_thread(listings.in_save, await legacy_save(family, table))
     return found
 
 

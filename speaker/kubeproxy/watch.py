@@ -4,13 +4,14 @@ endpoints that have just come to this node."""
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from speaker.kubeproxy import sight
 from speaker.kubeproxy.health_checks import HealthCheck, LocalEndpoints, Place, ServiceFamily
 from speaker.kubeproxy.health_server import HealthServer
-from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Judgement, Mode, Signs, recognise
+from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Judgement, Mode, recognise
 from speaker.model import IPAddress, Link, Pool, ServiceKey, World
 from speaker.system.threads import in_thread
 from speaker.system.waiting import at_rest, set_within
@@ -96,7 +97,7 @@ class KubeProxyWatch:
         words = await sight.ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await self._tables.chains() if words.proxy_mode is None else None
-        found = recognise(Signs(*words, frozenset(link.name for link in asked.links.values()), chains))
+        found = recognise(replace(words, links=frozenset(link.name for link in asked.links.values()), chains=chains))
         now = time.monotonic()
         rules = await self._tables.rules(self._judge.reckons_with(now, found), asked.links)
         answering = await sight.answering(asked.lan) if found.mode is Mode.IPVS else ()

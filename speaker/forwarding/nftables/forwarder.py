@@ -16,31 +16,12 @@ from typing import TypeAlias
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change, ChangeRealServer, affected, diff
-from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
-from speaker.forwarding.nftables.ruleset import (
-    Expressed,
-    Ruleset,
-    approximations,
-    change_script,
-    expressible,
-    forwarder_ruleset,
-    guard_ruleset,
-    rebuild_script,
-    step_script,
-)
+from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
-from speaker.forwarding.plan import (
-    EMPTY,
-    UNKNOWN,
-    Plan,
-    RealServer,
-    Traffic,
-    VirtualServer,
-    VirtualServerKey,
-    crowded,
-)
+from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
 from speaker.model import Protocol
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
@@ -121,7 +102,7 @@ class NftablesForwarder:
         return await self._table.pending(plan)
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return approximations(plan) + crowded(plan)
+        return ruleset.approximations(plan) + crowded(plan)
 
     async def problems(self) -> tuple[Finding, ...]:
         return self._unforgotten + await _dropping_chains()
@@ -179,9 +160,9 @@ async def open_guard() -> NftablesGuard:
     return NftablesGuard()
 
 
-async def _supported(ruleset: Ruleset) -> None:
+async def _supported(rules: Ruleset) -> None:
     try:
-        await nft.run(rebuild_script(ruleset), check=True)
+        await nft.run(ruleset.rebuild_script(rules), check=True)
     except nft.Refused as error:
         raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
 
@@ -295,24 +276,24 @@ class Table:
 
     def _step_from(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
         want = expressible(plan, known)
-        return want, (diff(known.form, want), step_script(known.form, want, _RULESETS[self._name]))
+        return want, (diff(known.form, want), ruleset.step_script(known.form, want, _RULESETS[self._name]))
 
     async def _run(self, script: str, want: Plan) -> None:
         try:
             await nft.run(script)
         except EdgeError:
             # Somebody may have changed the table since we looked. From scratch it works, or says what is wrong.
-            await nft.run(await in_thread(lambda: rebuild_script(_RULESETS[self._name](want))))
+            await nft.run(await in_thread(lambda: ruleset.rebuild_script(_RULESETS[self._name](want))))
 
 
 def _step(name: str, listing: Listing | None, want: Plan) -> Step:
     """What the listed table lacks of ``want``. Of the guard nobody asks for the changes."""
-    ruleset = _RULESETS[name](want)
+    made = _RULESETS[name](want)
     if name == GUARD_TABLE:
-        guard = None if listing is None else read_guard(listing, ruleset)
-        return (), rebuild_script(ruleset) if guard is None else change_script(guard, ruleset)
+        guard = None if listing is None else read_guard(listing, made)
+        return (), ruleset.rebuild_script(made) if guard is None else ruleset.change_script(guard, made)
     have = None if listing is None else read_plan(listing)
     if have is None:
-        return diff(EMPTY, want), rebuild_script(ruleset)
+        return diff(EMPTY, want), ruleset.rebuild_script(made)
     changes = diff(have, want)
-    return changes, change_script(forwarder_ruleset(have), ruleset) if changes else ""
+    return changes, ruleset.change_script(forwarder_ruleset(have), made) if changes else ""

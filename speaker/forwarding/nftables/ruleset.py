@@ -215,7 +215,7 @@ def _rule(server: VirtualServer) -> str:
     comment = f'comment "{_note(server)}"'
     if not server.real_servers:
         return f"return {comment}"
-    ip = _ip(server)
+    ip = ip_of(server)
     total = turns(server.real_servers)
     match chosen_by(server):
         case ChosenBy.SOURCE:
@@ -261,11 +261,11 @@ def _slots(server: VirtualServer) -> Slots:
         map(_slot, itertools.count(), within), map(_slot, itertools.count(turns(server.real_servers)), beyond)
     )
     # Its own protocol's port: to nft `th dport` contradicts the rule, which names a protocol.
-    typeof = f"numgen inc mod 2 : {_ip(server)} daddr . {server.protocol.lower()} dport"
+    typeof = f"numgen inc mod 2 : {ip_of(server)} daddr . {server.protocol.lower()} dport"
     return Slots(typeof, frozenset(slots))
 
 
-def _ip(server: VirtualServer) -> str:
+def ip_of(server: VirtualServer) -> str:
     return "ip" if server.address.version == 4 else "ip6"
 
 
