@@ -52,7 +52,7 @@ from speaker.cluster.feed import Resource, Room
 from speaker.cluster.mirrors import Mirrors
 from speaker.cluster.reflector import Reflector
 from speaker.cluster.store import Change
-from speaker.kubeproxy.endpoint_watch import EndpointWatch
+from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report

@@ -13,7 +13,7 @@ import structlog
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import Forwarder, NoForwarder, cleanup, open_forwarder, remember
 from speaker.forwarding.isolating import Isolating
-from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
+from speaker.forwarding.unknown_flows import open_unknown_flows, remove_unknown_flows
 from speaker.node.handover import HandOver
 from speaker.node.host import Host
 from speaker.node.key_file import KeyFile

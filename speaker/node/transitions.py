@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from speaker.allocator.settle import Settlement
-from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.handing_over import NextHop
 from speaker.kubeproxy.judge import Judgement
 from speaker.model import Assignment, IPAddress, Placement, ServiceKey, events, format_mac, rank
 from speaker.model.events import Event
