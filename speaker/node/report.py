@@ -40,8 +40,7 @@ from speaker.system.waiting import Timer
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.logs import Telling, write
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
-from speaker.wire.messages import Began, WireEvent
+from speaker.wire.messages import NOBODYS, Began, ClaimStatus, PeerSeen, WireEvent
 
 log = structlog.get_logger()
 

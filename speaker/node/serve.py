@@ -30,8 +30,7 @@ from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Kept, Metrics, MqttMetrics, exposition
 from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
-from speaker.wire.commands import PeerSpec, Spec
-from speaker.wire.messages import Hears
+from speaker.wire.messages import Hears, PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from speaker.ownership.balance import Rebalancing
 from speaker.settings import PeerSettings
 from speaker.system.process import Priority
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")

@@ -17,7 +17,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import Status
 from speaker.telemetry.mqtt import messages
 from speaker.telemetry.mqtt.messages import Message, Topics, turn
-from speaker.wire.events import ClaimStatus
+from speaker.wire.messages import ClaimStatus
 
 TOPICS = Topics("eip-speaker")
 ETH0 = Link(2, "eth0", Mac(bytes.fromhex("020000000001")))

@@ -7,9 +7,9 @@ A system call for 64 packets instead of one each is what lets Python answer as f
 import ctypes
 import errno
 import socket
+import struct
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from speaker.model import Link
 from speaker.packets import sockets
@@ -36,18 +36,6 @@ class _MMsgHdr(ctypes.Structure):
     _fields_ = (("header", _MsgHdr), ("length", ctypes.c_uint))
 
 
-class _Stamp(ctypes.Structure):
-    """SO_TIMESTAMPNS_NEW's control message: ``struct cmsghdr``, then ``struct __kernel_timespec``."""
-
-    _fields_ = (
-        ("length", ctypes.c_size_t),
-        ("level", ctypes.c_int),
-        ("type", ctypes.c_int),
-        ("seconds", ctypes.c_int64),
-        ("nanoseconds", ctypes.c_int64),
-    )
-
-
 _libc = ctypes.CDLL(None, use_errno=True)
 recvmmsg = _libc.recvmmsg
 recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
@@ -57,9 +45,10 @@ sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
 _NAME, _PKTTYPE_AT = sockets.SOCKADDR_LL.size, 10
 _WORDS = ctypes.sizeof(_MMsgHdr) // 4
 _LENGTH_WORD = _MMsgHdr.length.offset // 4
-_STAMP = ctypes.sizeof(_Stamp)
+_STAMP = struct.calcsize("@Niiqq")
+"""Bytes of SO_TIMESTAMPNS_NEW's control message: ``struct cmsghdr``, then ``struct __kernel_timespec``."""
 _QUADS = _STAMP // 8
-_SECONDS_QUAD, _NANOSECONDS_QUAD = _Stamp.seconds.offset // 8, _Stamp.nanoseconds.offset // 8
+_SECONDS_QUAD, _NANOSECONDS_QUAD = _QUADS - 2, _QUADS - 1
 _SMALLEST_TRUESIZE = 512
 """Bytes of receive buffer that any queued frame takes at least (SKB_TRUESIZE, <linux/skbuff.h>: above 600 here)."""
 
@@ -228,9 +217,3 @@ class PacketSocket:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()

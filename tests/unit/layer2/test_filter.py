@@ -5,10 +5,11 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+import replies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.sockets import filter as bpf
+from speaker.layer2 import filter as bpf
 from speaker.packets import arp, ndp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
@@ -96,7 +97,7 @@ def test_other_ipv6_is_dropped(accepts, lan):
     program = ndp_filter([lan.eip6.packed])
     ask = ndp.solicitation(lan.stranger, lan.asker6, lan.eip6)
     assert accepts(program, ask.pack())
-    assert accepts(program, ndp.unsolicited(lan.stranger, lan.eip6).pack())
+    assert accepts(program, replies.unsolicited(lan.stranger, lan.eip6).pack())
     assert accepts(program, replace(ask, target=lan.foreign6, source=lan.eip6).pack())
     assert not accepts(program, replace(ask, target=lan.foreign6).pack())
     for at, other in ((20, 6), (54, 128), (54, 134), (21, 64)):  # TCP, echo request, router advertisement, routed

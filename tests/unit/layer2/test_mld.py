@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet6 import ICMPv6MLDMultAddrRec, ICMPv6MLReport2, IPv6, IPv6ExtHdrHopByHop, RouterAlert
 
-from speaker.layer2.multicast import mld
+from speaker.layer2 import groups as mld
 
 groups = st.lists(st.ip_addresses(v=6, network="ff00::/8"), min_size=1, max_size=mld.RECORDS)
 

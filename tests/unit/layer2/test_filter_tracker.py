@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from speaker.layer2.sockets.filter import INTERVALS, intervals
-from speaker.layer2.sockets.filter_tracker import LATER, FilterTracker
+from speaker.layer2.filter import INTERVALS, LATER, FilterTracker, intervals
 
 
 def eip(number):

@@ -1,39 +1,163 @@
-"""The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
+"""The links that carry our hellos: each has a socket, which is opened again when it fails."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.model import IPAddress, Link, Mac
+from speaker.layer2.link import Links
+from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.model.events import HellosFiltered, HellosReceived, HellosSent, LinkLost
 from speaker.ownership.events import SendHello
-from speaker.ownership.hellos.hellos import Hellos, Received
+from speaker.ownership.hello import Hello, order
+from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos, Received
+from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, contained, report, supervised
-from speaker.wire.events import PeerSeen, peer_seen
-from speaker.wire.messages import Events
-from speaker.wire.sharing.speakers import Speakers
+from speaker.wire.messages import Events, PeerSeen
 
+OVERDUE = 1.15
+"""Times a peer's interval: when its next hello is later than that, the carrier may be gone, and the kernel is asked. As
+long as hellos come, it need not be."""
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
-"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
+"""For how long EIPs are gathered for which somebody answers whose hellos do not arrive, before they are reported."""
 UNANSWERED = "requests are not answered there"
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
-"""For so long after a flood of hellos they are read so often."""
+"""How long after a flood of hellos, and how often, they are read without being waited for."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is known of one node on a link."""
+
+    speaker: Speaker | None = None
+    heard_at: float = float("-inf")
+    """When its last hello came."""
+    due: float = float("inf")
+    """When its next one is overdue."""
+    informed: bool = False
+    headless: bool = False
+
+
+_STRANGER = _Known()
+
+
+class Speakers:
+    """The other speakers on one link, as heard since it was opened: who they are, and who of them is missed. Pure.
+
+    Times are seconds of whatever clock the caller reads."""
+
+    def __init__(self, now: float) -> None:
+        self._known: dict[str, _Known] = {}
+        self._answered: set[tuple[IPAddress, str | None, bool]] = set()
+        """EIPs, who answered for them (a node, or a stranger), and whether a probe was what they answered."""
+        self._answered_since = now
+        """Those answers count already that came since then: no longer than PAUSE ago."""
+        self.filtered: dict[str, set[IPAddress]] = {}
+        """Nodes none of whose hellos arrives → EIPs that they answer for, about to be reported."""
+
+    def _of(self, node: str) -> _Known:
+        if (known := self._known.get(node)) is None:
+            if len(self._known) >= MAX_SENDERS:
+                del self._known[next(iter(self._known))]
+            known = self._known[node] = _Known()
+        return known
+
+    # ── who ──
+
+    def meet(self, hello: Hello, mac: Mac) -> Speaker | None:
+        """A hello that counts says which MAC and which addresses are its sender's; None: no others than before."""
+        known = self._of(hello.node)
+        speaker = Speaker(mac, hello.addresses or (known.speaker.addresses if known.speaker is not None else ()))
+        if known.speaker == speaker:
+            return None
+        known.speaker = speaker
+        return speaker
+
+    def items(self) -> Iterator[tuple[str, Speaker]]:
+        return ((node, known.speaker) for node, known in self._known.items() if known.speaker is not None)
+
+    def get(self, node: str) -> Speaker | None:
+        return self._known.get(node, _STRANGER).speaker
+
+    @property
+    def macs(self) -> frozenset[Mac]:
+        return frozenset(speaker.mac for _, speaker in self.items())
+
+    def nodes(self, mac: Mac) -> Iterator[str]:
+        """Those whose hellos come from this MAC."""
+        return (node for node, speaker in self.items() if speaker.mac == mac)
+
+    # ── what they know ──
+
+    def inform(self, hello: Hello) -> bool:
+        """Its sender claims something, and not by what the API said before its start, or does not. Whether that is
+        news."""
+        known, knows = self._of(hello.node), hello.digest.count > 0 and not hello.recalled
+        before, known.informed = known.informed, knows
+        return before is not knows
+
+    def is_informed(self, node: str) -> bool:
+        return self._known.get(node, _STRANGER).informed
+
+    def is_headless(self, node: str) -> bool:
+        """It has no main process that works, as it says; one of an earlier release does not say so."""
+        return self._known.get(node, _STRANGER).headless
+
+    # ── whose hellos come ──
+
+    def heard(self, hello: Hello, at: float, least: float) -> None:
+        """When it arrived. ``least``: seconds until its sender's next one."""
+        known = self._of(hello.node)
+        known.headless, known.heard_at = hello.headless, at
+        known.due = at + OVERDUE * max(least, hello.interval / 1000)
+
+    def is_unheard(self, node: str, now: float, seconds: float) -> bool:
+        """No hello of it came for so long."""
+        return now - self._known.get(node, _STRANGER).heard_at >= seconds
+
+    def miss(self, now: float) -> bool:
+        """Whether some hello is overdue: its sender is not awaited any more until it is heard again."""
+        late = [known for known in self._known.values() if known.due <= now]
+        for known in late:
+            known.due = float("inf")
+        return bool(late)
+
+    # ── who answers ──
+
+    def answer(self, eip: IPAddress, node: str | None, now: float, *, probed: bool) -> bool:
+        """Somebody answered for ``eip``. Whether that counts: of the same answer one does in a while."""
+        if now - self._answered_since >= PAUSE:
+            self._answered.clear()
+            self._answered_since = now
+        answered = eip, node, probed
+        if answered in self._answered:
+            return False
+        self._answered.add(answered)
+        return True
+
+
+def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
+    mac, addresses = speaker if speaker is not None else (None, ())
+    began = order(peer.incarnation)
+    heard = peer.heard, peer.hears_us, peer.interval, began
+    lost = peer.loss, peer.loses, peer.sick, peer.patience_ms
+    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses, *lost)
+
+
 class HelloLink:
-    """A link that carries our hellos now. ``failed`` is why it does no longer; ``read``: hellos that were read, and not
-    heard yet."""
+    """A link that carries our hellos now. ``failed`` gets the reason when it stops; ``read`` are hellos that were read
+    but not heard yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.failed = hellos, failed
@@ -65,12 +189,6 @@ class HelloUser(Protocol):
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """A hello, authentic and new. All that wait are heard before anything else happens."""
 
-    def answers_on(self, link: int) -> bool:
-        """Requests are answered there: one of our own just was."""
-
-    def left(self, link: int, until: float) -> None:
-        """A hello left there, and allows answers until then."""
-
 
 class HelloLinks:
     """Those of the links that are to carry hellos, by index, while they do.
@@ -83,13 +201,14 @@ class HelloLinks:
     def __init__(
         self,
         user: HelloUser,
+        layer2: Links,
         open_hellos: OpenHellos,
         self_lease: float,
         clock: Callable[[], float],
         events: Events,
         tasks: asyncio.TaskGroup,
     ) -> None:
-        self._user, self._open_hellos, self._self_lease = user, open_hellos, self_lease
+        self._user, self._layer2, self._open_hellos, self._self_lease = user, layer2, open_hellos, self_lease
         self._clock, self._events, self._tasks = clock, events, tasks
         self._open: dict[int, HelloLink] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
@@ -120,34 +239,29 @@ class HelloLinks:
         """Found as all are that are heard before anything is answered (rule 28): where that fails, no hello leaves."""
         return next((hello_link for hello_link in self if hello_link.link.index == link), None)
 
-    # ── who is there ──
+    # ── who is there ── ``states``: by the index of the link, as the machine has them.
 
     def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
-        """``states``: by the index of the link, as the machine has them."""
-        return [
-            peer_seen(self._open[index].link.name, peer, self._open[index].speakers.get(peer.node))
-            for index, peers in states.items()
-            if index in self._open
-            for peer in peers
-        ]
+        heard = self._heard(states)
+        return [peer_seen(each.link.name, peer, each.speakers.get(peer.node)) for _, each, peer in heard]
 
     def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
         """A living peer holds what it may by what it reads in the API."""
-        known = {hello_link.link.name: hello_link.speakers for hello_link in self}
-        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
+        return any(peer.alive and each.speakers.is_informed(peer.node) for _, each, peer in self._heard(states))
 
     def manned(self, states: Mapping[int, Iterable[PeerState]]) -> frozenset[int]:
         """Links on which a living peer hears us that has a main process that works, and does not leave."""
         return frozenset(
             index
-            for index, peers in states.items()
-            if (hello_link := self._open.get(index)) is not None
-            and any(
-                peer.heard and peer.hears_us and peer.alive and not peer.draining
-                for peer in peers
-                if not hello_link.speakers.is_headless(peer.node)
-            )
+            for index, each, peer in self._heard(states)
+            if peer.heard and peer.hears_us and peer.alive and not peer.draining
+            if not each.speakers.is_headless(peer.node)
         )
+
+    def _heard(self, states: Mapping[int, Iterable[PeerState]]) -> Iterator[tuple[int, HelloLink, PeerState]]:
+        for index, peers in states.items():
+            if (hello_link := self._open.get(index)) is not None:
+                yield from ((index, hello_link, peer) for peer in peers)
 
     # ── what is asked ──
 
@@ -184,7 +298,7 @@ class HelloLinks:
 
     def _is_answered(self, link: Link) -> bool:
         with contained("send hello", self._events):
-            return self._user.answers_on(link.index)
+            return self._layer2.answers_on(link.index)
         return False
 
     def _leaves(self, hello_link: HelloLink, order: SendHello) -> bool | None:
@@ -202,7 +316,7 @@ class HelloLinks:
 
     def _keep_word(self, hello_link: HelloLink, until: float) -> None:
         try:
-            self._user.left(hello_link.link.index, until)
+            self._layer2.extend(until, hello_link.link.index)
         except BUGS as error:
             hello_link.fail(EdgeError(f"{hello_link.link.name}: {UNANSWERED}"))
             report("send hello", error, self._events)
@@ -219,14 +333,9 @@ class HelloLinks:
         return news
 
     def give_up(self) -> None:
-        """No hello can be read: all links are opened anew."""
+        """No hello can be read: all links are opened again."""
         for hello_link in self._open.values():
             hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
-
-    def hear_before_answering(self) -> None:
-        """Rule 28: what news leads to is not only heard but done before any request is answered."""
-        if self.hear():
-            self._user.look()
 
     def drop_queued(self) -> None:
         """Hear none of those that wait."""
