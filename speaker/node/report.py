@@ -16,7 +16,7 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
-from speaker.api.world import Reading
+from speaker.api.reading import Reading
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement, settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop

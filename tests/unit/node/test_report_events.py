@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
-from speaker.api.world import Reading
+from speaker.api.reading import Reading
 from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip
