@@ -46,8 +46,9 @@ from speaker.node.key_file import KeyFile
 from speaker.node.losses import Heard, Losses
 from speaker.node.publishing import Publishing, Witnessing
 from speaker.node.report import InForce, Report
-from speaker.node.source import HostSettings, Source, View
+from speaker.node.source import Source, View
 from speaker.ownership.parameters import Parameters
+from speaker.settings import NodeSettings
 from speaker.system.clock import boottime
 from speaker.system.files import is_file
 from speaker.system.garbage import uncollected
@@ -80,7 +81,7 @@ class Host:
 
     def __init__(
         self,
-        settings: HostSettings,
+        settings: NodeSettings,
         keys: KeyFile | None,
         source: Source,
         forwarder: Isolating,
