@@ -45,7 +45,9 @@ class Site:
     def __init__(self, home, settle_seconds, write):
         self.directory, self.state = home / "site", home / "state.json"
         self.directory.mkdir(exist_ok=True)
-        settings = RunSettings(self.directory, Node.parse("n1"), state=self.state, settle_seconds=settle_seconds)
+        settings = RunSettings(
+            directory=self.directory, node=Node.parse("n1"), state=self.state, settle_seconds=settle_seconds
+        )
         self.report = Report(Metrics(), home / "run")
         self.changed = asyncio.Event()
         self.manifests = Manifests(settings, recall(self.state, 60.0, boottime()), self.report, write)
