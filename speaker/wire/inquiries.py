@@ -3,9 +3,8 @@ asked."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
@@ -14,8 +13,8 @@ from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
-from speaker.ownership.inquirer import Inquirer
-from speaker.packets.asking import Answer, question_from
+from speaker.ownership.inquirer import AsksLinks, Inquirer
+from speaker.packets.asking import question_from
 from speaker.wire.messages import Events
 
 NEIGHBORS = 8
@@ -31,18 +30,6 @@ EDGE = "inquiry"
 
 _Target: TypeAlias = tuple[IPAddress, Mac | None]
 """An address, and the MAC that alone is asked for it; None: everybody is."""
-
-
-class AsksLinks(Protocol):
-    """Who wants to know. Links are named by their index."""
-
-    def is_ours(self, mac: Mac) -> bool:
-        """Whether it is one of this host's."""
-
-    def hear_frame(self, link: int, version: int | None) -> None:
-        """As ``FrameHeard`` says."""
-
-    def hear_answer(self, link: int, answer: Answer) -> None: ...
 
 
 class Inquiries:
@@ -104,8 +91,7 @@ class Inquiries:
     def _listening(self, link: Link, *, talk: bool) -> Inquirer:
         index = link.index
         if (inquirer := self._inquirers.get(index)) is None:
-            heard, answered = partial(self._asker.hear_frame, index), partial(self._asker.hear_answer, index)
-            inquirer = self._inquirers[index] = Inquirer(link, self._asker.is_ours, heard, answered, self._events)
+            inquirer = self._inquirers[index] = Inquirer(link, self._asker, self._events)
         if not talk:
             inquirer.open(talk=False)
         elif not inquirer.listens:
