@@ -18,13 +18,13 @@ from speaker.packets.asking import question_from
 from speaker.wire.messages import Events
 
 NEIGHBORS = 8
-"""That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
+"""So many that the kernel knows on a link are asked as well: anybody's answer says that this node hears."""
 OTHERS = 3
-"""Gateways and other speakers that are asked together with one that did not answer, of each."""
+"""So many gateways, and so many other speakers, are asked together with one that did not answer."""
 SPEAKERS = 8
-"""Silent ones that are asked at a time, in turn."""
+"""So many silent ones are asked at a time, in turn."""
 OVER_SECONDS = 10.0
-"""Without a question that is refused, after which that counts as over: there may be none for months."""
+"""So long after the last refusal it counts as over: there may be no further question for months."""
 EDGE = "inquiry"
 
 
@@ -33,7 +33,7 @@ _Target: TypeAlias = tuple[IPAddress, Mac | None]
 
 
 class Inquiries:
-    """``asker`` hears what comes of them."""
+    """``asker`` hears the answers, ``events`` what goes wrong."""
 
     def __init__(self, asker: AsksLinks, events: Events) -> None:
         self._asker, self._events = asker, events
@@ -41,7 +41,7 @@ class Inquiries:
         self._neighbors: dict[int, list[Neighbor]] = {}
         """As they were when listening began."""
         self._failing: dict[int, str] = {}
-        """Link → why it cannot be asked, as last told."""
+        """Link → why it cannot be asked, as last reported."""
         self._over: dict[int, asyncio.TimerHandle] = {}
         self._turn = 0
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
