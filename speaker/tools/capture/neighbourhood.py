@@ -15,9 +15,8 @@ from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.hearing import MAX_EIPS
 from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.parameters import Parameters
-from speaker.packets import arp, ndp
+from speaker.packets import HEADER_LENGTH, arp, ndp
 from speaker.packets.arp import ArpPacket, Operation
-from speaker.packets.ethernet import HEADER_LENGTH
 from speaker.packets.ndp import NeighborAdvertisement, NeighborSolicitation
 from speaker.tools.terminal import printable
 
