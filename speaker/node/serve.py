@@ -138,7 +138,7 @@ async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
     if removed := await remove_unknown_flows():
-        log.info("nothing is handed over any more", removed=list(removed))
+        log.info("connections are no longer handed over", removed=list(removed))
     return None
 
 
