@@ -25,8 +25,7 @@ from speaker.ownership.hello import Incarnation
 from speaker.removals import Doubt
 from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
-from speaker.telemetry.lines import Bound
-from speaker.telemetry.spells import LASTING
+from speaker.telemetry.lines import LASTING, Bound
 
 LOOK_SECONDS = 0.02
 """Between two looks at whether the mirrors are of now again."""

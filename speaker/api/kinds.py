@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr, replace
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, SERVICE_NAME
 from speaker.api.objects import RANGE_BYTES, Metadata, Object, Repetitive, apart, cut
+from speaker.api.others import WISHES
 from speaker.api.service import (
     LOAD_BALANCER_CLASS,
     MAX_PORTS,
@@ -52,6 +53,7 @@ MAX_LINE = 512
 """Characters, of three entries and a number."""
 
 _LOAD_BALANCER = "LoadBalancer"
+_READ = frozenset((*WISHES, SOURCE_RANGES_ANNOTATION))
 _OF_A_REMNANT = RECORD, SHARE
 """Annotations that say what a Service has."""
 UNREADABLE = "(unreadable)"
@@ -76,9 +78,7 @@ class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        read = [
-            name for name in self.annotations if name == SOURCE_RANGES_ANNOTATION or name.lower().startswith(PREFIX)
-        ]
+        read = [name for name in self.annotations if name in _READ or name.lower().startswith(PREFIX)]
         force_setattr(self, "annotations", {name: self.annotations[name] for name in read})
 
 

@@ -26,7 +26,7 @@ from speaker.controller.wanted import (
     service_write,
 )
 from speaker.errors import set_aside
-from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
@@ -43,6 +43,8 @@ class ControllerSettings:
     is released under this leader: it knows nothing of what was released before, which may be given again at once."""
 
     default_class: bool = False
+    honoured: frozenset[Balancer] = frozenset()
+    """Other load balancers whose annotations on Services of ours are obeyed."""
     ip_mode: IpMode | None = IpMode.VIP
     """At first; None: as it stands, and VIP for what is new."""
     rest: float = 60.0
@@ -221,8 +223,11 @@ class Decider:
 
     def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
         with contained(key, self.failed):
-            default_class, fields_alone = self._settings.default_class, self._fields_alone(found)
-            return _unranged(read_service(found, default_class=default_class, fields_alone=fields_alone))
+            default_class, honoured = self._settings.default_class, self._settings.honoured
+            fields_alone = self._fields_alone(found)
+            return _unranged(
+                read_service(found, default_class=default_class, fields_alone=fields_alone, honoured=honoured)
+            )
         return Unreadable(set_aside(self.failed[key]), self._served.get(key) or _as_it_stands(key, found))
 
     def _fields_alone(self, found: ServiceObject) -> bool:

@@ -27,9 +27,10 @@ from speaker.api.kinds import (
     in_one_line,
     pools_said,
 )
+from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
 from speaker.api.service import RECORD, NotOurs
-from speaker.model import Assignment, Family, ServiceKey
+from speaker.model import Assignment, Family, Service, ServiceKey
 from speaker.telemetry.lines import Transition
 
 
@@ -39,7 +40,17 @@ def in_camel_case(reason: str) -> str:
 
 
 _HAPPENED = (
-    *("assigned", "released", "flagged", "duplicate address", "not served", "announced", "moved", "failed over"),
+    *(
+        "assigned",
+        "released",
+        "flagged",
+        "unheeded",
+        "duplicate address",
+        "not served",
+        "announced",
+        "moved",
+        "failed over",
+    ),
     *("held by nobody", "conflict begun", "conflict ended"),
 )
 LOGGED = {in_camel_case(words.replace(" ", "_")): words for words in _HAPPENED}
@@ -173,6 +184,8 @@ Orders: TypeAlias = Mapping[str, Order | None]
 # ── What is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
 READY = "Ready"
+UNHEEDED = "Unheeded"
+"""It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
 
 _SHOWN = 10
@@ -216,6 +229,8 @@ def service_write(
         return _leaving(found, parsed, at)
     assignment, before = outcome.assignment, found.status.load_balancer.ingress
     say = _say(assignment, outcome.refusal, parsed.message if isinstance(parsed, Unreadable) else "")
+    if isinstance(parsed, Service) and parsed.unheeded:
+        say = _beside(say, unheeded(parsed.unheeded))
     modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
     addresses = [str(each) for each in assignment.addresses] if assignment is not None else []
     ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in addresses)
@@ -232,12 +247,13 @@ def _event(
     """``addresses``: those that it gets."""
     before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
+    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         return "Warning", "DuplicateAddress", duplicate
     if say.warns and (former is None or former.get("reason") != say.reason):
-        return "Warning", say.reason, say.message
+        return "Warning", say.reason, told if say.reason == UNHEEDED else say.message
     if moved and addresses:
-        return "Normal", "Assigned", f"{', '.join(addresses)} {say.message}"
+        return "Normal", "Assigned", told
     return ("Normal", "Released", _listed(before)) if moved else None
 
 
@@ -261,6 +277,12 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
+
+
+def _beside(say: _Say, told: str) -> _Say:
+    """What it asks of another balancer is told with it, as a warning where there is no other."""
+    reason = say.reason if say.warns else UNHEEDED
+    return say._replace(reason=reason, message=f"{say.message}; {told}", warns=True)
 
 
 def _origin(assignment: Assignment | None) -> Iterator[Condition]:

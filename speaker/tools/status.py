@@ -17,7 +17,7 @@ from speaker.system.decoding import UNFIT
 from speaker.tools import ask
 from speaker.tools.agents import Answers, Cluster
 from speaker.tools.agents import ask as ask_agents
-from speaker.tools.table import printable, table
+from speaker.tools.terminal import printable, table
 
 AGAIN, CLUSTER_AGAIN = 1.0, 5.0
 """Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""

@@ -29,7 +29,7 @@ from speaker.node.decide import decide
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import Candidate, State
 from speaker.settings import Node
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import ClaimStatus, PeerSeen
 
 A, B, C = (ip_address(f"192.0.2.{last}") for last in (10, 11, 12))
 WEB, LOCAL, LATE = (ServiceKey("lab", name) for name in ("web", "local", "late"))
