@@ -250,6 +250,7 @@ def _event(
     told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         return "Warning", "DuplicateAddress", duplicate
+    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if say.warns and (former is None or former.get("reason") != say.reason):
         return "Warning", say.reason, told if say.reason == UNHEEDED else say.message
     if moved and addresses:

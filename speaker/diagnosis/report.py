@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from speaker.checks import KINDS, Finding, summed
-from speaker.diagnosis.chain import Chain, State
+from speaker.diagnosis.chain import CONNECTED, Chain, State
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
@@ -132,6 +132,8 @@ def _of_explanation(whole: Whole) -> Iterator[str]:
         named = broken(part)
         yield f"{part.node}: {f'broken: {some(named)}' if named else 'nothing is broken'}"
         yield from (f"       ! {finding.what}" for finding in part.found)
+        steps = part.chain.steps if part.chain is not None else ()
+        yield from (f"       {line}" for step in steps for line in step.lines if line.startswith(CONNECTED))
     yield from _silent(whole)
     yield ""
     if whole.found:

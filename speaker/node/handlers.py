@@ -133,15 +133,14 @@ async def know(
     return replace(
         known,
         in_force=True,
-        eips=tuple(
-            knowledge.known_eip(state, address, statuses[address], histories[address], peers, pending)
-            for address in eips[:MOST]
+        eips=knowledge.cut(
+            eips,
+            lambda address: knowledge.known_eip(state, address, statuses[address], histories[address], peers, pending),
         ),
-        services=tuple(knowledge.known_service(state, key) for key in services[:MOST]),
-        pools=tuple(knowledge.known_pool(state, name) for name in pools[:MOST]),
+        services=knowledge.cut(services, lambda key: knowledge.known_service(state, key)),
+        pools=knowledge.cut(pools, lambda name: knowledge.known_pool(state, name)),
         links=knowledge.links_of(found.decision),
         families=knowledge.families_of(found.decision),
-        left_out=sum(max(0, len(each) - MOST) for each in (eips, services, pools)),
     )
 
 

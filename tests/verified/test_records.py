@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from speaker.agent.announcements import AnnouncementWriter
-from speaker.agent.record import ANNOUNCEMENTS, Facts, path_of
-from speaker.api.records import AnnouncementObject
+from speaker.agent.record import Facts, path_of
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.cluster.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress

@@ -12,6 +12,7 @@ from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Asked, Unseen
 from speaker.diagnosis.report import chain_json, chain_lines, finding_lines, findings_json
+from speaker.node.known.knowledge import Cut
 
 HOSTILE = "n2\x1b[2J"
 
@@ -86,7 +87,7 @@ def test_no_peer_speaks_to_the_terminal():
     held = replace(HELD_BY_PEER, holder=HOSTILE)
     facts = replace(
         WELL,
-        known=replace(KNOWN, peers=(peer,), eips=(held,)),
+        known=replace(KNOWN, peers=(peer,), eips=Cut((held,))),
         asked=(Asked(EIP, "eth0", "eip", (STRANGER,)),),
     )
     for line in (*chain_lines(explain(facts)), *finding_lines(findings(facts), ())):
