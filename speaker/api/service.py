@@ -158,7 +158,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         traffic_policy=traffic_policy,
         pool=asking[POOL].parsed(dns_subdomain),
         addresses=requested,
-        share=_share(asking[SHARE]),
+        share=asking[SHARE].require().text() if asking[SHARE].given else None,
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
@@ -306,10 +306,6 @@ def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str)
 
 
 # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _share(share: Field) -> str | None:
-    return share.require().text() if share.given else None
 
 
 _NO_NAMESPACES: frozenset[str] = frozenset()

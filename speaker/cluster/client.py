@@ -154,10 +154,11 @@ class Client:
                     return await _whole(answer, path)
 
     async def _send(self, method: str, path: str, query: Query | None, body: object = None) -> aiohttp.ClientResponse:
-        begun, headers = time.monotonic(), await self._authorized()
-        if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        begun = time.monotonic()
         try:
+            headers = await self._authorized()
+            if body is not None:
+                headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
             answer = await self._session.request(
                 method,
                 self._server.url + path,
