@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from dataclasses import replace
 
 from speaker.diagnosis.facts import Facts, LinkSeen
 from speaker.diagnosis.trying import try_all
@@ -38,4 +39,4 @@ def tried(node, eip=EIP, sources=()) -> Facts:
 
     with node.entered():
         walks = asyncio.run(act())
-    return Facts(**{name: getattr(facts, name) for name in facts.__slots__} | {"walks": walks})
+    return replace(facts, walks=walks)
