@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
+from speaker.api.fields import LABEL, SUBDOMAIN
 from speaker.api.kinds import NAME, FullMetadata
-from speaker.api.metadata import LABEL, SUBDOMAIN
 from speaker.api.objects import Object, Repetitive
 from speaker.model import IPAddress
 
