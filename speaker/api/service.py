@@ -369,7 +369,7 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
 def _refuse_unenforced(annotation: Field) -> None:
     """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
     if annotation.given:
-        annotation.refuse("is enforced by nobody where the forwarder is none: list it in spec.loadBalancerSourceRanges")
+        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:
@@ -380,13 +380,13 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
     misspelt = 0
     for i, item in enumerate(items):
         if i >= MAX_SOURCE_RANGES:
-            value.refuse(f"has more than {MAX_SOURCE_RANGES} entries: behind them nobody is let in")
+            value.refuse(f"has more than {MAX_SOURCE_RANGES} entries: the rest let nobody in")
             break
         network = item.require().parsed(parse_source_range)
         if network is not None:
             found[network] = None
         elif (misspelt := misspelt + 1) > MAX_MISSPELT:
-            value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: behind them nobody is let in")
+            value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: the rest let nobody in")
             break
     return _joined(found) or NOBODY
 

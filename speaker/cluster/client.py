@@ -328,7 +328,7 @@ def _keep(channels: dict[int, bytearray], message: bytes, most: int) -> None:
     if message[0] != _STDOUT:
         kept += message[1 : 1 + _MOST_WORDS - len(kept)]
     elif len(kept) + len(message) - 1 > most:
-        raise EdgeError(f"it says more than {most} bytes")
+        raise EdgeError(f"its output exceeds {most} bytes")
     else:
         kept += message[1:]
 
