@@ -958,7 +958,8 @@ def test_an_agent_that_starts_where_the_api_lists_nothing_goes_by_what_it_said_l
             await asyncio.sleep(1)
             view = await second.view()
             assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
-            assert len([each for each in second.report.problems() if "a list lacks" in each]) == 4
+            doubted = [each for each in second.report.problems() if "a list lacks" in each]
+            assert (len(doubted), "(and 1 more of this kind)" in doubted[-1]) == (3, True), "of four resources"
             await asyncio.sleep(SETTLE)
             assert assigned(await second.view()) == {}
 
