@@ -285,7 +285,7 @@ class MqttSettings:
             return None
         scheme, host, port, prefix = _mqtt_url(url)
         if scheme == "mqtt" and given and not (given == ["--mqtt-login"] and _is_loopback(host)):
-            raise SettingError(f"{given[0]}: needs mqtts://: over mqtt:// nothing is secret and nobody proves anything")
+            raise SettingError(f"{given[0]}: needs mqtts://: mqtt:// neither encrypts nor proves who the broker is")
         if key is not None and cert is None:
             raise SettingError(f"--mqtt-key {key}: needs --mqtt-cert: it is the key of that certificate")
         return MqttSettings(host, port, prefix, scheme == "mqtts", ca, cert, key, login)

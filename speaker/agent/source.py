@@ -49,9 +49,9 @@ from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Resource, Room
 from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import Deliver, Listed, Reflector
 from speaker.cluster.store import Change
-from speaker.kubeproxy.endpoint_watch import EndpointWatch
+from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
@@ -158,13 +158,7 @@ class Cluster:
         )
 
     def _mirror(
-        self,
-        path: str,
-        kind: type[_T],
-        deliver: Callable[[tuple[Change[_T], ...]], None],
-        *,
-        listed: Callable[[str, bool], None] = lambda *_: None,
-        **resource: Any,
+        self, path: str, kind: type[_T], deliver: Deliver[_T], listed: Listed = lambda *_: None, **resource: Any
     ) -> Reflector[_T]:
         made = Reflector(
             self._client,

@@ -221,7 +221,7 @@ class ControllerMetrics:
             self._broker = ""  # whoever leads now tells it
             if self._mqtt is not None:
                 self._mqtt.waiting.set(0)
-            log.info("leads no more", term=leadership.term)
+            log.info("no longer leads", term=leadership.term)
 
     def finish(self) -> None:
         """Say now what waits to be said together."""

@@ -13,7 +13,7 @@ import structlog
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import Forwarder, NoForwarder, cleanup, open_forwarder, remember
 from speaker.forwarding.isolating import Isolating
-from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
+from speaker.forwarding.unknown_flows import open_unknown_flows, remove_unknown_flows
 from speaker.node.handover import HandOver
 from speaker.node.host import Host
 from speaker.node.key_file import KeyFile
@@ -138,7 +138,7 @@ async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
     if removed := await remove_unknown_flows():
-        log.info("nothing is handed over any more", removed=list(removed))
+        log.info("connections are no longer handed over", removed=list(removed))
     return None
 
 

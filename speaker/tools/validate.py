@@ -18,10 +18,9 @@ from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, settle, with_own_addresses
 from speaker.api.reading import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place, SpeakerError
-from speaker.forwarding import iptables
 from speaker.forwarding.changes import diff
+from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.script import rebuild_script
 from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
@@ -77,10 +76,8 @@ def rehearse(world: World, settlement: Settlement) -> None:
     """On a host without any link: what is decided of those is not in the manifests."""
     decision = decide(world, settlement.assignments, Snapshot({}), Node("rehearsal"))
     plan = expressible(decision.forwarding)
-    for ruleset in (forwarder_ruleset(plan), guard_ruleset(plan)):
-        rebuild_script(ruleset)
-    for version in (4, 6):
-        iptables.script("", plan, version)
+    for made in (forwarder_ruleset(plan), guard_ruleset(plan)):
+        ruleset.rebuild_script(made)
     diff(EMPTY, plan)
     approximations(plan)
 
