@@ -958,7 +958,7 @@ def test_an_agent_that_starts_where_the_api_lists_nothing_goes_by_what_it_said_l
             await asyncio.sleep(1)
             view = await second.view()
             assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
-            assert len([each for each in second.report.problems() if "a list lacks" in each]) == 4
+            assert len([each for each in second.report.findings() if "a list lacks" in each.sentence]) == 4
             await asyncio.sleep(SETTLE)
             assert assigned(await second.view()) == {}
 
