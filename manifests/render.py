@@ -162,15 +162,14 @@ def _more(kind: str) -> dict[str, Any]:
 
 def _documents(text: str) -> dict[str, list[str]]:
     """Kind and name → lines, as a template has them."""
-    if "{{" in text:
-        raise SystemExit("a manifest has {{ in it, which Helm would take for its own")
     found: dict[str, list[str]] = {}
     for document in text.split("\n---\n"):
         parsed = yaml.safe_load(document)
         name = f"{parsed['kind']}-{parsed['metadata']['name']}".lower()
         if name in found:
             raise SystemExit(f"two are named {name}: the chart has a file for each")
-        told = document.replace(f"image: {UNNAMED}", "image: {{ quote .Values.image }}")
+        told = document.replace("{{", '{{ "{{" }}')  # what is for others, as Prometheus' labels
+        told = told.replace(f"image: {UNNAMED}", "image: {{ quote .Values.image }}")
         found[name] = told.replace(_MARK, "{{ quote . }}").splitlines()
     return found
 

@@ -1,16 +1,17 @@
 """The catalogue of checks: what can be wrong, and a thing that is. Pure.
 
 A running speaker makes the cheap checks all the time (``node/problems.py`` lists what they find) and once more when
-``speaker doctor`` asks; the doctor adds those that ask the network. ``KINDS`` is in the order in which causes come
-before what they cause: of several findings that break as much, the first named there is the likeliest cause.
+``speaker doctor`` asks; the doctor adds those that ask the network. In ``KINDS`` causes come before their effects: of
+findings that break equally many EIPs, the one that is named first there is the likeliest cause.
 docs/troubleshooting.md is held to it by a test.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 
 class Symptom(StrEnum):
@@ -45,17 +46,28 @@ class Kind:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """``kind``: a name in KINDS; ``what`` is wrong, a sentence; ``mend``: a command to paste, or what to do;
-    ``eips``: how many EIPs it concerns, None for all of the node, or the one that ``eip`` names."""
+    ``eips``: how many EIPs it concerns, None for all of the node, or the one that ``eip`` names; ``names``: some of
+    several; ``alike``: how many findings of this kind it stands for besides itself."""
 
     kind: str
     what: str
     mend: str
     eip: str = ""
     eips: int | None = None
+    names: tuple[str, ...] = ()
+    alike: int = 0
 
     @property
     def severity(self) -> Severity:
         return KINDS[self.kind].severity
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and how much more of that there is."""
+        more = [f"and {self.alike} more of this kind"] if self.alike else []
+        if self.names:
+            more.append(f"{self.eips} EIPs: {', '.join(self.names)}{', …' if self.concerns(0) > FEW else ''}")
+        return f"{self.what} ({'; '.join(more)})" if more else self.what
 
     def concerns(self, all_: int) -> int:
         """How many EIPs, of ``all_`` that the node knows."""
@@ -105,6 +117,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("answers_elsewhere", _E, _HANGS, "forwarding.md#several-links",
      "clients are not answered, whoever holds the EIP and however well it forwards"),
     ("no_link", _E, _NOBODY, _NOT_HERE, "this node has no link to announce the EIP on"),
+    ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
     ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nothing to forward to"),
     ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),
     ("no_local_endpoint", _E, _HANGS, _NOT_HERE,
@@ -138,12 +151,15 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("gateway_silent", _E, _NOBODY, _CHECK, "clients beyond the gateway reach nothing here"),
     ("wireless", _W, _NOBODY, "troubleshooting.md#questions",
      "access points drop many broadcasts, including hellos and announcements"),
+    ("mute", _E, _APART, _PEERS, "clients do not hear this node either, and others take over what it holds there"),
     ("sick_link", _E, _APART, _PEERS, "this node's answers are lost on that link as often as its hellos"),
+    ("deaf_peer", _W, _APART, _PEERS, "a node that hears nobody gives up what it holds"),
+    ("hellos_lost", _W, _APART, _PEERS, "answers are lost as often, and failover comes late or for nothing"),
     ("late_hellos", _W, _APART, _PEERS, "failover takes longer than usual on this link"),
     ("peer_silent", _W, _APART, _PEERS, "fewer nodes are left to take over"),
+    ("no_peers", _W, _APART, _PEERS, "nobody could take over from this node"),
     ("versions_apart", _W, _APART, _PEERS, "a half-finished update leaves nodes that behave differently"),
     ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
-    ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
     ("firewall_drops", _E, _HANGS, _SWITCHES, "the firewall drops packets to the EIP, or their answers"),
     ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, also those of EIPs"),
     ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
@@ -174,6 +190,8 @@ KINDS = {name: Kind(name, symptom, why, docs, severity) for name, severity, symp
 _RANKS = {name: rank for rank, name in enumerate(KINDS)}
 
 
+VALIDATE = "speaker validate /etc/eip-speaker"
+"""A command that lists the mistakes in the files, where the service reads them (manifests/systemd/)."""
 _OBJECT = re.compile(
     r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)"
     r"( (?P<name>[^-;\s]\S*)| -l kubernetes\.io/service-name=(?P<service>[^;\s]+))?"
@@ -189,11 +207,11 @@ def by_files(finding: Finding) -> Finding:
         names = (_KINDS[found["kind"]], found["namespace"], found["name"])
         of_service = f"an EndpointSlice of {found['namespace']}/{found['service']}"
         named = of_service if found["service"] else "/".join(filter(None, names))
-        mend = f"speaker validate DIR   # once {named} is corrected there{told}"
+        mend = f"{VALIDATE}   # once {named} is corrected there{told}"
     elif command.startswith("kubectl get pods "):
         mend = "ss -tln   # on that host"
     elif command.startswith("kubectl get node "):
-        mend = f"speaker run DIR --node-labels K=V,…   # this node's labels{told}"
+        mend = f"systemctl edit eip-speaker   # --node-labels with this node's labels{told}"
     else:
         return finding
     return replace(finding, mend=mend)
@@ -203,27 +221,59 @@ def said(kind: str, sentences: Iterable[str], mend: str) -> tuple[Finding, ...]:
     return tuple(Finding(kind, sentence, mend) for sentence in sentences)
 
 
-def ranked(findings: Iterable[Finding], eips: int = 1) -> list[Finding]:
-    """The likeliest cause first: what breaks most of the node's ``eips``, and of those that break as many what the
-    catalogue names first. What was said of a kind in the same words is said once."""
-    distinct: dict[tuple[str, str], Finding] = {}
-    for each in findings:
-        distinct.setdefault((each.kind, each.what), each)
-    return sorted(distinct.values(), key=lambda one: (-_breaks(one, eips), _RANKS[one.kind]))
-
-
-def _breaks(finding: Finding, eips: int) -> int:
-    return finding.concerns(eips) if finding.severity is Severity.ERROR else 0
-
-
 FEW = 3
+"""EIPs that are named where more have the same trouble."""
 
 
-def summed(findings: Sequence[Finding]) -> Iterator[tuple[Finding, tuple[Finding, ...]]]:
-    """In their order the first FEW of each kind; the last of those comes with the rest of its kind."""
-    told = Counter[str]()
-    for finding in findings:
-        told[finding.kind] += 1
-        if told[finding.kind] <= FEW:
-            alike = [each for each in findings if each.kind == finding.kind] if told[finding.kind] == FEW else []
-            yield finding, tuple(alike[FEW:])
+class Group:
+    """Findings of one kind: each sentence once, that of the most frequent cause first. ``all_``: EIPs of the node."""
+
+    def __init__(self, findings: Iterable[Finding], all_: int) -> None:
+        found, self._all = [*findings], all_
+        causes = Counter(each.mend for each in found)
+        ordered = sorted(found, key=lambda one: (-one.concerns(all_), -causes[one.mend]))
+        distinct: dict[str, Finding] = {}
+        for each in ordered:
+            distinct.setdefault(each.what, each)
+        self.findings = [*distinct.values()]
+        self._names = [*dict.fromkeys(name for each in found for name in (each.eip, *each.names) if name)]
+
+    @cached_property
+    def eips(self) -> int:
+        """How many it concerns."""
+        counted = sum(each.eips or 0 for each in self.findings)
+        anywhere = any(each.eips is None and not each.eip for each in self.findings)
+        return self._all if anywhere else max(counted, len(self._names))
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What breaks most comes first, and of what breaks equally many what the catalogue names first."""
+        first = self.findings[0]
+        return -self.eips if first.severity is Severity.ERROR else 0, _RANKS[first.kind]
+
+    def told(self, few: int = 1) -> list[Finding]:
+        """Those of EIPs as one finding, of others the first ``few``; the last of them stands for the rest."""
+        alone = [] if self._names else self.findings[: min(few, len(self.findings)) - 1]
+        first, *rest = self.findings[len(alone) :]
+        alike = max(len(rest), *(each.alike for each in self.findings))
+        if self.eips < 2 or not self._names:
+            return [*alone, replace(first, alike=alike)]
+        return [replace(first, eip="", eips=self.eips, names=tuple(self._names[:FEW]), alike=alike)]
+
+
+def groups(findings: Iterable[Finding], eips: int = 1) -> list[Group]:
+    """By kind, the likeliest cause first. ``eips``: how many the node knows."""
+    kinds: dict[str, list[Finding]] = {}
+    for each in findings:
+        kinds.setdefault(each.kind, []).append(each)
+    return sorted((Group(found, eips) for found in kinds.values()), key=lambda group: group.rank)
+
+
+def ranked(findings: Iterable[Finding], eips: int = 1) -> list[Finding]:
+    """The likeliest cause first, each sentence once."""
+    return [each for group in groups(findings, eips) for each in group.findings]
+
+
+def grouped(findings: Iterable[Finding], eips: int = 1, few: int = 1) -> list[Finding]:
+    """As ``ranked``, those of one kind as ``Group.told`` has them."""
+    return [each for group in groups(findings, eips) for each in group.told(few)]

@@ -23,6 +23,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from textwrap import wrap
 
 
 def written(text: str) -> str:
@@ -33,6 +34,16 @@ def written(text: str) -> str:
 def shown(text: str) -> str:
     """What comes from the LAN or from a tenant must not speak to the operator's terminal."""
     return text if text.isprintable() else repr(text)
+
+
+COLUMNS = 80
+"""Of a terminal."""
+
+
+def folded(line: str) -> list[str]:
+    """Lines no wider than COLUMNS, except for a long word; those after the first are indented further."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return wrap(line, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def as_yaml(value: object) -> str:

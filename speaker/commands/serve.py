@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from speaker.errors import SettingError, shown
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
@@ -50,6 +51,7 @@ def _add_run(commands: Commands) -> None:
     flags.metrics(run)
     flags.settle(run)
     flags.honour(run)
+    run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
@@ -179,6 +181,8 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
 
     if (end := inherited()) is not None:
         return end
+    if not getattr(args, "wait", True) and not args.directory.is_dir():
+        raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
         read_keys(peers.key_file)  # for its mistakes
     return become(args.argv, args.runtime_dir, args.outlive)

@@ -6,6 +6,7 @@ What a command needs is imported when it is given: every ``speaker`` command ask
 import argparse
 import asyncio
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 
 from speaker import __version__
@@ -159,6 +160,9 @@ def add_control(commands: Commands) -> None:
     status = commands.add_parser(
         "status", help="show who answers for which EIP, as this host's speaker (or with --cluster every agent) sees it"
     )
+    eip = "all that is known of this one (default: all)"
+    status.add_argument("eip", metavar="EIP", nargs="?", default="", help=eip)
+    status.switch("--summary", "count the EIPs instead of listing them")
     status.switch("--json", flags.JSON)
     status.switch("--watch", "print it again whenever it changes, until Ctrl-C")
     flags.cluster(status)
@@ -175,7 +179,12 @@ def add_control(commands: Commands) -> None:
 def _status(args: argparse.Namespace) -> int:
     from speaker.tools.status import status
 
-    return status(args.runtime_dir, flags.asked_cluster(args), sys.stdout, args.json, args.watch)
+    try:
+        eip = str(ip_address(args.eip)) if args.eip else ""
+    except ValueError as error:
+        raise SettingError(f"{args.eip[:80]!r}: must be an EIP") from error
+    cluster = flags.asked_cluster(args)
+    return status(args.runtime_dir, cluster, sys.stdout, args.json, args.watch, eip, args.summary)
 
 
 def _drain(args: argparse.Namespace) -> int:

@@ -115,12 +115,12 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
         pools = some([pool.name for pool in facts.knowledge.pools.first])
-        what = (
-            f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
-        )
-        mend = "kubectl get eip -o wide; kubectl get services -A"
+        if not pools:
+            yield Finding("address_not_in_pool", f"{about} is outside all pools", "kubectl get eip -o wide")
+            return
+        what, mend = f"no Service asks for {about} of pool {pools}", "kubectl get eip -o wide; kubectl get services -A"
     else:
-        what, mend = f"there is no pool {about}", "kubectl get eip"
+        what, mend = f"there is no pool and no Service {about}", "kubectl get eip; kubectl get services -A"
     yield Finding("not_asked", what, mend)
 
 

@@ -5,15 +5,19 @@ What the running speaker finds all the time comes from it; the checks here are t
 
 from collections.abc import Iterator
 
-from speaker.checks import Finding, by_files, ranked
+from speaker.checks import Finding, Group, by_files, groups
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
 from speaker.node.known.knowledge import KnownEip
 
 
 def findings(facts: Facts) -> list[Finding]:
-    found = ranked(_all(facts), len(facts.knowledge.eips) or 1)
-    return found if facts.by_api else [*map(by_files, found)]
+    return [each for group in examine(facts) for each in group.findings]
+
+
+def examine(facts: Facts) -> list[Group]:
+    found = _all(facts) if facts.by_api else map(by_files, _all(facts))
+    return groups(found, max(facts.knowledge.in_use, len(facts.knowledge.eips), 1))
 
 
 def _all(facts: Facts) -> Iterator[Finding]:

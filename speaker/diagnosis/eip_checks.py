@@ -4,19 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
-from speaker.checks import KINDS, Finding
+from speaker.checks import Finding
 from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
 from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.diagnosis.saved import OLD
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.interfaces.snapshot import OF_SERVICES
+from speaker.node.known import trouble
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
 from speaker.node.problems import find_mac
-
-_LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
-"""Reasons of the resolver that need no finding of their own."""
-_FAILING = "no_carrier", "link_down"
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
@@ -30,15 +27,7 @@ def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
     """The allocator's own words; and where the address is this host's own, how it came to be."""
     if service.refused == "host_address":
         yield from (each for address in service.wanted for each in bound_here(facts, address))
-    if service.refused:
-        kind = service.refused if service.refused in KINDS else "refused"
-        namespace, _, name = service.key.partition("/")
-        mend = {
-            "pool_full": "kubectl edit eip POOL   # spec.addresses: add some; or free one",
-            "host_address": f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses-",
-        }.get(service.refused, f"kubectl -n {namespace} edit service {name}   # or the pool: what the sentence names")
-        what = f"{service.key}: {'' if service.addresses else 'no EIP: '}{shown(service.message)}"
-        yield Finding(kind, what, mend)
+    yield from trouble.refusal(service)
 
 
 # ── who may hold it, on which link ──
@@ -61,71 +50,20 @@ def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
             yield Finding("bound_secondary", what, delete, address)
         else:
             what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
-            mend = f"kubectl edit eip POOL   # spec.exclude: {address}; or, if no host needs it: {delete}"
+            mend = f"kubectl get eip -o wide   # exclude {address} from its pool; or, if no host needs it: {delete}"
             yield Finding("host_address", what, mend, address)
 
 
 def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """This node must not hold it, and nobody does; or its link fails, whoever does."""
-    if not eip.reason or (eip.holder is not None and eip.reason not in _FAILING):
-        return
-    kind = eip.reason if eip.reason in KINDS else "no_link" if eip.reason in _LINKLESS else "not_eligible"
-    yield Finding(kind, shown(eip.message), _mend(facts, eip, kind), eip.address)
-
-
-def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
-    node = facts.knowledge.node
-    usable = some([link.name for link in facts.links if link.ethernet and link.up and link.carrier]) or "none"
-    match kind:
-        case "no_subnet" if ip_address(eip.address).version == 6 and eip.services:
-            namespace, _, name = eip.services[0].partition("/")
-            asking = f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses=NEW --overwrite"
-            return f"{asking}   # if the prefix was renumbered: an address of the new one, which a pool must have"
-        case "no_such_link" | "no_link" | "no_subnet":
-            return f"kubectl edit eip {eip.pool}   # spec.interface: one of this node's links ({usable})"
-        case "no_carrier":
-            return "ip -br link   # and the cable, and the port of the switch"
-        case "link_down":
-            return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
-        case "no_route" | "route_refuses":
-            return (
-                f"ip route get {eip.chosen.rpartition(':')[2]}   # a route for it, or another interface in {eip.pool}"
-            )
-        case "node_excluded":
-            return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
-        case "node_not_selected":
-            return f"kubectl get node {node} --show-labels   # against spec.nodeSelector of {eip.pool}"
-        case "no_local_endpoint":
-            return "kubectl get endpointslices -A -o wide   # a ready one on a node, or externalTrafficPolicy: Cluster"
-        case _:
-            return "speaker status"
+    return trouble.no_candidate(facts.knowledge.node, eip)
 
 
 def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """Whether there is anybody to forward to."""
-    for service in services_of(facts, eip):
-        if service.unread or (endpoints := service.endpoints.whole) is None:
-            continue
-        family = ip_address(eip.address).version
-        mine = [each for each in endpoints if ip_address(each.address).version == family]
-        namespace, _, name = service.key.partition("/")
-        mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
-        if not mine:
-            what = f"{service.key} has no IPv{family} endpoint in any EndpointSlice: does its selector match a pod?"
-            yield Finding("no_endpoint", what, mend, eip.address)
-        elif not any(each.takes_new for each in mine):
-            what = f"none of the {len(mine)} IPv{family} endpoints of {service.key} is ready"
-            yield Finding("none_ready", what, f"{mend}; kubectl -n {namespace} get pods -o wide", eip.address)
+    return trouble.endpoints_there(eip, services_of(facts, eip))
 
 
 def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    if eip.holder is not None or eip.mine:
-        return
-    if facts.knowledge.draining and not any(each.may and each.node != facts.knowledge.node for each in eip.candidates):
-        yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
-    elif not eip.reason:
-        what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
-        yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
+    return trouble.nobody_holds(facts.knowledge.node, eip, draining=facts.knowledge.draining)
 
 
 # ── who answers ──
@@ -403,7 +341,8 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                     f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
                     " (externalTrafficPolicy: Local): it answers clients past this node"
                 )
-                mend = f"ip route replace default via THIS_NODE   # on {each.address}; or traffic policy Cluster"
+                own = next((b.address for b in facts.bound if b.link == eip.link and not b.secondary), "this node")
+                mend = f"ip route replace default via {own}   # on {each.address}; or traffic policy Cluster"
                 yield Finding("no_way_back", what, mend, eip.address)
 
 

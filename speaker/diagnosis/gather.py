@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.checks import summed
 from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
 from speaker.diagnosis.asking import Wanted
-from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.doctor import examine
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Back,
@@ -72,11 +71,9 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
 
 
 def examined(runtime_dir: Path) -> list[dict[str, str]]:
-    """What ``speaker doctor`` finds, for a process that shows the first of it itself, a few of each kind before the
-    rest, each as ``finding_json`` has it. Blocks for some seconds: in a thread without a loop."""
-    found = findings(asyncio.run(gather(runtime_dir)))
-    few = [each for each, _ in summed(found)]
-    return [finding_json(each) for each in (*few, *(each for each in found if each not in few))]
+    """What ``speaker doctor`` finds, one of each kind, for a process that shows it itself, each as ``finding_json`` has
+    it. Blocks for some seconds: in a thread without a loop."""
+    return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir))) for e in group.told()]
 
 
 def heard_meanwhile(facts: Facts) -> bool:

@@ -87,8 +87,8 @@ def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:
         return f"ip route show; ip rule show   # route the subnet of {link} by {link} again"
     gateway = next((address for name, address in facts.gateways if name == link), "GATEWAY")
     return (
-        f"ip route add CLIENTS via {gateway} dev {link} table 101; ip rule add priority 100 to CLIENTS lookup 101"
-        "   # CLIENTS: the network that they are in"
+        f"ip rule show; ip route show table all   # of the clients' network NET: ip route add NET via {gateway} "
+        f"dev {link} table 101; ip rule add priority 100 to NET lookup 101"
     )
 
 
@@ -112,11 +112,17 @@ def peers(facts: Facts) -> Iterator[Finding]:
             senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and _unknown(facts, seen.node)]
             whose = f" (they say they are of {some(senders)})" if senders else ""
             what = f"hellos on {rejected.link} are signed with another key{whose}"
-            yield Finding("wrong_key", what, "scp -p /etc/speaker/key HOST:/etc/speaker/key   # one key on all hosts")
+            yield Finding(
+                "wrong_key",
+                what,
+                "sha256sum /etc/speaker/key   # on both: copy it, with its mode, so that all hosts have one",
+            )
     for peer in known.peers:
         if peer.hello_ms not in (0, known.hello_ms) and peer.alive:
             what = f"{shown(peer.node)} says hello every {peer.hello_ms} ms, this node every {known.hello_ms} ms"
-            yield Finding("other_hello", what, f"speaker run … --hello {known.hello_ms}   # the same on all hosts")
+            yield Finding(
+                "other_hello", what, f"systemctl edit eip-speaker   # --hello {known.hello_ms}, the same on all hosts"
+            )
         if peer.began > facts.now + CLOCKS:
             ahead = round(peer.began - facts.now)
             what = f"the speaker of {shown(peer.node)} began {ahead} s in the future of this node's clock"
@@ -152,7 +158,7 @@ def _ethertypes(facts: Facts) -> Iterator[Finding]:
                 f"{seen.node or 'somebody'} ({seen.mac}) on {seen.link} says hello with EtherType"
                 f" 0x{seen.ethertype:04X}, this node with 0x{own:04X}: they do not hear each other"
             )
-            mend = f"speaker run … --ethertype 0x{own:04X}   # the same on all hosts"
+            mend = f"systemctl edit eip-speaker   # --ethertype 0x{own:04X}, the same on all hosts"
             yield Finding("other_ethertype", what, mend)
 
 
@@ -216,7 +222,9 @@ def wireless(facts: Facts) -> Iterator[Finding]:
     for link in facts.links:
         if link.wireless and link.name in facts.knowledge.links:
             what = f"{link.name} is a wireless link, and EIPs are announced on it"
-            yield Finding("wireless", what, "kubectl edit eip POOL   # spec.interface: a link with a cable")
+            yield Finding(
+                "wireless", what, "kubectl get eip -o wide   # give those pools a link with a cable as spec.interface"
+            )
 
 
 _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-ip6tables"}

@@ -1,26 +1,50 @@
 """A chain and findings as people and machines read them. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from textwrap import shorten, wrap
 from typing import Any
 
-from speaker.checks import KINDS, Finding, summed
-from speaker.diagnosis.chain import CONNECTED, Chain, State
+from speaker.checks import FEW, KINDS, Finding, Group, groups
+from speaker.diagnosis.chain import CONNECTED, Chain, State, Step
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
-from speaker.errors import shown
+from speaker.errors import COLUMNS, folded, shown
 
+LINES = 23
+"""Of a terminal, without the line of the prompt."""
+BRIEF = 8
+"""Kinds of findings that get one line, of those that get no more."""
+EXPLAINED = 5
+"""EIPs of which every step is told, of many that are not well."""
+_MEND = "  to mend: "
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
 
 def chain_lines(chain: Chain) -> Iterator[str]:
     """Whoever has the key, or may name a Service, must not be able to speak to the operator's terminal."""
-    return map(shown, _of_chain(chain))
+    return _in_columns(_of_chain(chain))
 
 
-def finding_lines(findings: Sequence[Finding], unseen: Collection[Unseen]) -> Iterator[str]:
-    """As above."""
-    return map(shown, _of_findings(findings, unseen))
+def finding_lines(found: Sequence[Group], unseen: Collection[Unseen], *, everything: bool = False) -> Iterator[str]:
+    """As above. What fits one screen, or ``everything``."""
+    well = () if found else (_nothing("wrong here", unseen),)
+    return _listed(found, {}, [*well, *_blind(unseen)], everything=everything)
+
+
+def _in_columns(lines: Iterable[str]) -> Iterator[str]:
+    """No wider than COLUMNS, except for a long word or a command to paste."""
+    for line in map(shown, lines):
+        yield from _pasted(line) if line.startswith(_MEND) else folded(line)
+
+
+def _pasted(line: str) -> list[str]:
+    """Its comment stands below it where both do not fit a line."""
+    command, comment, words = line.partition("   # ")
+    if not comment or len(line) <= COLUMNS:
+        return [line]
+    margin = f"{' ' * len(_MEND)}# "
+    return [command, *wrap(words, COLUMNS, initial_indent=margin, subsequent_indent=margin, break_long_words=False)]
 
 
 def _of_chain(chain: Chain) -> Iterator[str]:
@@ -34,35 +58,70 @@ def _of_chain(chain: Chain) -> Iterator[str]:
 
 
 def _steps(chain: Chain) -> Iterator[str]:
+    """Of more than FEW EIPs those that are well are only counted."""
+    eips: dict[str, list[Step]] = {}
     for step in chain.steps:
+        eips.setdefault(step.name.partition(" of ")[2], []).append(step)
+    general = eips.pop("", [])
+    well = [eip for eip, steps in eips.items() if all(step.state is State.WELL for step in steps)]
+    told = [eip for eip in eips if len(eips) <= FEW or eip not in well]
+    yield from _in_lines([*general, *(step for eip in told[:EXPLAINED] for step in eips[eip])], short=len(eips) > FEW)
+    if len(told) > EXPLAINED:
+        yield f"       and {len(told) - EXPLAINED} more EIPs that are not well: {some(told[EXPLAINED:])}"
+    if len(eips) > FEW and well:
+        yield f"ok     {len(well)} EIPs, each step of which is well: {some(well)}"
+
+
+def _in_lines(steps: Iterable[Step], *, short: bool) -> Iterator[str]:
+    for step in steps:
         first, *more = step.lines or ("",)
+        if short and len(more) > FEW:
+            more = [*more[: FEW - 1], f"and {len(more) - FEW + 1} more"]
         yield f"{_MARKS[step.state]:7}{step.name}{': ' if first else ''}{first}"
         yield from (f"       {line}" for line in more)
         yield from (f"       ! {finding.what}" for finding in step.findings)
 
 
-def _of_findings(findings: Sequence[Finding], unseen: Collection[Unseen]) -> Iterator[str]:
-    for number, (finding, more) in enumerate(summed(findings), 1):
-        yield from _in_full(str(number), finding)
-        yield from _more(more)
+def _listed(
+    found: Sequence[Group], nodes: Mapping[str, Sequence[str]], rest: Sequence[str], *, everything: bool
+) -> Iterator[str]:
+    """``nodes``: kind → who sees it. As many kinds in full as fit one screen, the others in a line each."""
+    if everything:
+        yield from _in_columns([*_in_turn([each for group in found for each in group.findings], nodes), *rest])
+        return
+    told = [each for group in found for each in group.told()]
+    rest = rest if len(rest) < FEW else [rest[0], f"and {len(rest) - 1} more that were not seen: --all lists them"]
+    lines: list[str] = []
+    for full in range(len(told), -1, -1):
+        lines = [*_in_columns([*_in_turn(told[:full], nodes), *_in_short(found[full:], full + 1), *rest])]
+        if sum(1 + len(line) // COLUMNS for line in lines) <= LINES:
+            break
+    yield from lines
+
+
+def _in_turn(findings: Iterable[Finding], nodes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for number, finding in enumerate(findings, 1):
+        yield from _in_full(str(number), finding, nodes.get(finding.kind, ()))
         yield ""
-    if not findings:
-        yield _nothing("wrong here", unseen)
-    yield from _blind(unseen)
 
 
-def _more(alike: Sequence[Finding]) -> Iterator[str]:
-    if alike:
-        eips = some([each.eip for each in alike if each.eip])
-        yield f"  and {len(alike)} more of this kind{f', of {eips}' if eips else ''}: --json has them all"
+def _in_short(found: Sequence[Group], number: int) -> Iterator[str]:
+    """A line each."""
+    for at, group in enumerate(found[:BRIEF], number):
+        for told in group.told():
+            yield shorten(f"{at}: {told.kind}, {group.eips} EIPs: {told.sentence}", COLUMNS, placeholder=" …")
+    if len(found) > BRIEF:
+        yield f"and {len(found) - BRIEF} more kinds of findings"
+    if found:
+        yield "All of them in full: speaker doctor --all"
 
 
 def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterator[str]:
     """A sentence may say "this node": ``nodes`` are those that say it."""
     kind = KINDS[finding.kind]
-    yield f"{label}: {some(nodes)}{': ' if nodes else ''}{finding.what} ({finding.kind})"
+    yield f"{label}: {some(nodes)}{': ' if nodes else ''}{finding.sentence} ({finding.kind})"
     yield f"  why it matters: {kind.why}"
-    yield f"  to mend: {finding.mend}"
+    yield f"{_MEND}{finding.mend}"
     yield f"  more: docs/{kind.docs}"
 
 
@@ -102,7 +161,8 @@ def findings_json(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> dict
 
 def finding_json(finding: Finding) -> dict[str, str]:
     kind = KINDS[finding.kind]
-    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": finding.what, "why": kind.why}
+    what = finding.sentence
+    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": what, "why": kind.why}
     return told | {"mend": finding.mend, "docs": f"docs/{kind.docs}"}
 
 
@@ -115,11 +175,18 @@ def _unseen_json(unseen: Iterable[Unseen]) -> list[dict[str, str]]:
 
 def explanation_lines(whole: Whole) -> Iterator[str]:
     """The first node's whole walk, what is broken on others, and the verdict."""
-    return map(shown, _of_explanation(whole))
+    return _in_columns(_of_explanation(whole))
 
 
-def examination_lines(whole: Whole) -> Iterator[str]:
-    return map(shown, _of_examination(whole))
+def examination_lines(whole: Whole, *, everything: bool = False) -> Iterator[str]:
+    nodes: dict[str, dict[str, None]] = {}
+    for shared in whole.found:
+        nodes.setdefault(shared.finding.kind, {}).update(dict.fromkeys(shared.nodes))
+    unseen = [each for part in whole.parts for each in part.unseen]
+    well = () if whole.found else (_nothing("wrong", unseen, seen=f"{len(whole.parts)} nodes see"),)
+    found = groups((shared.finding for shared in whole.found), whole.eips)
+    told = {kind: [*names] for kind, names in nodes.items()}
+    return _listed(found, told, [*well, *_silent(whole), *_blind_on(whole)], everything=everything)
 
 
 def _of_explanation(whole: Whole) -> Iterator[str]:
@@ -141,18 +208,6 @@ def _of_explanation(whole: Whole) -> Iterator[str]:
     else:
         unseen = [each for part in whole.parts for each in part.unseen]
         yield f"verdict: {_nothing('broken', unseen, told=not whole.code, seen=f'{len(whole.parts)} nodes see')}"
-    yield from _blind_on(whole)
-
-
-def _of_examination(whole: Whole) -> Iterator[str]:
-    nodes = {shared.finding: shared.nodes for shared in whole.found}
-    for number, (finding, more) in enumerate(summed([*nodes]), 1):
-        yield from _in_full(str(number), finding, nodes[finding])
-        yield from _more(more)
-        yield ""
-    if not whole.found:
-        yield _nothing("wrong", [e for part in whole.parts for e in part.unseen], seen=f"{len(whole.parts)} nodes see")
-    yield from _silent(whole)
     yield from _blind_on(whole)
 
 

@@ -30,6 +30,7 @@ class Part:
     """Of one that explains."""
     eips: tuple[str, ...] = ()
     """All that it was asked about."""
+    in_use: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Whole:
     parts: tuple[Part, ...]
     found: tuple[Shared, ...]
     silent: Mapping[str, str]
+    eips: int = 1
+    """In use, as far as the nodes know."""
 
     @property
     def code(self) -> int:
@@ -74,7 +77,8 @@ def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | No
     eips = facts.knowledge.eips.first
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
     dark = chain.unseen if chain is not None else unseen(facts)
-    return Part(node, found, dark, held, facts.version, chain, tuple(eip.address for eip in eips))
+    addresses = tuple(eip.address for eip in eips)
+    return Part(node, found, dark, held, facts.version, chain, addresses, max(facts.knowledge.in_use, len(eips)))
 
 
 def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:
@@ -114,11 +118,8 @@ def examination(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequen
     ordered = sorted(parts, key=lambda part: part.node)
     of_all = [Shared(finding, ()) for finding in beyond]
     shared = {one.finding: one for one in [*of_all, *_across(ordered, versions=True), *_shared(ordered)]}
-    return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked(shared, _eips(ordered))), silent)
-
-
-def _eips(parts: Sequence[Part]) -> int:
-    return max((len(part.eips) for part in parts), default=0) or 1
+    eips = max((part.in_use for part in parts), default=0) or 1
+    return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked(shared, eips)), silent, eips)
 
 
 def _shared(parts: Sequence[Part]) -> Iterator[Shared]:

@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ def hints(
     enter = {host.name: f"nsenter {user}--net={lan.namespace(host.name).path}" for host in lan.topology.hosts}
     question = "curl http://192.0.2.217/" if request.scenario == "reach" else "arping -c 3 -I eth0 192.0.2.200"
     yield "To look around, from another terminal: who answers, who says what on the LAN, what a node reports of itself."
-    yield f"Next: {enter['client']} {question}"
-    yield f"Next: {enter['client']} {command('capture', 'eth0')}"
-    yield f"Next: {enter[_a_node(enter)]} curl http://127.0.0.1:9900/metrics"
+    asked = {question: enter["client"], command("capture", "eth0"): enter["client"]}
+    asked["curl http://127.0.0.1:9900/metrics"] = enter[_a_node(enter)]
+    yield from (f"Next: {there} {words}" for words, there in asked.items() if works(words))
     yield from (f"Next: {command('status', '--runtime-dir', str(directory))}" for directory in running)
     yield "`speaker explain` and `doctor` take the same --runtime-dir, on the node that it is of."
     yield "The same words in front of any command run it on that host:"
@@ -93,6 +94,13 @@ def hints(
     if request.scenario == "reach":
         yield f"Change the YAML in {manifests} and see it applied here."
     yield f"Ctrl-C takes it all down, and so does: kill {os.getpid()}"
+
+
+def works(words: str) -> bool:
+    """What it takes is installed."""
+    if " capture " in words:
+        return find_spec("scapy") is not None
+    return shutil.which(words.split()[0]) is not None
 
 
 def _a_node(hosts: Iterable[str]) -> str:

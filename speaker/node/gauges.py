@@ -24,7 +24,7 @@ class Counted:
         self.draining: Callable[[], bool] = lambda: False
         """Whether this node hands everything over."""
 
-    def losses(self, peers: Iterable[PeerSeen]) -> None:
+    def losses(self, peers: Collection[PeerSeen]) -> None:
         """Whoever is not heard any more has none."""
         self._metrics.hello_loss.clear()
         self._metrics.link_sick.clear()

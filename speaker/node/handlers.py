@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from speaker import __version__
+from speaker.checks import grouped
 from speaker.errors import EdgeError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
-from speaker.kubeproxy.judge import NO_FORWARDER
 from speaker.model import Forwarding
 from speaker.node.gauges import ready_endpoints
 from speaker.node.known import knowledge
-from speaker.node.known.knowledge import MOST, Knowledge, State
-from speaker.node.report import InForce, Report
+from speaker.node.known.knowledge import MOST, InForce, Knowledge, an_address
+from speaker.node.report import Report
 from speaker.settings import PeerSettings
 from speaker.wire.remote import Wire
 
@@ -107,7 +107,7 @@ async def know(
     node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, about: str = ""
 ) -> Knowledge:
     """Of what ``about`` means (``knowledge.eips_of``), and of this node."""
-    peers = await wire.peers()
+    peers, problems = await wire.peers(), report.findings()
     known = Knowledge(
         node=node,
         version=__version__,
@@ -118,29 +118,33 @@ async def know(
         hands_over=own is not None and own.hands_over(Forwarding(forwarder.name)),
         ready=report.health()[0],
         peers=tuple(map(knowledge.known_peer, peers)),
-        problems=tuple(report.findings()),
         rejected=tuple(knowledge.Rejected(*each) for each in report.noted.rejected()),
     )
     if (found := report.in_force) is None:
-        return known
-    state = State(found.world, found.settlement, found.decision, found.usage, node, forwarder.name != NO_FORWARDER)
+        return replace(known, problems=tuple(problems))
     pending = await _pending(forwarder, found.decision.forwarding)
-    eips = knowledge.eips_of(state, about)
-    services = knowledge.services_of(state, about, eips)
-    pools = knowledge.pools_of(state, about, eips, services)
+    eips = knowledge.eips_of(found, about)
+    services = knowledge.services_of(found, about, eips)
+    pools = knowledge.pools_of(found, about, eips, services)
     statuses = await wire.claim_statuses(eips[:MOST])
     histories = {address: report.noted.history(address) for address in eips[:MOST]}
+    if about:
+        told = [each for each in problems if not each.eip or an_address(each.eip) in eips]
+    else:
+        told = grouped(problems, len(found.decision.eips), len(problems))
     return replace(
         known,
         in_force=True,
+        problems=tuple(told),
         eips=knowledge.cut(
             eips,
-            lambda address: knowledge.known_eip(state, address, statuses[address], histories[address], peers, pending),
+            lambda address: knowledge.known_eip(found, address, statuses[address], histories[address], peers, pending),
         ),
-        services=knowledge.cut(services, lambda key: knowledge.known_service(state, key)),
-        pools=knowledge.cut(pools, lambda name: knowledge.known_pool(state, name)),
+        services=knowledge.cut(services, lambda key: knowledge.known_service(found, key)),
+        pools=knowledge.cut(pools, lambda name: knowledge.known_pool(found, name)),
         links=knowledge.links_of(found.decision),
         families=knowledge.families_of(found.decision),
+        in_use=len(found.decision.eips),
     )
 
 

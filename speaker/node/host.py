@@ -43,9 +43,10 @@ from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
+from speaker.node.known.knowledge import InForce
 from speaker.node.losses import Heard, Losses
 from speaker.node.publishing import Publishing, Witnessing
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.node.source import HostSettings, Source, View
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
@@ -145,12 +146,12 @@ class Host:
             "kube-proxy": self._kube_proxy.run,
             "environment": self._watch_environment,
             "control": self._serve_control,
+            "witness": self._witnessing.run,
             "runtime directory": self._keep_runtime_dir,
         }
         if self._keys is not None:
             tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
             tasks["gateways"] = self._watch_gateways
-            tasks["witness"] = self._witnessing.run
             tasks["lost nodes"] = self._follow_losses
         if self._hand_over is not None:
             tasks["hand over"] = self._hand_over.run
@@ -268,10 +269,10 @@ class Host:
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
         await self._in_thread(partial(self._report.decided, decision, touched))
+        own = own_addresses(snapshot, self._links)
+        self._witnessing.use(self._links, own)
         if self._settings.peers is not None:
-            own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
-            await self._wire.addresses(*own, gateways(snapshot, self._links))
-            self._witnessing.use(self._links, own[0])
+            await self._wire.addresses(own, bound_addresses(snapshot, self._links), gateways(snapshot, self._links))
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._placements), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
@@ -284,7 +285,10 @@ class Host:
         with contained("report", self):
             await self._look_around()
             self._report.set_aside(self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world))
+            node, forwards = view.node.name, self._settings.forwarder is not Forwarding.NONE
+            self._report.brought_about(
+                InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
+            )
         with contained("kube-proxy", self):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))

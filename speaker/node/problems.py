@@ -3,7 +3,7 @@
 Times are seconds of CLOCK_MONOTONIC.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
@@ -15,7 +15,13 @@ from speaker.wire.messages import PeerSeen
 SHOWN = 50
 """Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
 RIVAL_SECONDS = 30.0
-"""A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
+"""Who was not heard for so long is no problem any more, where nobody can ask."""
+UNANSWERED = 2
+"""Questions in a row to which nobody else answers, until a rival is gone."""
+UNHEARD_SECONDS = 5.0
+"""For which a peer says that it does not hear this node, until that is told."""
+LOSSY, LOSSLESS = 20, 5
+"""Percent of hellos that are lost, until it is told, and until it is over."""
 HOLDER_SECONDS = 12.0
 """As RIVAL_SECONDS, of one whom this node waits for."""
 EIPS_NAMED = 20
@@ -90,10 +96,11 @@ class Heard(Generic[_Key, _What]):
 
 
 class Rival(NamedTuple):
-    """``name``: MAC and link."""
+    """``name``: MAC and link; ``place``: what to ask for, and the index of the link."""
 
     name: str
     finding: Finding
+    place: tuple[IPAddress, int]
 
 
 _EDGES_OF_THE_API = "api", "session", "records", "nodes", "/api"
@@ -109,13 +116,18 @@ class Problems:
         """Edge → what it refused with last."""
         self._rivals: Heard[str, Rival] = Heard()
         """By EIP."""
+        self._unanswered: dict[IPAddress, int] = {}
+        """EIP with a rival → questions in a row that nobody else answered."""
         self._holders: Heard[str, str] = Heard(HOLDER_SECONDS)
         """By EIP: another load balancer's nodes, which this one waits for."""
         self._filtered: Heard[tuple[str, str], Finding] = Heard()
         """By link and node."""
         self._sick: dict[str, Finding] = {}
         self._late: dict[str, Finding] = {}
-        """By link."""
+        self._lossy: dict[str, Finding] = {}
+        """By link, and by peer and link."""
+        self._unheard: dict[tuple[str, str], float] = {}
+        """Peer and link → since when it says that it does not hear this node."""
         self._name_clash: tuple[Finding, ...] = ()
         self._peers_addresses: dict[IPAddress, Finding] = {}
 
@@ -133,9 +145,6 @@ class Problems:
             *self._name_clash,
             *self._peers_addresses.values(),
         ]
-
-    def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
-        return [finding.what for finding in self.all(now, internal)]
 
     # ── looked for ──
 
@@ -174,8 +183,25 @@ class Problems:
         named = f"{format_mac(mac)} on {link.name}"
         sentence = f"{address}: {named} uses it too, and no hello claims it from there: {fate}"
         finding = Finding("stranger", sentence, find_mac(str(address), link.name, format_mac(mac)), str(address))
-        self._rivals.hear(str(address), Rival(named, finding), now)
+        self._rivals.hear(str(address), Rival(named, finding, (address, link.index)), now)
+        self._unanswered.pop(address, None)
         return sentence
+
+    def rivals_places(self, now: float) -> list[tuple[IPAddress, int]]:
+        """EIPs that have a rival, and the index of the link that it was heard on."""
+        return [rival.place for rival in self._rivals.all(now).values()]
+
+    def asked(self, address: IPAddress, answered: bool, now: float) -> bool:
+        """Whether it still has its rival was asked for. Whether that one is gone."""
+        if (rival := self._rivals.of(str(address), now)) is None:
+            return False
+        self._unanswered[address] = 0 if answered else self._unanswered.get(address, 0) + 1
+        if answered:
+            self._rivals.hear(str(address), rival, now)
+        elif self._unanswered[address] >= UNANSWERED:
+            self._rivals.forget(str(address))
+            return True
+        return False
 
     def let_go(self, address: IPAddress) -> None:
         """It is ours no more: nobody is a rival for it."""
@@ -219,27 +245,50 @@ class Problems:
         self._filtered.hear(one, Finding("hellos_filtered", what, FIND_FILTER, eips=len(eips)), now)
         return what
 
-    def links(self, peers: Iterable[PeerSeen]) -> tuple[Finding, ...]:
-        """Links of ours that are sick, or on which hellos came late, in the same words as long as they are. Whose
-        hellos arrive is filtered no more."""
-        lost, late = dict[str, list[int]](), dict[str, int]()
+    def links(self, peers: Collection[PeerSeen], now: float) -> tuple[Finding, ...]:
+        """Links of ours on which hellos are lost, come late or are not heard, in the same words as long as that lasts.
+        Whose hellos arrive is filtered no longer."""
         for peer in peers:
-            if peer.heard:
+            if peer.heard or not peer.alive:
                 self._filtered.forget((peer.link, peer.node))
-            if peer.sick and peer.heard:
-                lost.setdefault(peer.link, []).append(max(peer.loss or 0, peer.loses))
-            if peer.patience_ms:
-                late[peer.link] = max(late.get(peer.link, 0), peer.patience_ms)
+        heard = [peer for peer in peers if peer.heard]
+        lost = {each: [max(peer.loss or 0, peer.loses) for peer in heard if peer.sick and peer.link == each]
+                for each in {peer.link for peer in heard if peer.sick}}  # fmt: skip
+        late = {peer.link: max(each.patience_ms for each in peers if each.link == peer.link)
+                for peer in peers if peer.patience_ms}  # fmt: skip
+        lossy = {f"{peer.node} on {peer.link}": peer for peer in heard if not peer.sick and self._loses(peer)}
         self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
-        return (*self._sick.values(), *self._late.values())
+        self._lossy = {name: self._lossy.get(name) or _lossy(peer) for name, peer in lossy.items()}
+        alone = () if any(peer.alive for peer in peers) else (_ALONE,)
+        return (*self._sick.values(), *self._late.values(), *self._lossy.values(), *self._mute(heard, now), *alone)
+
+    def _loses(self, peer: PeerSeen) -> bool:
+        least = LOSSLESS if f"{peer.node} on {peer.link}" in self._lossy else LOSSY
+        return max(peer.loss or 0, peer.loses) >= least
+
+    def _mute(self, heard: Collection[PeerSeen], now: float) -> Iterator[Finding]:
+        """Where peers are heard that do not hear this node."""
+        deaf = [(peer.node, peer.link) for peer in heard if not peer.hears_us]
+        self._unheard = {each: self._unheard.get(each, now) for each in deaf}
+        lasting = [each for each, since in self._unheard.items() if now >= since + UNHEARD_SECONDS]
+        for link in dict.fromkeys(link for _, link in lasting):
+            nodes = sorted(node for node, on in lasting if on == link)
+            if 1 < len(nodes) == sum(peer.link == link for peer in heard):
+                what = f"no peer hears this node on {link}, and it hears {', '.join(nodes[:EIPS_NAMED])}"
+                yield Finding(
+                    "mute", what, f"ip -s link show dev {link}   # and its switch port: what drops its frames?"
+                )
+            else:
+                what = f"this node hears {', '.join(nodes[:EIPS_NAMED])} on {link}, and is not heard there"
+                yield Finding("deaf_peer", what, "speaker doctor   # on those nodes")
 
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""
         sentence = (
             f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it from its pool"
         )
-        mend = f"kubectl edit eip POOL   # spec.exclude: {address}"
+        mend = f"kubectl get eip -o wide   # add {address} to spec.exclude of the pool that has it"
         self._peers_addresses[address] = Finding("host_address", sentence, mend, str(address))
         return sentence
 
@@ -251,11 +300,31 @@ class Problems:
         where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
         fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
         what = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
-        self._name_clash = said("name_clash", [what], "speaker run … --node NAME   # another one on each host")
+        self._name_clash = said(
+            "name_clash", [what], "systemctl edit eip-speaker   # --node with another name on each host"
+        )
         return what
 
     def name_free(self) -> None:
         self._name_clash = ()
+
+
+_ALONE = Finding(
+    "no_peers",
+    "no other node is heard: this node is deaf, or there is nobody to take over from it",
+    "speaker doctor   # on another node",
+)
+
+
+def _lossy(peer: PeerSeen) -> Finding:
+    mine = (peer.loss or 0) >= peer.loses
+    whose, where = (f"of {peer.node}'s hellos", "here") if mine else ("of this node's hellos", f"at {peer.node}")
+    what = (
+        f"{max(peer.loss or 0, peer.loses)} % {whose} on {peer.link} do not arrive {where}: a switch's port with a "
+        "storm limit, or an overloaded link"
+    )
+    mend = f"ip -s link show dev {peer.link}   # there; and the limits of its switch port"
+    return Finding("hellos_lost", what, mend if mine else mend.replace("# there; and", "# and"))
 
 
 FIND_FILTER = "nft list ruleset   # on both: what drops their EtherType? And see the ACLs of the switch between"

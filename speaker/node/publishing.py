@@ -11,7 +11,7 @@ from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.report import Report
 from speaker.node.source import Source
 from speaker.ownership.hello import Addresses
-from speaker.ownership.witness import Place, Way, Witness
+from speaker.ownership.witness import IN_DOUBT, Place, Way, Witness
 from speaker.packets.asker import Askers
 from speaker.system.waiting import set_within, sparing, tick
 from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
@@ -65,10 +65,22 @@ class Witnessing:
     async def run(self) -> None:
         """Endless."""
         while True:
-            await tick(self._witness.pause)
+            await tick(IN_DOUBT if self._report.rivals_places() else self._witness.pause)
             with self._report.trying(EDGE):
                 await self._turn()
                 self._report.answer_for(self._witness.verdicts)
+                await self._ask_for_rivals()
+
+    async def _ask_for_rivals(self) -> None:
+        """Whether anybody but this node answers for what somebody else was heard to use."""
+        places = {eip: link for eip, link in self._report.rivals_places() if link in self._links.values()}
+        if not places:
+            return
+        self._sockets.drop()
+        asked = [eip for eip, link in places.items() if self._sockets.ask(eip, link)]
+        await asyncio.sleep(LISTEN_SECONDS)
+        found = {address for address, _ in self._sockets.answers()}
+        self._report.asked_for_rivals({eip: eip in found for eip in asked})
 
     async def _turn(self) -> None:
         due = self._witness.due(self._report.alive.on)

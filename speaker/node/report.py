@@ -10,22 +10,23 @@ from contextlib import contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.reading import Reading
-from speaker.checks import Finding, said
+from speaker.checks import FEW, VALIDATE, Finding, grouped, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.handing_over import NextHop, fates
 from speaker.forwarding.limits import Tables, Watch
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Family, IPAddress, ServiceKey, World, events
+from speaker.model import IPAddress, ServiceKey, events
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
+from speaker.node.known import trouble
+from speaker.node.known.knowledge import InForce
 from speaker.node.known.noted import Noted
 from speaker.node.problems import Area, Problems, first, new
 from speaker.node.standing import Alive
@@ -50,17 +51,10 @@ IN_STATUS = (
     *(PeersAddress, NameClash, NameFree),
 )
 """What of the events changes what the status file says."""
+VACANT_SECONDS = 5.0
+"""For which nobody holds an EIP until that is told: a failover takes less."""
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
-
-
-class InForce(NamedTuple):
-    """What the last reconciliation came to."""
-
-    settlement: Settlement
-    decision: Decision
-    usage: Mapping[str, Mapping[Family, Usage]]
-    world: World = World()
 
 
 @never_failing
@@ -81,6 +75,12 @@ class Report(gauges.Counted):
         self._watch, self.noted = Watch(), Noted(clock)
         self._ready = False
         self.alive = Alive()
+        self._vacant: dict[IPAddress, float] = {}
+        """EIP that nobody holds → since when."""
+        self._of_eips: tuple[Finding, ...] = ()
+        """What was last found of EIPs and Services."""
+        self._wrongly_answered: Mapping[IPAddress, int] = {}
+        """EIPs for which not exactly one host answers, and how many do."""
         self._goes_by_records = False
         """Of some EIP nothing else says who holds it."""
         self.in_force: InForce | None = None
@@ -102,10 +102,17 @@ class Report(gauges.Counted):
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return [finding.what for finding in self.findings()]
+        return [finding.sentence for finding in self._grouped(self.findings())]
 
     def findings(self) -> list[Finding]:
+        return [*self._others(), *self._of_eips]
+
+    def _others(self) -> list[Finding]:
         return self._problems.all(self._clock(), self._internal.problems())
+
+    def _grouped(self, findings: Iterable[Finding]) -> list[Finding]:
+        """As people are told of them: many of a kind as few."""
+        return grouped(findings, len(self.in_force.decision.eips) if self.in_force is not None else 1, FEW)
 
     def conflicts(self) -> dict[str, str]:
         """EIP → what is told of a rival."""
@@ -133,14 +140,14 @@ class Report(gauges.Counted):
         unknown = new(mistakes, self._problems.known(Area.MANIFESTS))
         write(transitions.bad_manifests(unknown, still_serving=still_serving))
         told = first(mistakes, "{} more: `speaker validate` lists them all")
-        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, "speaker validate DIR"))
+        self._problems.found(Area.MANIFESTS, said("bad_manifests", told, VALIDATE))
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
         """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
         of them: the first are named, the rest are counted."""
         told = first(problems, "{} more values in the API cannot be read")
-        mend = "kubectl -n NAMESPACE edit KIND NAME   # the object that the sentence names"
+        mend = "kubectl get eip,services,endpointslices -A   # edit the object that the sentence names"
         self._found(Area.API_OBJECTS, said("bad_manifests", told, mend))
 
     # ── edges ──
@@ -226,13 +233,29 @@ class Report(gauges.Counted):
         if seen != before:
             self.stale.set()
 
-    def losses(self, peers: Iterable[PeerSeen]) -> None:
+    def losses(self, peers: Collection[PeerSeen]) -> None:
         super().losses(peers)
-        self._found(Area.LINKS, self._problems.links(peers))
+        self._found(Area.LINKS, self._problems.links(peers, self._clock()))
+
+    def rivals_places(self) -> list[tuple[IPAddress, int]]:
+        """EIPs that have a rival, and the index of the link that it was heard on."""
+        return self._problems.rivals_places(self._clock())
+
+    def asked_for_rivals(self, answered: Mapping[IPAddress, bool]) -> None:
+        """Whether each still has one."""
+        for eip, still in answered.items():
+            if self._problems.asked(eip, still, self._clock()):
+                self.stale.set()
+
+    def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
+        super().answer_for(verdicts)
+        before, self._wrongly_answered = self._wrongly_answered, {eip: n for eip, n in verdicts.items() if n != 1}
+        if self._wrongly_answered != before:
+            self.stale.set()
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
-        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "speaker run DIR --dry-run"))
+        self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "journalctl -u eip-speaker -n 50"))
 
     def _found(self, area: Area, problems: tuple[Finding, ...]) -> None:
         """All that there are there now: what is new is told, and what is over."""
@@ -294,7 +317,7 @@ class Report(gauges.Counted):
         with contained("count", self):
             gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
             gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
-        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.findings())
+        status = partial(self._told, in_force, found, self._still_vacant(found), self._others())
         try:
             await in_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
@@ -305,6 +328,28 @@ class Report(gauges.Counted):
             self.telling.finish()
             log.info("ready", eips=sum(claim.mine for claim in found.values()))
 
+    def _still_vacant(self, found: Mapping[IPAddress, ClaimStatus]) -> frozenset[IPAddress]:
+        """EIPs that nobody has held for VACANT_SECONDS; some are looked at again by then."""
+        now, waits = self._clock(), self._status.waits
+        nobodys = [a for a, c in found.items() if c.holder is None and not c.mine and str(a) not in waits]
+        self._vacant = {each: self._vacant.get(each, now) for each in nobodys} if self._ready else {}
+        if any(now < since + VACANT_SECONDS for since in self._vacant.values()):
+            self._unwritten.set(VACANT_SECONDS)
+        return frozenset(each for each, since in self._vacant.items() if now >= since + VACANT_SECONDS)
+
+    def _told(
+        self,
+        in_force: InForce,
+        found: Mapping[IPAddress, ClaimStatus],
+        vacant: Collection[IPAddress],
+        others: Collection[Finding],
+    ) -> dict[str, Any]:
+        """In a thread: every EIP is looked at. ``others``: what is wrong besides."""
+        wrong = self._wrongly_answered
+        self._of_eips = tuple(trouble.of_all(in_force, found, wrong, vacant, draining=self.draining()))
+        problems = self._grouped([*others, *self._of_eips])
+        return self._status.told(in_force.settlement, in_force.decision, found, problems)
+
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
         self._happened(self._transitions.conflicts(conflicts))
@@ -314,7 +359,7 @@ class Report(gauges.Counted):
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         found = self._in_fact(claim_statuses)
-        return self._status.told(in_force.settlement, in_force.decision, found, self.findings())
+        return self._status.told(in_force.settlement, in_force.decision, found, self._grouped(self.findings()))
 
     def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
         """Without what this node holds in name only, as another load balancer still answers for it."""

@@ -56,7 +56,7 @@ class Status:
                 {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
                 for key, refusal in settlement.refusals.items()
             ],
-            "problems": [each.what for each in problems],
+            "problems": [each.sentence for each in problems],
             "findings": [
                 {"name": each.kind, "severity": each.severity, "eips": each.concerns(len(decision.eips))}
                 for each in problems

@@ -4,6 +4,7 @@ Each returns the exit code; EdgeError, where no speaker answers or it refuses, i
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, folded
 from speaker.node.control import ask
 from speaker.tools.terminal import printable, table
 
@@ -19,14 +20,25 @@ QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
 
 
-def status(runtime_dir: Path, as_json: bool) -> Iterator[str]:
+def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = False) -> Iterator[str]:
+    """Of all, or of one ``eip``; without them where it is a ``summary``."""
     for answer in ask(runtime_dir, "status", QUICK):
         told = {name: value for name, value in answer.items() if name != "done"}
+        if eip:
+            told["eips"] = only(told.get("eips", ()), eip)
         if as_json:
             yield json.dumps(told)
         else:
             _read(told, _Status)
-            yield from describe(told)
+            told_in_words = of_one(told["eips"][0]) if eip else describe(told, summary=summary)
+            yield from (each for line in told_in_words for each in folded(line))
+
+
+def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]:
+    """Raises EdgeError where it is none of them."""
+    if found := [each for each in eips if each.get("address") == eip]:
+        return found
+    raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
 
 
 def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
@@ -98,22 +110,12 @@ class SeenEip(msgspec.Struct, omit_defaults=True):
     link: str = ""
     mac: str = ""
     message: str = ""
-    answering: int | None = None
-    ready_endpoints: int | None = None
 
 
-class SeenPeer(msgspec.Struct):
-    alive: bool
-
-
-class Refused(msgspec.Struct):
-    service: str
-    message: str
-
-
-class _Peer(SeenPeer):
+class _Peer(msgspec.Struct):
     node: str
     link: str
+    alive: bool
     draining: bool
     loss: int | None = None
     loses: int = 0
@@ -147,7 +149,6 @@ class _Status(msgspec.Struct):
     kube_proxy: _KubeProxy | None = None
     handed_over: list[_HandedOver] = []
     tables: dict[str, _Use] = {}
-    refused: list[Refused] = []
     problems: list[str] = []
 
 
@@ -165,14 +166,42 @@ def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe(told: Mapping[str, Any]) -> Iterator[str]:
-    """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for."""
+HEAD = "EIP", "HOLDER", "TERM", "LINK", "SINCE (UTC)", "SERVICES"
+
+
+def of_one(eip: Mapping[str, Any]) -> Iterator[str]:
+    """All that is known of an EIP."""
+    _, holder, term, link, since, _ = _eip(eip)
+    known = {
+        "holder": holder + (" (this node)" if eip["claimed"] else ""), "since": since and f"{since} UTC", "term": term,
+        "link": " ".join(filter(None, (link, eip.get("mac", "")))), "pool": eip.get("pool", ""),
+        "services": ", ".join(eip["services"]), "answered by": _counted(eip.get("answering"), "host"),
+        "ready": _counted(eip.get("ready_endpoints"), "endpoint"), "not held here": eip.get("message", ""),
+    }  # fmt: skip
+    yield printable(eip["address"])
+    yield from (printable(f"  {name}: {value}") for name, value in known.items() if value)
+
+
+def _counted(number: int | None, what: str) -> str:
+    return "" if number is None else f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def held(eips: Iterable[Mapping[str, Any]]) -> str:
+    """How many each node holds."""
+    found = Counter(eip["holder"] or "nobody" for eip in eips)
+    by = ", ".join(f"{number} by {node}" for node, number in sorted(found.items()))
+    return f"{_counted(found.total(), 'EIP')}{f': held {by}' if by else ''}"
+
+
+def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
+    """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for. ``summary``:
+    the EIPs are only counted."""
     eips, peers = told.get("eips", ()), told.get("peers", ())
     yield f"node {told['node']}{': draining' if told['draining'] else ''}"
     if (kube_proxy := told.get("kube_proxy")) is not None:
         yield from _kube_proxy(kube_proxy)
     yield ""
-    yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
+    yield from [printable(held(eips))] if summary else table(HEAD, map(_eip, eips))
     if peers:
         yield ""
         yield from table(("PEER", "LINK", "STATE", "HELLOS LOST"), map(_peer, peers))
@@ -200,8 +229,7 @@ def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
     since = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
     services = ", ".join(eip["services"])
     term = str(eip["term"] or "")  # 0: no other node could have claimed it
-    mac = eip.get("mac", "") if eip["claimed"] else ""  # ours: not that of another holder
-    return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), mac, since, services
+    return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), since, services
 
 
 def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
@@ -229,23 +257,4 @@ def troubles(told: Mapping[str, Any]) -> Iterator[str]:
     """All that is not as it was asked for, a sentence each."""
     if not told.get("ready", True):
         yield "not ready: not everything that is asked for has been in force yet"
-    if not told.get("alone", True) and not any(peer["alive"] for peer in told.get("peers", ())):
-        yield "no peer is heard: nobody could take over from this node"
-    for eip in told.get("eips", ()):
-        if message := eip.get("message"):
-            yield f"{eip['address']}: not claimed here: {message}"
-        yield from _unserved(eip)
-    for refused in told.get("refused", ()):
-        yield f"{refused['service']}: refused: {refused['message']}"
     yield from map(str, told.get("problems", ()))
-
-
-def _unserved(eip: Mapping[str, Any]) -> Iterator[str]:
-    """Held or not, its clients may be without it. ``answering`` is known of those that this node asks for."""
-    answering, holder = eip.get("answering"), eip["holder"]
-    if answering == 0 and holder is not None:
-        yield f"{eip['address']}: {holder} holds it, and nobody answers for it"
-    elif answering is not None and answering > 1:
-        yield f"{eip['address']}: {answering} hosts answer for it"
-    if eip.get("ready_endpoints") == 0:
-        yield f"{eip['address']}: no endpoint of {', '.join(eip['services'])} is ready"

@@ -6,8 +6,10 @@ The rest is imported when one of them is given: every ``speaker`` command asks t
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from speaker.tools.agents import Cluster
 
 LONGEST = 512
+CHOICES = 20
+"""Services of one name that are listed."""
 FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 
 
@@ -31,12 +35,13 @@ def add_commands(commands: flags.Commands) -> None:
         description="Looks from this host, or with --cluster from every node, within 5 s each. Exits with 1 if a step "
         "is broken, and with 2 if that cannot be told.",
     )
-    one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
+    one.add_argument("about", metavar="EIP|[NAMESPACE/]SERVICE|POOL")
     one.set_defaults(command=_explain, working="looking")
     all_ = commands.add_parser(
         "doctor",
         help="everything that is wrong on this host or in the cluster, likeliest cause first; exits with 1 if any",
     )
+    all_.add_argument("--all", action="store_true", help="every finding in full, not only what fits one screen")
     all_.set_defaults(command=_doctor, working="looking", about="")
     for parser in (one, all_):
         told = parser.add_mutually_exclusive_group()
@@ -59,7 +64,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
         return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
-    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts)
+    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts, args.all)
 
 
 def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
@@ -74,7 +79,9 @@ def asked_about(about: str) -> str:
     from speaker.node.known.knowledge import an_address
 
     if not about or len(about) > LONGEST or not about.isprintable():
-        raise SettingError(f"{about[:80]!r}: must be an EIP, namespace/name of a Service, or the name of a pool")
+        raise SettingError(
+            f"{about[:80]!r}: must be an EIP, a Service as name or namespace/name, or the name of a pool"
+        )
     address = an_address(about)
     return str(address) if address is not None else about
 
@@ -88,23 +95,43 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     facts = asyncio.run(gather(runtime_dir, about, forwarder))
     if as_facts:
         return _facts(out, facts)
+    if choice := several(about, [facts]):
+        raise SettingError(choice)
     chain = judged(facts)
     _write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
     return chain.code
 
 
-def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
+def several(about: str, seen: Iterable["Facts"]) -> str:
+    """What to ask instead, where Services of several namespaces have that name; '' where it means one thing."""
+    known = [facts.knowledge for facts in seen]
+    keys = sorted({each.key for one in known for each in one.services.first if each.key.partition("/")[2] == about})
+    if len(keys) < 2 or any(pool.name == about for one in known for pool in one.pools.first):
+        return ""
+    return "\n".join(
+        [
+            f"{about}: Services of {len(keys)} namespaces have that name. Ask for one of them:",
+            *(f"  speaker explain {shlex.quote(key)}" for key in keys[:CHOICES]),
+        ]
+    )
+
+
+def doctor(
+    runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False, everything: bool = False
+) -> int:
     """0: nothing is wrong; 1: something is."""
     from speaker.diagnosis.chain import unseen
-    from speaker.diagnosis.doctor import findings
+    from speaker.diagnosis.doctor import examine
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
     facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
     if as_facts:
         return _facts(out, facts)
-    found, dark = findings(facts), unseen(facts)
-    _write(out, [json.dumps(findings_json(found, dark))] if as_json else finding_lines(found, dark))
+    found, dark = examine(facts), unseen(facts)
+    all_ = [each for group in found for each in group.findings]
+    told = [json.dumps(findings_json(all_, dark))] if as_json else finding_lines(found, dark, everything=everything)
+    _write(out, told)
     return 1 if found else 0
 
 
@@ -126,10 +153,18 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
     judged, merged, told = (
         (together.explaining, together.explanation, report.explanation_lines)
         if args.about
-        else (together.examining, together.examination, report.examination_lines)
+        else (together.examining, together.examination, partial(report.examination_lines, everything=args.all))
     )
 
-    answers = asyncio.run(ask(cluster, command, lambda node, body: judged_with(judged, node, decode(body))))
+    seen: list[Facts] = []
+
+    def judge(node: str, body: bytes) -> "Part":
+        seen.append(decode(body))
+        return judged_with(judged, node, seen[-1])
+
+    answers = asyncio.run(ask(cluster, command, judge))
+    if choice := several(args.about, seen):
+        raise SettingError(choice)
     beyond, unread = asyncio.run(taking(cluster.access))
     whole = merged([*answers.told.values()], {**answers.silent, **unread}, beyond)
     _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))

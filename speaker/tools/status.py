@@ -5,39 +5,59 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, folded
 from speaker.model import rank
-from speaker.node.known.knowledge import an_address
 from speaker.system.decoding import UNFIT
 from speaker.tools import ask
-from speaker.tools.agents import Answers, Cluster
-from speaker.tools.agents import ask as ask_agents
 from speaker.tools.terminal import printable, table
+
+if TYPE_CHECKING:  # they bring the API's client with them
+    from speaker.tools.agents import Answers, Cluster
 
 AGAIN, CLUSTER_AGAIN = 1.0, 5.0
 """Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
-def status(runtime_dir: Path, cluster: Cluster | None, out: TextIO, as_json: bool, watching: bool) -> int:
-    """1 where an agent of the cluster did not answer."""
+def status(
+    runtime_dir: Path,
+    cluster: "Cluster | None",
+    out: TextIO,
+    as_json: bool,
+    watching: bool,
+    eip: str = "",
+    summary: bool = False,
+) -> int:
+    """1 where an agent of the cluster, or this host's speaker, did not answer."""
     seen: list[Answers[Mapping[str, Any]]] = []
 
     def look() -> Iterable[str]:
         if cluster is None:
-            return ask.status(runtime_dir, as_json)
+            return ask.status(runtime_dir, as_json, eip, summary=summary)
+
+        from speaker.tools.agents import ask as ask_agents
+
         seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
         whole = together(seen[0])
-        return [json.dumps(whole)] if as_json else describe(whole)
+        if eip:
+            whole["eips"] = ask.only(whole["eips"], eip)
+        lines = [json.dumps(whole)] if as_json else describe(whole, summary=summary)
+        return lines if as_json else [each for line in lines for each in folded(line)]
 
     if watching:
         watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), as_json)
-    _write(out, look())
+    try:
+        _write(out, look())
+    except EdgeError as error:
+        if as_json:
+            _write(out, [json.dumps({"error": str(error)})])
+        raise
     return 1 if seen and seen[0].silent else 0
 
 
@@ -71,9 +91,6 @@ class SeenStatus(msgspec.Struct, omit_defaults=True):
     draining: bool
     eips: list[ask.SeenEip]
     ready: bool = True
-    alone: bool = True
-    peers: list[ask.SeenPeer] = []
-    refused: list[ask.Refused] = []
     problems: list[str] = []
 
 
@@ -90,16 +107,15 @@ def read(_: str, body: bytes) -> dict[str, Any]:
 # ── Of a cluster ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def together(answers: Answers[Mapping[str, Any]]) -> dict[str, Any]:
+def together(answers: "Answers[Mapping[str, Any]]") -> dict[str, Any]:
     """One entry for each EIP, and each problem with the nodes that tell of it. Pure."""
     eips: dict[str, dict[str, Any]] = {}
     for node, told in answers.told.items():
         for eip in told.get("eips", ()):
             _add(eips.setdefault(eip["address"], {"address": eip["address"], "holders": [], "named": []}), node, eip)
-    held = {address for address, eip in eips.items() if eip["holders"]}
     problems: dict[str, list[str]] = {}
     for node, told in answers.told.items():
-        for sentence in ask.troubles(_without(told, held)):
+        for sentence in ask.troubles(told):
             problems.setdefault(sentence, []).append(node)
     return {
         "eips": sorted(eips.values(), key=_place),
@@ -119,22 +135,16 @@ def _add(whole: dict[str, Any], node: str, eip: Mapping[str, Any]) -> None:
         whole["named"].append(holder)
 
 
-def _without(told: Mapping[str, Any], held: set[str]) -> dict[str, Any]:
-    """That this node must not hold what another holds is as it should be."""
-    eips = [
-        {name: value for name, value in eip.items() if name != "message" or eip["address"] not in held}
-        for eip in told.get("eips", ())
-    ]
-    return {**told, "eips": eips}
-
-
 def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
-    address = an_address(eip["address"])
-    return (1, eip["address"]) if address is None else (0, *rank(address))
+    try:
+        return 0, *rank(ip_address(eip["address"]))
+    except ValueError:
+        return 1, eip["address"]
 
 
-def describe(whole: Mapping[str, Any]) -> Iterator[str]:
-    yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_row, whole["eips"]))
+def describe(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
+    rows = [*map(_row, whole["eips"])]
+    yield from [printable(ask.held({"holder": row[1]} for row in rows))] if summary else table(ask.HEAD, rows)
     lines = [
         *(f"{node}: draining" for node in whole["draining"]),
         *(f"{', '.join(each['nodes'])}: {each['problem']}" for each in whole["problems"]),
@@ -150,5 +160,5 @@ def _row(eip: Mapping[str, Any]) -> tuple[str, ...]:
     named = ", ".join(f"{node}?" for node in eip["named"])
     since = f"{datetime.fromtimestamp(eip['since'], UTC):%Y-%m-%d %H:%M:%S}" if "since" in eip else ""
     holder = ", ".join(eip["holders"]) or named or "nobody"
-    more = str(eip.get("term") or ""), eip.get("link", ""), eip.get("mac", ""), since, ", ".join(eip["services"])
+    more = str(eip.get("term") or ""), eip.get("link", ""), since, ", ".join(eip["services"])
     return eip["address"], holder, *more

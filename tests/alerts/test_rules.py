@@ -51,7 +51,8 @@ def test_an_alert_asks_for_what_there_is(alert):
 
 @pytest.mark.parametrize("alert", ALERTS)
 def test_an_alert_has_a_runbook_that_ends_in_a_command(alert):
-    assert BY_NAME[alert]["annotations"]["runbook"] == f"docs/runbooks.md#{alert.lower()}"
+    url = BY_NAME[alert]["annotations"]["runbook_url"]
+    assert url == f"https://github.com/REPOSITORY/blob/main/docs/runbooks.md#{alert.lower()}"
     section = RUNBOOKS.split(f"\n## {alert}\n")[1].split("\n## ")[0].rstrip().splitlines()
     assert section[-1].startswith("    ")
     assert section[-2] == ""
@@ -61,8 +62,15 @@ def test_no_runbook_is_of_an_alert_that_is_not_there():
     assert re.findall(r"^## (.*)$", RUNBOOKS, re.MULTILINE) == ALERTS
 
 
-def test_nothing_is_templated_as_helm_would_take_it_for_its_own():
-    assert "{{" not in RULES.read_text()
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_says_in_its_summary_whom_it_concerns(alert):
+    """By labels that its expression keeps, or by its value."""
+    summary, expr = BY_NAME[alert]["annotations"]["summary"], BY_NAME[alert]["expr"]
+    named = re.findall(r"\$labels\.(\w+)|(\$value)", summary)
+    kept = {label.strip() for each in re.findall(r"by \(([^)]*)\)", expr) for label in each.split(",")}
+    kept |= {"instance"} if " by " not in expr else set()
+    assert named, summary
+    assert {label for label, _ in named if label} <= kept
 
 
 # What the netns suite and that of the agents recorded (RECORD=1), each phase stretched to minutes and hours.

@@ -114,7 +114,7 @@ def test_no_command_but_capture_brings_scapy_along():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2] / "manifests" / "examples")
 
 
-@pytest.mark.parametrize("words", [["keygen", "key"], ["run", "/nowhere", "--runtime-dir", "run"]])
+@pytest.mark.parametrize("words", [["keygen", "key"], ["run", "/", "--runtime-dir", "run"]])
 def test_in_a_directory_that_was_removed_a_command_says_so(words, tmp_path, monkeypatch, capsys):
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -134,7 +134,8 @@ LINES = st.lists(st.sampled_from("abc"), max_size=8)
 
 
 def played(text: Iterable[str], values: dict[str, Any], here: str = "") -> list[str]:
-    """As Helm reads what the chart is made of: `if`, `else`, `range` and `end` on lines of their own, and `quote`."""
+    """As Helm reads what the chart is made of: `if`, `else`, `range` and `end` on lines of their own, `quote`, and
+    braces in quotes."""
     lines, said = iter(text), []
 
     def value(path: str) -> Any:
@@ -151,7 +152,8 @@ def played(text: Iterable[str], values: dict[str, Any], here: str = "") -> list[
                 true = value(path) == wanted.strip('"') if equal else value(path)
                 said += played(inside if true else otherwise, values, here)
         else:
-            said.append(re.sub(r"\{\{ quote (\S+) \}\}", lambda found: json.dumps(value(found[1])), line))
+            quoted = re.sub(r"\{\{ quote (\S+) \}\}", lambda found: json.dumps(value(found[1])), line)
+            said.append(quoted.replace('{{ "{{" }}', "{{"))
     return said
 
 

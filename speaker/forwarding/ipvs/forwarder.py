@@ -127,7 +127,7 @@ class IpvsForwarder:
         self._plan = want
         causes = decisions.root_causes(refused)
         words = (*map(str, causes), *map(decisions.taken, sorted(map(str, plan.eips - want.eips))))
-        self._refusals = said("not_in_kernel", words, "ipvsadm -Ln; speaker run DIR --dry-run")
+        self._refusals = said("not_in_kernel", words, "ipvsadm -Ln; journalctl -u eip-speaker -n 50")
         if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
             raise EdgeError("; ".join(worth_retrying))
         if refused:

@@ -179,6 +179,12 @@ async def _proxy_without_rules(ground: Ground, node: str) -> None:
     await ground.serve(node, 10256, {"/healthz": b'{"healthy": true}'})
 
 
+async def _no_proxy(ground: Ground, node: str) -> None:
+    """The speaker reckons with one that fell silent for ten minutes: a new one knows of none."""
+    ground.hush()
+    await ground.restart(node)
+
+
 def _beside(node: str) -> str:
     return "node2" if node == "node1" else "node1"
 
@@ -222,7 +228,7 @@ FAULTS: tuple[Fault, ...] = (
           "address_not_in_pool", *_site(lambda site: site.update(service("outside", "192.0.2.250")))),
     Fault("pools_overlap", "two pools hold one address", DOCTOR, "bad_manifests",
           *_site(_spec("named", addresses=["192.0.2.203-192.0.2.205"]))),
-    Fault("not_asked", "nobody asks for the address", _explain("192.0.2.240"), "not_asked",
+    Fault("not_asked", "nobody asks for the address", _explain(FREE), "not_asked",
           lambda *_: None, lambda *_: None),
     Fault("no_endpoint", "the Service has no endpoint", _explain(WEB), "no_endpoint",
           *_endpoints("web", endpoints=[])),
@@ -320,6 +326,6 @@ FAULTS: tuple[Fault, ...] = (
     Fault("no_ip_vs", "the kernel lacks the requested forwarder", (*DOCTOR, "--forwarder", "ipvs"),
           "ip_vs_missing", _with_ipvs, _with_nftables, peers=False),
     Fault("kube_proxy_without_rules", "kube-proxy forwards, but has no rules for the EIP", _explain(WEB), "kube_proxy",
-          _proxy_without_rules, lambda ground, _: ground.hush(), peers=False, forwarder="none"),
+          _proxy_without_rules, _no_proxy, peers=False, forwarder="none"),
 )  # fmt: skip
 """In the order in which they are played."""

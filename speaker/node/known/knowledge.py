@@ -3,11 +3,12 @@
 It goes over the control socket, and later over a network, as JSON: addresses and MACs are text.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.pools import names
@@ -192,12 +193,13 @@ class Knowledge:
     pools: Cut[KnownPool] = Cut()
     peers: tuple[KnownPeer, ...] = ()
     problems: tuple[Finding, ...] = ()
-    """Kind and sentence."""
     rejected: tuple[Rejected, ...] = ()
     links: tuple[str, ...] = ()
     """That EIPs are announced on."""
     families: tuple[str, ...] = ()
     """Of the EIPs in use."""
+    in_use: int = 0
+    """EIPs of the node, whatever is asked about."""
     version: str = ""
     """Of the running speaker."""
     cluster: bool = True
@@ -206,40 +208,51 @@ class Knowledge:
     """Connections that are not known here, to the node that knows them."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What is in force: what of it is asked about becomes part of a ``Knowledge``."""
+class InForce(NamedTuple):
+    """What the last reconciliation came to: what of it is asked about becomes part of a ``Knowledge``."""
 
-    world: World
     settlement: Settlement
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
-    node: str
+    world: World = World()
+    node: str = ""
     forwards: bool = True
 
 
-def eips_of(state: State, about: str) -> list[IPAddress]:
-    """Those in use that ``about`` means: an address, ``namespace/name`` of a Service, a pool; '': all."""
+def eips_of(state: InForce, about: str) -> list[IPAddress]:
+    """Those in use that ``about`` means: an address, a Service's ``namespace/name`` or name, a pool; '': all, and where
+    they are more than MOST the first of every pool first."""
     eips = state.decision.eips.values()
     chosen = (
         eip.address
         for eip in eips
-        if not about or about in (str(eip.address), eip.pool) or about in map(str, eip.services)
+        if not about
+        or about in (str(eip.address), eip.pool)
+        or any(about in (str(key), key.name) for key in eip.services)
     )
-    return sorted(chosen, key=rank)
+    ordered = sorted(chosen, key=rank)
+    if about or len(ordered) <= MOST:
+        return ordered
+    turns, met = {}, Counter[str]()
+    for eip in ordered:
+        pool = state.decision.eips[eip].pool
+        turns[eip], met[pool] = met[pool], met[pool] + 1
+    return sorted(ordered, key=turns.__getitem__)
 
 
-def services_of(state: State, about: str, eips: Collection[IPAddress]) -> list[ServiceKey]:
-    """Those named, those on the EIPs, those that were refused the pool or the address."""
-    chosen = {key for eip in eips for key in state.decision.eips[eip].services}
+def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[ServiceKey]:
+    """Those named, those that were refused the pool or the address, those on the EIPs; of the first MOST EIPs first."""
+    first = {key for eip in eips[:MOST] for key in state.decision.eips[eip].services}
+    chosen = first.union(key for eip in eips[MOST:] for key in state.decision.eips[eip].services)
     for key, service in state.world.services.items():
-        asked = (str(key), service.pool, *map(str, service.addresses))
+        asked = (str(key), key.name, service.pool, *map(str, service.addresses))
         if not about or about in asked:
             chosen.add(key)
-    return sorted(chosen)
+    many, refused = len(chosen) > MOST, state.settlement.refusals
+    return sorted(chosen, key=lambda key: (many and key not in first, many and key not in refused, key))
 
 
-def pools_of(state: State, about: str, eips: Collection[IPAddress], services: Collection[ServiceKey]) -> list[str]:
+def pools_of(state: InForce, about: str, eips: Collection[IPAddress], services: Collection[ServiceKey]) -> list[str]:
     asked = an_address(about)
     named = {state.decision.eips[eip].pool for eip in eips}
     named |= {found.pool for key in services if (found := state.world.services.get(key)) is not None and found.pool}
@@ -259,7 +272,7 @@ def an_address(about: str) -> IPAddress | None:
 
 
 def known_eip(
-    state: State,
+    state: InForce,
     address: IPAddress,
     status: ClaimStatus,
     history: str,
@@ -292,7 +305,7 @@ def known_eip(
     )
 
 
-def _candidates(state: State, eip: MayHold | MayNotHold, peers: Sequence[PeerSeen]) -> Iterator[Candidate]:
+def _candidates(state: InForce, eip: MayHold | MayNotHold, peers: Sequence[PeerSeen]) -> Iterator[Candidate]:
     """By the same function that each of them decides with, as far as this node knows what it knows."""
     services = [state.world.services[key] for key in eip.services if key in state.world.services]
     link = eip.link.name if isinstance(eip, MayHold) else None
@@ -330,7 +343,7 @@ def _adds(change: Change, address: IPAddress) -> bool:
             return False
 
 
-def known_service(state: State, key: ServiceKey) -> KnownService:
+def known_service(state: InForce, key: ServiceKey) -> KnownService:
     service = state.world.services.get(key, Service(key, ()))
     held, refusal = state.settlement.assignments.get(key), state.settlement.refusals.get(key)
     endpoints = sorted(state.world.endpoints.get(key, ()), key=lambda each: not _takes_new(each))
@@ -359,7 +372,7 @@ def _takes_new(each: Endpoint) -> bool:
     return each.ready or (each.serving and each.terminating)
 
 
-def known_pool(state: State, name: str) -> KnownPool:
+def known_pool(state: InForce, name: str) -> KnownPool:
     pool = state.world.pools[name]
     usage = state.usage.get(name, {}).values()
     return KnownPool(
@@ -375,7 +388,7 @@ def known_pool(state: State, name: str) -> KnownPool:
     )
 
 
-def _free(state: State, pool: Pool) -> Iterator[IPAddress]:
+def _free(state: InForce, pool: Pool) -> Iterator[IPAddress]:
     for span in pool.addresses[:MOST]:
         last = min(int(span.last), int(span.first) + LOOKED_AT)
         for number in range(int(span.first), last + 1):

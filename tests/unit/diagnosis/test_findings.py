@@ -1,5 +1,7 @@
 """Every kind of finding, by the least that is wrong: it is named first, by the doctor and where an EIP is explained."""
 
+import re
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -314,6 +316,10 @@ ONLY_THE_DOCTOR = {
     ),
     "bad manifests while it serves": (told("bad_manifests", "lan.yaml:3: wrong"), "bad_manifests"),
     "the API is silent": (told("api_silent"), "api_silent"),
+    "a node that nobody hears": (told("mute"), "mute"),
+    "a peer that does not hear": (told("deaf_peer"), "deaf_peer"),
+    "a storm limit": (told("hellos_lost"), "hellos_lost"),
+    "nobody to take over": (told("no_peers"), "no_peers"),
     "late hellos": (told("late_hellos"), "late_hellos"),
     "no priority": (told("no_real_time"), "no_real_time"),
     "a limit that is not set": (told("conntrack_max"), "conntrack_max"),
@@ -342,7 +348,7 @@ ONLY_EXPLAINED = {
     ),
     "an address nobody knows": (
         replace(known(**NOTHING), about="192.0.2.99"),
-        "not_asked",
+        "address_not_in_pool",
     ),
     "a pool nobody knows": (replace(known(**NOTHING), about="no"), "not_asked"),
 }
@@ -475,23 +481,36 @@ def test_where_files_say_what_is_wanted_nothing_is_mended_through_an_api(case):
 def test_what_is_to_be_corrected_in_files_is_named():
     full = service(refused="pool_full", message="pool has no free address", addresses=())
     (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
-    assert (
-        found.mend == "speaker validate DIR   # once Eip/POOL is corrected there: spec.addresses: add some; or free one"
+    assert found.mend == (
+        "speaker validate /etc/eip-speaker   # once Eip is corrected there: add to spec.addresses of the full one, "
+        "or free an address"
     )
     (without,) = findings(replace(WELL, known=replace(service(endpoints=Cut()).known, cluster=False)))
-    assert without.mend == "speaker validate DIR   # once an EndpointSlice of lab/web is corrected there"
+    assert without.mend == "speaker validate /etc/eip-speaker   # once an EndpointSlice of lab/web is corrected there"
     unknown = replace(known(**NOTHING, cluster=False), about="lab/no")
     assert explain(unknown).others == ()
     assert [each.mend for each in explain(unknown).steps[-1].findings] == [
-        "speaker validate DIR   # once Service/lab/no is corrected there"
+        "speaker validate /etc/eip-speaker   # once Service/lab/no is corrected there"
     ]
+
+
+def test_every_mend_can_be_pasted_as_it_is():
+    """Nothing in the command itself is to be filled in, and a shell can read it."""
+    facts = [facts for facts, _ in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()]
+    by_files = [replace(each, known=replace(each.known, cluster=False)) for each in facts if each.known is not None]
+    all_ = [*facts, *by_files]
+    found = [*(one for each in all_ for one in findings(each)), *(explain(each).verdict for each in all_)]
+    mends = sorted({each.mend for each in found if each is not None} - {"a mend"})
+    commands = [mend.partition("   # ")[0] for mend in mends]
+    assert [each for each in commands if re.search(r"…|(?<!-)\b[A-Z][A-Z_]{2,}\b", each)] == []
+    subprocess.run(["bash", "-n"], input="\n".join(mends), text=True, check=True)
 
 
 def test_nobody_is_told_first_to_take_an_address_from_a_host_that_may_need_it():
     (own,) = findings(replace(WELL, bound=(Bound("eth0", "192.0.2.207", 32),)))
     exclude, _, delete = own.mend.partition("; or, if no host needs it: ")
     assert (exclude, delete) == (
-        "kubectl edit eip POOL   # spec.exclude: 192.0.2.207",
+        "kubectl get eip -o wide   # exclude 192.0.2.207 from its pool",
         "ip addr del 192.0.2.207/32 dev eth0",
     )
 

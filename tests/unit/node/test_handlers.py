@@ -16,8 +16,8 @@ from speaker.forwarding.plan import EMPTY
 from speaker.model import Endpoint, Gratuitous, Link, Mac, Protocol, ServiceKey, World
 from speaker.node.decide import Decision, MayHold
 from speaker.node.handlers import handlers
-from speaker.node.known.knowledge import Knowledge
-from speaker.node.report import InForce, Report
+from speaker.node.known.knowledge import InForce, Knowledge
+from speaker.node.report import Report
 from speaker.ownership.balance import Rebalancing
 from speaker.settings import PeerSettings
 from speaker.system.process import Priority

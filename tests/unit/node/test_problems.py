@@ -13,6 +13,7 @@ from speaker.node.problems import (
     HOLDER_SECONDS,
     RIVAL_SECONDS,
     SHOWN,
+    UNHEARD_SECONDS,
     Area,
     Change,
     Problems,
@@ -31,6 +32,10 @@ RIVAL = (
 )
 
 
+def sentences(problems, now, **more):
+    return [each.what for each in problems.all(now, **more)]
+
+
 def test_they_are_listed_in_one_order_whatever_came_first():
     problems = Problems()
     problems.peers_address(EIP, "n9")
@@ -40,7 +45,7 @@ def test_they_are_listed_in_one_order_whatever_came_first():
     problems.failing("netlink", "no buffer space")
     for area in reversed(Area):
         problems.found(area, said("edge_fails", [f"of {area.value}"], ""))
-    told = problems.sentences(1.0, internal=["internal error in publish"])
+    told = sentences(problems, 1.0, internal=["internal error in publish"])
     assert told[:9] == [
         *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of links", "of kube-proxy"),
         *("no buffer space", "internal error in publish"),
@@ -49,7 +54,7 @@ def test_they_are_listed_in_one_order_whatever_came_first():
 
 
 def test_nothing_is_wrong_at_first():
-    assert Problems().sentences(0.0) == []
+    assert sentences(Problems(), 0.0) == []
 
 
 def those(sentences):
@@ -74,7 +79,7 @@ def test_what_was_found_is_held_against_what_was_there(before, now, change):
     problems.found(Area.ENVIRONMENT, those(["of another area"]))
     assert problems.found(Area.LIMITS, those(now)) == change
     assert problems.known(Area.LIMITS) == tuple(now)
-    assert problems.sentences(0.0) == ["of another area", *now]
+    assert sentences(problems, 0.0) == ["of another area", *now]
 
 
 @given(st.lists(st.sampled_from("abcdef"), unique=True), st.lists(st.sampled_from("abcdef"), unique=True))
@@ -104,10 +109,10 @@ def test_an_edge_that_fails_is_a_problem_with_its_last_words_until_it_works():
     assert problems.failing("netlink", "no buffer space")
     assert not problems.failing("netlink", "no buffer space")
     assert problems.failing("netlink", "no permission")
-    assert problems.sentences(0.0) == ["no permission"]
+    assert sentences(problems, 0.0) == ["no permission"]
     assert problems.works("netlink")
     assert not problems.works("netlink")
-    assert problems.sentences(0.0) == []
+    assert sentences(problems, 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -129,14 +134,14 @@ def test_a_rival_is_a_problem_until_it_was_not_heard_for_a_while(after, there):
     problems = Problems()
     assert problems.rival(ETH0, EIP, STRANGER, True, 100.0) == RIVAL
     assert problems.rivals(100.0 + after) == ({"192.0.2.10": RIVAL} if there else {})
-    assert problems.sentences(100.0 + after) == ([RIVAL] if there else [])
+    assert sentences(problems, 100.0 + after) == ([RIVAL] if there else [])
 
 
 def test_a_rival_that_stays_stays_a_problem():
     problems = Problems()
     for now in range(0, 200, 10):
         problems.rival(ETH0, EIP, STRANGER, True, float(now))
-        assert problems.sentences(now + 9.9) == [RIVAL]
+        assert sentences(problems, now + 9.9) == [RIVAL]
 
 
 def test_a_rival_for_an_eip_that_was_let_go_is_nobodys_problem_and_others_stay():
@@ -155,8 +160,8 @@ def test_a_node_whose_hellos_do_not_arrive_is_news_once_and_a_problem_for_as_lon
     problems = Problems()
     (told,) = filter(None, [problems.filtered(ETH0, "n2", STRANGER, [EIP], now) for now in (0.0, 20.0, 40.0)])
     assert told.startswith("n2 (02:00:00:00:00:99) on eth0 answers for 192.0.2.10, and none of its hellos arrives here")
-    assert problems.sentences(40.0 + RIVAL_SECONDS - 1) == [told]
-    assert problems.sentences(40.0 + RIVAL_SECONDS) == []
+    assert sentences(problems, 40.0 + RIVAL_SECONDS - 1) == [told]
+    assert sentences(problems, 40.0 + RIVAL_SECONDS) == []
     assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 100.0) == told, "it is back"
 
 
@@ -164,8 +169,10 @@ def test_a_node_whose_hellos_arrive_again_is_no_problem_any_more():
     problems = Problems()
     problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
     problems.filtered(ETH1, "n2", STRANGER, [EIP], 0.0)
-    problems.links([PeerSeen("n2", "eth0", True, False, heard=True), PeerSeen("n2", "eth1", True, False, heard=False)])
-    (left,) = problems.sentences(1.0)
+    problems.links(
+        [PeerSeen("n2", "eth0", True, False, heard=True), PeerSeen("n2", "eth1", True, False, heard=False)], 0.0
+    )
+    (left,) = sentences(problems, 1.0)
     assert left.startswith("n2 (02:00:00:00:00:99) on eth1")
 
 
@@ -182,7 +189,7 @@ def test_the_same_node_on_another_link_is_news_of_its_own():
     problems = Problems()
     assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
     assert problems.filtered(ETH1, "n2", STRANGER, [EIP], 0.0)
-    assert len(problems.sentences(0.0)) == 2
+    assert len(sentences(problems, 0.0)) == 2
 
 
 def test_of_many_eips_some_are_named_in_order():
@@ -197,10 +204,10 @@ def test_a_peers_own_address_is_a_problem_until_it_is_no_more():
     assert told == (
         "192.0.2.10: node n2 says that it is its own address: it is not claimed here. Exclude it from its pool"
     )
-    assert problems.sentences(0.0) == [told]
+    assert sentences(problems, 0.0) == [told]
     problems.no_peers_address(EIP)
     problems.no_peers_address(EIP)
-    assert problems.sentences(0.0) == []
+    assert sentences(problems, 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -222,9 +229,9 @@ def test_another_host_with_our_name_is_a_problem_until_the_name_is_free(link, ma
     problems = Problems()
     told = problems.name_clash(link, mac, silent)
     assert told == f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
-    assert problems.sentences(0.0) == [told]
+    assert sentences(problems, 0.0) == [told]
     problems.name_free()
-    assert problems.sentences(0.0) == []
+    assert sentences(problems, 0.0) == []
 
 
 SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
@@ -232,11 +239,74 @@ SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
 
 def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     problems = Problems()
-    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
+    (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)], 0.0)
     assert found.what.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
-    assert problems.links([SICK._replace(loses=60)]) == (found,)
-    assert problems.links([SICK._replace(sick=False)]) == ()
-    assert problems.links([SICK._replace(loses=60)]) != (found,)
+    assert problems.links([SICK._replace(loses=60)], 0.0) == (found,)
+    assert problems.links([SICK._replace(sick=False, loses=9)], 0.0) == ()
+    assert problems.links([SICK._replace(loses=60)], 0.0) != (found,)
+
+
+N2 = PeerSeen("n2", "eth0", True, False)
+
+
+def kinds(problems, now, *peers):
+    return [each.kind for each in problems.links(peers, now)]
+
+
+@pytest.mark.parametrize(
+    ("peers", "kind"),
+    [
+        ([N2._replace(alive=False, heard=False)], "no_peers"),
+        ([], "no_peers"),
+        ([N2._replace(hears_us=False), N2._replace(node="n3", hears_us=False)], "mute"),
+        ([N2._replace(hears_us=False), N2._replace(node="n3")], "deaf_peer"),
+        ([N2._replace(hears_us=False)], "deaf_peer"),
+        ([N2._replace(loss=48)], "hellos_lost"),
+        ([N2._replace(loses=48)], "hellos_lost"),
+        ([N2._replace(patience_ms=900)], "late_hellos"),
+    ],
+    ids=["deaf", "alone", "mute", "one of two is deaf", "one of one is deaf", "its limit", "our limit", "bursts"],
+)
+def test_nobody_who_is_deaf_mute_limited_or_late_is_unnamed(peers, kind):
+    problems = Problems()
+    problems.links(peers, 0.0)
+    assert kinds(problems, UNHEARD_SECONDS, *peers) == [kind]
+    assert kinds(problems, UNHEARD_SECONDS, N2) == [], "it ends with its cause"
+
+
+def test_who_does_not_hear_us_yet_is_not_named_at_once():
+    problems = Problems()
+    assert kinds(problems, 0.0, N2._replace(hears_us=False)) == []
+    assert kinds(problems, 1.0, N2) == []
+    assert kinds(problems, UNHEARD_SECONDS, N2._replace(hears_us=False)) == []
+
+
+def test_lost_hellos_are_told_in_one_sentence_until_hardly_any_is_lost():
+    problems = Problems()
+    (found,) = problems.links([N2._replace(loss=48)], 0.0)
+    assert problems.links([N2._replace(loss=12)], 0.0) == (found,)
+    assert problems.links([N2._replace(loss=3)], 0.0) == ()
+    assert problems.links([N2._replace(loss=12)], 0.0) == ()
+
+
+def test_a_rival_is_gone_when_nobody_answers_twice_and_stays_as_long_as_it_answers():
+    problems = Problems()
+    problems.rival(ETH0, EIP, STRANGER, True, 0.0)
+    assert problems.rivals_places(0.0) == [(EIP, 2)]
+    assert not problems.asked(EIP, answered=False, now=2.0)
+    assert not problems.asked(EIP, answered=True, now=29.0)
+    assert sentences(problems, RIVAL_SECONDS + 28) == [RIVAL]
+    assert not problems.asked(EIP, answered=False, now=31.0)
+    assert problems.asked(EIP, answered=False, now=33.0)
+    assert sentences(problems, 33.0) == []
+    assert not problems.asked(EIP, answered=False, now=35.0)
+
+
+def test_a_node_that_fell_silent_is_not_filtered():
+    problems = Problems()
+    problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
+    problems.links([N2._replace(alive=False, heard=False)], 1.0)
+    assert sentences(problems, 1.0) == []
 
 
 @pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])
@@ -246,7 +316,7 @@ def test_for_whom_this_node_waits_is_no_problem_and_news_once(after, there):
     assert problems.holder(ETH0, EIP, STRANGER, 0.0) == sentence
     assert problems.holder(ETH0, EIP, STRANGER, 10.0) is None
     assert problems.holders(10.0 + after) == ({str(EIP): sentence} if there else {})
-    assert problems.sentences(10.0) == []
+    assert sentences(problems, 10.0) == []
     assert problems.rivals(10.0) == {}
 
 

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Link, Mac
-from speaker.model.events import PeerChanged
+from speaker.model.events import Conflict, PeerChanged
 from speaker.node.decide import MayNotHold
 from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
@@ -60,3 +60,21 @@ def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, 
         return report.answering(str(EIP))
 
     assert in_virtual_time(story()) == hosts
+
+
+@pytest.mark.parametrize(("answers", "over"), [((), True), ((EIP,), False)])
+def test_a_stranger_is_no_problem_once_it_does_not_answer_and_stays_one_while_it_does(
+    tmp_path, in_virtual_time, answers, over
+):
+    async def story():
+        report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
+        witnessing = Witnessing("n1", report, lan)
+        witnessing.use([ETH0], {})
+        asking = asyncio.create_task(witnessing.run())
+        await asyncio.sleep(1)
+        report.hear(Conflict(ETH0, EIP, Mac(b"\x02\0\0\0\0\x99"), held=True))
+        await asyncio.sleep(15)
+        asking.cancel()
+        return report.problems()
+
+    assert (in_virtual_time(story()) == []) is over

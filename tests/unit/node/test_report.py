@@ -36,8 +36,9 @@ from speaker.model import (
 )
 from speaker.model.events import EipClaimed, EipYielded, HellosFiltered
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
+from speaker.node.known.knowledge import InForce
 from speaker.node.problems import SHOWN
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
@@ -196,8 +197,8 @@ def test_mistakes_without_end_are_counted_and_told_up_to_a_bound(tmp_path):
         report.bad_manifests(InvalidManifests(wrong), still_serving=True)
     assert len(lines) <= MISTAKES + 1
     assert lines[-1]["count"] == 20_000
-    assert report.problems()[-1] == f"{20_000 - SHOWN} more: `speaker validate` lists them all"
-    assert len(report.problems()) == SHOWN + 1
+    assert report.findings()[-1].what == f"{20_000 - SHOWN} more: `speaker validate` lists them all"
+    assert len(report.findings()) == SHOWN + 1
 
 
 async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_eips_for_as_long_as_it_answers(report):
@@ -211,7 +212,7 @@ async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_e
     assert [(one["peer"], one["reason"], one["mac"], one["link"]) for one in logs] == [
         (node, "hellos_filtered", "02:00:00:00:00:02", "eth0") for node in ("n2", "n3")
     ]
-    (first, _) = report.problems()
+    first, _ = (each.what for each in report.findings())
     assert first.startswith(
         "n2 (02:00:00:00:00:02) on eth0 answers for 192.0.2.10, 192.0.2.11, 2001:db8::1, and none of its hellos arrives"
     )

@@ -34,8 +34,9 @@ from speaker.model.events import (
     WasFrozen,
 )
 from speaker.node.decide import Decision, MayHold
+from speaker.node.known.knowledge import InForce
 from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.process import Priority
@@ -167,7 +168,7 @@ def play(in_virtual_time, tmp_path):
             True,
         ),
         (
-            lambda report: report.losses([N2._replace(sick=False, patience_ms=438)]),
+            lambda report: report.losses([N2._replace(sick=False, loss=0, loses=0, patience_ms=438)]),
             ["problem"],
             {("hello_patience_seconds", "eth0", "n2"): 0.438},
             True,

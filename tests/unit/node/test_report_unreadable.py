@@ -31,5 +31,5 @@ def test_what_cannot_be_read_is_a_problem_for_as_long_as_it_lasts_and_its_beginn
 def test_of_any_number_of_objects_that_cannot_be_read_some_are_named_and_the_rest_is_counted(report):
     with capture_logs() as logged:
         report.unreadable([f"Service/default/s{number}" for number in range(10_000)])
-    assert [each["count"] for each in logged] == [len(report.problems())] == [SHOWN + 1]
-    assert report.problems()[-1] == f"{10_000 - SHOWN} more values in the API cannot be read"
+    assert [each["count"] for each in logged] == [len(report.findings())] == [SHOWN + 1]
+    assert report.findings()[-1].what == f"{10_000 - SHOWN} more values in the API cannot be read"

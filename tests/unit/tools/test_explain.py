@@ -6,8 +6,8 @@ from speaker.cli import _parser
 from speaker.diagnosis.facts import Facts
 from speaker.diagnosis.together import explaining
 from speaker.errors import EdgeError
-from speaker.node.known.knowledge import Cut, Knowledge, KnownEip
-from speaker.tools.explain import asked_of_each, judged_with
+from speaker.node.known.knowledge import Cut, Knowledge, KnownEip, KnownPool, KnownService
+from speaker.tools.explain import asked_of_each, judged_with, several
 from speaker.tools.flags import parse
 
 
@@ -23,3 +23,30 @@ def test_a_node_whose_facts_cannot_be_judged_is_one_that_does_not_answer():
     facts = Facts("192.0.2.10", known=Knowledge("n1", "none", in_force=True, ready=True, eips=Cut((eip,))))
     with pytest.raises(EdgeError, match="its facts cannot be judged: "):
         judged_with(explaining, "n1", facts)
+
+
+def knows(*keys, pools=()):
+    services = tuple(KnownService(key, (), (), "Cluster", (), (), Cut()) for key in keys)
+    return Facts("web", known=Knowledge("n1", "none", services=Cut(services), pools=Cut(pools)))
+
+
+def test_a_name_that_services_of_several_namespaces_have_offers_the_choice():
+    assert several("web", [knows("shop/web", "blog/api"), knows("blog/web")]) == (
+        "web: Services of 2 namespaces have that name. Ask for one of them:\n"
+        "  speaker explain blog/web\n"
+        "  speaker explain shop/web"
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "facts"),
+    [
+        ("web", knows("shop/web")),
+        ("shop/web", knows("shop/web", "blog/web")),
+        ("web", knows("shop/web", "blog/web", pools=(KnownPool("web", Cut(), Cut(), "", "", False, 0, 0),))),
+        ("web", Facts("web")),
+    ],
+    ids=["one has it", "it is named in full", "a pool has it too", "nobody answered"],
+)
+def test_a_name_that_means_one_thing_is_explained(about, facts):
+    assert several(about, [facts]) == ""

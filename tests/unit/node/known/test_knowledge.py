@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from speaker.allocator.assign import Allocator, Usage
-from speaker.allocator.settle import settle
+from speaker.allocator.settle import Settlement, settle
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.plan import MAX_REAL_SERVERS
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
@@ -25,11 +25,12 @@ from speaker.model import (
     TrafficPolicy,
     World,
 )
-from speaker.node.decide import decide
+from speaker.node.decide import MayNotHold, decide
 from speaker.node.known import knowledge
-from speaker.node.known.knowledge import Candidate, State
+from speaker.node.known.knowledge import Candidate, InForce
+from speaker.node.known.trouble import of_all
 from speaker.settings import Node
-from speaker.wire.messages import ClaimStatus, PeerSeen
+from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 
 A, B, C = (ip_address(f"192.0.2.{last}") for last in (10, 11, 12))
 WEB, LOCAL, LATE = (ServiceKey("lab", name) for name in ("web", "local", "late"))
@@ -44,7 +45,7 @@ def service(key, address, policy=TrafficPolicy.CLUSTER, created="2026"):
     return Service(key, (ServicePort(Protocol.TCP, 80),), addresses=(address,), traffic_policy=policy, created=created)
 
 
-def state() -> State:
+def state() -> InForce:
     """``lab/late`` asks for what ``lab/web`` has."""
     pods = [Endpoint(POD, 8080, Protocol.TCP, node="n1"), Endpoint(OTHERS, 8080, Protocol.TCP, node="n2")]
     world = World(
@@ -61,11 +62,11 @@ def state() -> State:
     eth0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
     snapshot = Snapshot({2: eth0}, (LinkAddress(2, ip_address("192.0.2.1"), ip_network("192.0.2.0/24")),))
     settlement = settle(Allocator(), world, 0.0)
-    return State(
-        world,
+    return InForce(
         settlement,
         decide(world, settlement.assignments, snapshot, Node("n1")),
         {"lan": {Family.IPV4: Usage(2, 2, 0)}},
+        world,
         "n1",
     )
 
@@ -76,6 +77,7 @@ def state() -> State:
         ("", [A, B], [LATE, LOCAL, WEB], ["lan", "spare"]),
         ("192.0.2.10", [A], [LATE, WEB], ["lan"]),
         ("lab/local", [B], [LOCAL], ["lan"]),
+        ("local", [B], [LOCAL], ["lan"]),
         ("lab/late", [], [LATE], []),
         ("lan", [A, B], [LOCAL, WEB], ["lan"]),
         ("spare", [], [], ["spare"]),
@@ -144,13 +146,13 @@ def test_a_pool_comes_with_its_use_and_how_its_link_is_chosen():
     [(WEB, True, False), (WEB, False, False), (LATE, True, False), (LATE, False, True), (LOCAL, False, False)],
 )
 def test_where_others_forward_endpoints_that_are_not_there_may_only_not_have_been_read(key, forwards, unread):
-    assert knowledge.known_service(replace(state(), forwards=forwards), key).unread is unread
+    assert knowledge.known_service(state()._replace(forwards=forwards), key).unread is unread
 
 
 def test_endpoints_without_end_are_told_up_to_a_bound():
     found = state()
     many = tuple(Endpoint(POD + number, 80, Protocol.TCP) for number in range(MAX_REAL_SERVERS))
-    told = knowledge.known_service(replace(found, world=replace(found.world, endpoints={WEB: many})), WEB)
+    told = knowledge.known_service(found._replace(world=replace(found.world, endpoints={WEB: many})), WEB)
     assert (len(told.endpoints.first), told.endpoints.more) == (knowledge.MOST, len(many) - knowledge.MOST)
     assert told.endpoints.whole is None
 
@@ -158,14 +160,14 @@ def test_endpoints_without_end_are_told_up_to_a_bound():
 def test_the_endpoints_that_take_connections_are_told_first():
     found = state()
     many = tuple(Endpoint(POD, port, Protocol.TCP, ready=port == 9000, serving=False) for port in range(8000, 9001))
-    told = knowledge.known_service(replace(found, world=replace(found.world, endpoints={WEB: many})), WEB)
+    told = knowledge.known_service(found._replace(world=replace(found.world, endpoints={WEB: many})), WEB)
     assert told.endpoints.first[0].takes_new
 
 
 def test_free_addresses_of_a_pool_are_told_by_who_knows_all_that_are_in_use():
     found = state()
     pools = {"lan": Pool("lan", (AddressRange(A, B + 3),), exclude=(AddressRange(B + 2, B + 2),))}
-    wider = replace(found, world=replace(found.world, pools=pools))
+    wider = found._replace(world=replace(found.world, pools=pools))
     assert knowledge.known_pool(wider, "lan").free == tuple(str(B + number) for number in (1, 3))
     assert {A, B} <= found.decision.eips.keys()
 
@@ -189,3 +191,79 @@ def test_a_list_that_may_be_cut_cannot_be_iterated_by_mistake():
     with pytest.raises(TypeError):
         "0" in told  # noqa: B015
     assert not knowledge.Cut()
+
+
+# ── what is wrong with them (trouble.py) ──
+
+WELL = state()._replace(settlement=Settlement(state().settlement.assignments, {}))
+CLAIMS = {A: MINE, B: MINE}
+BY_N2 = ClaimStatus(False, "n2", 4, None, 2)
+
+
+def told(in_force=WELL, claims=CLAIMS, answering=None, vacant=(), **more):
+    return [(each.kind, each.what) for each in of_all(in_force, claims, answering or {}, vacant, **more)]
+
+
+def without(*keys, **changes):
+    """Endpoints of these Services are gone, or changed."""
+    endpoints = dict(WELL.world.endpoints)
+    for key in keys:
+        endpoints[key] = tuple(replace(each, **changes) for each in endpoints[key]) if changes else ()
+    return WELL._replace(world=replace(WELL.world, endpoints=endpoints))
+
+
+def may_not(reason):
+    eips = {**WELL.decision.eips, B: MayNotHold(B, "lan", (LOCAL,), reason, f"eth0: {reason}")}
+    return WELL._replace(decision=replace(WELL.decision, eips=eips))
+
+
+def test_nothing_is_wrong_where_all_is_well():
+    assert told() == []
+
+
+def test_a_refused_service_is_named_with_the_allocators_words():
+    ((kind, what),) = told(state())
+    assert (kind, what.startswith(f"{LATE}: no EIP: ")) == ("refused", True)
+
+
+@pytest.mark.parametrize(
+    ("in_force", "sentence"),
+    [
+        (without(WEB), "lab/web has no IPv4 endpoint in any EndpointSlice: does its selector match a pod?"),
+        (without(WEB, ready=False), "none of the 2 IPv4 endpoints of lab/web is ready"),
+    ],
+)
+def test_a_service_without_anybody_to_forward_to_is_named_wherever_its_eip_is_held(in_force, sentence):
+    assert [what for _, what in told(in_force)] == [sentence]
+    assert [what for _, what in told(in_force, {A: BY_N2, B: MINE})] == [sentence]
+
+
+def test_that_this_node_must_not_hold_what_another_holds_is_as_it_should_be():
+    assert told(may_not("no_local_endpoint"), {A: MINE, B: BY_N2}) == []
+    assert told(may_not("no_local_endpoint"), {A: MINE, B: NOBODYS}) == [
+        ("no_local_endpoint", "eth0: no_local_endpoint")
+    ]
+    assert told(may_not("no_carrier"), {A: MINE, B: BY_N2}) == [("no_carrier", "eth0: no_carrier")]
+
+
+def test_what_nobody_has_held_for_long_is_named_and_what_a_failover_takes_is_not():
+    assert told(claims={A: NOBODYS, B: MINE}) == []
+    ((kind, _),) = told(claims={A: NOBODYS, B: MINE}, vacant=[A])
+    assert kind == "nobody_holds"
+    assert told(claims={A: NOBODYS, B: MINE}, vacant=[A], draining=True)[0][0] == "draining"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        (0, [("not_answered", "n2 holds 192.0.2.10, and nobody answers for it")]),
+        (1, []),
+        (2, [("two_holders", "2 hosts answer for 192.0.2.10")]),
+    ],
+)
+def test_an_eip_for_which_not_exactly_one_host_answers_is_named(hosts, expected):
+    assert told(claims={A: BY_N2, B: MINE}, answering={A: hosts}) == expected
+
+
+def test_who_answers_for_what_nobody_holds_is_no_matter_of_this():
+    assert told(claims={A: NOBODYS, B: MINE}, answering={A: 0}) == []

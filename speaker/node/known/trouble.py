@@ -1,0 +1,143 @@
+"""What is wrong with an EIP or a Service, as far as the node knows: for ``problems`` and for the doctor. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from ipaddress import ip_address
+
+from speaker.checks import KINDS, Finding
+from speaker.errors import shown
+from speaker.forwarding.plan import EMPTY
+from speaker.model import IPAddress
+from speaker.node.decide import MayHold, MayNotHold
+from speaker.node.known.knowledge import InForce, KnownEip, KnownService, known_eip, known_service
+from speaker.wire.messages import NOBODYS, ClaimStatus
+
+_LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
+"""Reasons of the resolver that need no finding of their own."""
+_FAILING = "no_carrier", "link_down"
+_REFUSALS = "pool_full", "address_not_in_pool", "host_address"
+"""The allocator's reasons that are kinds of findings; its ``address_in_use`` means another Service, not a host."""
+
+
+def refusal(service: KnownService) -> Iterator[Finding]:
+    """In the allocator's own words."""
+    if service.refused:
+        kind = service.refused if service.refused in _REFUSALS else "refused"
+        namespace, _, name = service.key.partition("/")
+        mend = {
+            "pool_full": "kubectl get eip   # add to spec.addresses of the full one, or free an address",
+            "host_address": f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses-",
+        }.get(service.refused, f"kubectl -n {namespace} edit service {name}   # or the pool: what the sentence names")
+        what = f"{service.key}: {'' if service.addresses else 'no EIP: '}{shown(service.message)}"
+        yield Finding(kind, what, mend)
+
+
+def no_candidate(node: str, eip: KnownEip) -> Iterator[Finding]:
+    """This node must not hold it, and nobody does; or its link fails, whoever does."""
+    if not eip.reason or (eip.holder is not None and eip.reason not in _FAILING):
+        return
+    kind = eip.reason if eip.reason in KINDS else "no_link" if eip.reason in _LINKLESS else "not_eligible"
+    yield Finding(kind, shown(eip.message), _mend(node, eip, kind), eip.address)
+
+
+def _mend(node: str, eip: KnownEip, kind: str) -> str:
+    match kind:
+        case "no_subnet" if ip_address(eip.address).version == 6 and eip.services:
+            namespace, _, name = eip.services[0].partition("/")
+            asking = f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses=NEW --overwrite"
+            return f"{asking}   # if the prefix was renumbered: an address of the new one, which a pool must have"
+        case "no_such_link" | "no_link" | "no_subnet":
+            return f"kubectl edit eip {eip.pool}   # spec.interface: a link of this node, as `ip -br link` lists them"
+        case "no_carrier":
+            return "ip -br link   # and the cable, and the port of the switch"
+        case "link_down":
+            return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
+        case "no_route" | "route_refuses":
+            return (
+                f"ip route get {eip.chosen.rpartition(':')[2]}   # a route for it, or another interface in {eip.pool}"
+            )
+        case "node_excluded":
+            return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
+        case "node_not_selected":
+            return f"kubectl get node {node} --show-labels   # against spec.nodeSelector of {eip.pool}"
+        case "no_local_endpoint":
+            return "kubectl get endpointslices -A -o wide   # a ready one on a node, or externalTrafficPolicy: Cluster"
+        case _:
+            return "speaker status"
+
+
+def endpoints_there(eip: KnownEip, services: Collection[KnownService]) -> Iterator[Finding]:
+    """Whether there is anybody to forward to."""
+    for service in services:
+        if service.unread or (endpoints := service.endpoints.whole) is None:
+            continue
+        family = ip_address(eip.address).version
+        mine = [each for each in endpoints if ip_address(each.address).version == family]
+        namespace, _, name = service.key.partition("/")
+        mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
+        if not mine:
+            what = f"{service.key} has no IPv{family} endpoint in any EndpointSlice: does its selector match a pod?"
+            yield Finding("no_endpoint", what, mend, eip.address)
+        elif not any(each.takes_new for each in mine):
+            what = f"none of the {len(mine)} IPv{family} endpoints of {service.key} is ready"
+            yield Finding("none_ready", what, f"{mend}; kubectl -n {namespace} get pods -o wide", eip.address)
+
+
+def nobody_holds(node: str, eip: KnownEip, *, draining: bool) -> Iterator[Finding]:
+    if eip.holder is not None or eip.mine:
+        return
+    if draining and not any(each.may and each.node != node for each in eip.candidates):
+        yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
+    elif not eip.reason:
+        what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
+        yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
+
+
+# ── of everything, by the running speaker itself ──
+
+
+def of_all(
+    state: InForce,
+    claims: Mapping[IPAddress, ClaimStatus],
+    answering: Mapping[IPAddress, int],
+    vacant: Collection[IPAddress] = (),
+    *,
+    draining: bool = False,
+) -> Iterator[Finding]:
+    """Of every Service and EIP. ``answering``: how many hosts answer for those that are asked for; ``vacant``: those
+    that nobody has held for some time."""
+    bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers are of no interest here
+    for key in state.settlement.refusals:
+        yield from refusal(known_service(state, key))
+    for address, eip in state.decision.eips.items():
+        claim = claims.get(address, NOBODYS)
+        if not _serves(state, eip) or (isinstance(eip, MayNotHold) and _lacks(eip, claim)) or address in vacant:
+            known = known_eip(bare, address, claim, "", ())
+            yield from no_candidate(state.node, known)
+            yield from endpoints_there(known, [known_service(state, key) for key in eip.services])
+            if address in vacant:
+                yield from nobody_holds(state.node, known, draining=draining)
+        if (hosts := answering.get(address, 1)) != 1 and claim.holder is not None:
+            yield _answered(str(address), claim.holder, hosts)
+
+
+def _lacks(eip: MayNotHold, claim: ClaimStatus) -> bool:
+    return claim.holder is None or eip.reason in _FAILING
+
+
+def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
+    """Each of its Services has a ready endpoint, or this node does not read its endpoints."""
+    endpoints, version = state.world.endpoints, eip.address.version
+    return all(
+        key not in state.world.services
+        or any(each.ready and each.address.version == version for each in endpoints.get(key, ()))
+        or (not state.forwards and key not in endpoints)
+        for key in eip.services
+    )
+
+
+def _answered(eip: str, holder: str, hosts: int) -> Finding:
+    if hosts:
+        return Finding("two_holders", f"{hosts} hosts answer for {eip}", f"speaker explain {eip}", eip)
+    what = f"{shown(holder)} holds {eip}, and nobody answers for it"
+    return Finding("not_answered", what, f"speaker explain {eip}", eip)
