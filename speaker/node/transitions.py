@@ -22,7 +22,7 @@ from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20
 """In manifests, that get a line each: they are read one by one."""
-FROZEN = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
+FROZEN = "this process did not run for longer than the self-lease, and gave up what others may have taken"
 FLAGGED = "kept although its pool no longer offers it; not assigned again once it is released"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 

@@ -77,7 +77,7 @@ def _beside(part: Part, runtime_dir: Path) -> Part:
 
     async def remove() -> tuple[str, ...]:
         if not _leaves_it_alone(runtime_dir):
-            raise EdgeError("left alone: the speaker that runs here does not say any more that it is not its own")
+            raise EdgeError("left alone: another speaker runs here now, and this may be its own")
         return await part.remove()
 
     return part._replace(remove=remove)
