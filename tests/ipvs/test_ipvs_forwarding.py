@@ -966,7 +966,9 @@ def test_the_guard_is_also_what_brings_replies_back_and_nothing_else_does(lan, n
     node.apply(plan(server(V4), server(V6)))
     assert {lan.ask(V4, 80)[1] for _ in range(2)} == {"::ffff:10.0.1.1", "::ffff:10.0.2.1"}  # the node's own
     assert {lan.ask(V6, 80)[1] for _ in range(2)} == {"fd00:1::1", "fd00:2::1"}
-    assert 'masquerade comment "bring replies back"' in node.sh("nft", "list", "table", "inet", "eip-speaker-guard")
+    assert 'masquerade fully-random comment "bring replies back"' in node.sh(
+        "nft", "list", "table", "inet", "eip-speaker-guard"
+    )
 
 
 def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):

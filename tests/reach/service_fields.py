@@ -15,7 +15,7 @@ from speaker.model import Protocol, ServicePort
 def test_every_scheduler_spreads_the_connections_of_a_client_as_the_page_says(nodes, spreads, number):
     scheduler = list(SPREAD_BY_NFTABLES)[number]
     if scheduler not in spreads:
-        pytest.skip("User-Mode Linux has no ip_vs_twos; ovf has a test of its own")
+        pytest.skip("IPVS's twos chooses at random; ovf has a test of its own")
     nodes.serve(web(scheduler=scheduler), "p1", "p2")
     # Ports of its own, each used once, so that those that hash them do so the same way every time.
     found = {nodes.estate.spread("client", eip, first_port=20_000 + 10 * number) for eip in EIP.values()}
