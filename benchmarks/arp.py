@@ -28,16 +28,19 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from speaker.lab.network.namespaces import Namespace
-from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links
-from speaker.layer2.responder import AnswerPolicy
-from speaker.layer2.sockets import filter_tracker as sieve
-from speaker.layer2.sockets import packet_socket as wire
+from speaker.layer2 import filter as sieve
+from speaker.layer2 import packet_socket as wire
+from speaker.layer2.link import LinkResponder, Links
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Announcements, Event
 from speaker.ownership.parameters import Parameters
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from link_owner import LinkOwner
+
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 WINDOW = 32
@@ -146,8 +149,8 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    policy = AnswerPolicy(oldest=Parameters().request_age)
-    speaker = LinkResponder(link_here("eth0"), boottime, observer, policy, failed)
+    owner = LinkOwner(request_age=Parameters().request_age, lost=failed)
+    speaker = LinkResponder(link_here("eth0"), boottime, observer, owner)
     speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
     speaker.extend(boottime() + 3600)
     async with asyncio.TaskGroup() as tasks:
@@ -326,7 +329,7 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Links(boottime, observer, failed, AnswerPolicy()) as layer2:
+        async with Links(boottime, observer, LinkOwner(lost=failed)) as layer2:
             layer2.extend(boottime() + 3600)
             layer2.keep([link])
             watching = asyncio.create_task(turns.watch())
@@ -362,7 +365,8 @@ async def announce(count: int) -> dict[str, float]:
                 frames = [arp.announce_by_request(link.mac, one.packed) for one in wanted]
                 frames += [arp.announce_by_reply(link.mac, one.packed) for one in wanted]
             else:
-                frames = [ndp.unsolicited(link.mac, IPv6Address(one)).pack() for one in wanted]
+                parts = [ndp.advertisement_part(link.mac, one.packed) for one in wanted]
+                frames = [ndp.unsolicited_advertisement(part) for part in parts]
             started = time.perf_counter()
             for frame in frames:
                 plain.send(frame)

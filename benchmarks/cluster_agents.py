@@ -53,7 +53,7 @@ from speaker.lab.hosts.speakers import holds_most  # noqa: E402
 from speaker.lab.network.privileges import leave_host_network  # noqa: E402
 from speaker.lab.scenarios.failover_result import Promise, broken, promise_of  # noqa: E402
 from speaker.lab.watching.outage import asking  # noqa: E402
-from speaker.layer2.probe import PROBES, SPACING  # noqa: E402
+from speaker.layer2.holdings import PROBES, SPACING  # noqa: E402
 from speaker.model import IPAddress  # noqa: E402
 
 OUTAGE = 60.0

@@ -43,7 +43,7 @@ from speaker.forwarding.limits import look
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
-from speaker.telemetry.traffic import exposition
+from speaker.telemetry.metrics import exposition
 
 ROOT = Path(__file__).parents[1]
 REAL_SERVERS, CHANGES = 10, 100

@@ -1,7 +1,7 @@
 """The commands and their exit codes.
 
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
-to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any more.
+to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any longer.
 
 ``speaker run`` and ``speaker agent`` are the product. Each is two processes on a node, and both begin in
 ``commands/serve.py``. To read on:
@@ -15,15 +15,18 @@ import sys
 from contextlib import nullcontext
 
 from speaker import __version__
-from speaker.commands import about, capture, changes, files, host, serve
-from speaker.commands.parser import Parser, parse, subparsers
+from speaker.commands import serve, tools
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
-from speaker.tools import explain, progress
-from speaker.tools.table import printable
+from speaker.tools import explain
+from speaker.tools.flags import Parser, parse, subparsers
+from speaker.tools.terminal import printable, progress
 
-COMMANDS = (serve.add, files.add, changes.add, host.add, explain.add_commands, capture.add, lab.add, about.add)
+COMMANDS = (
+    *(serve.add, tools.add_validate, tools.add_keygen, tools.add_plan, tools.add_convert, tools.add_cleanup),
+    *(tools.add_control, tools.add_connections, explain.add_commands, tools.add_capture, lab.add, tools.add_about),
+)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 
 INTERRUPTED, UNHEARD = 130, 141
@@ -46,7 +49,7 @@ def _obey(argv: list[str]) -> int:
         args = parse(_parser(), argv)
         # Who watches is shown what there is.
         working = None if getattr(args, "watch", False) else getattr(args, "working", None)
-        with progress.told(working) if working else nullcontext():
+        with progress(working) if working else nullcontext():
             code: int = args.command(args)
     except SettingError as error:
         return _complain(error, 2)
@@ -59,13 +62,12 @@ def _obey(argv: list[str]) -> int:
 
 def _complain(error: object, code: int) -> int:
     # A path or a peer's name in it must not speak to the terminal.
-    lines = "\n".join(map(printable, f"speaker: {error}".split("\n")))
-    print(lines, file=sys.stderr)  # noqa: T201 -- a command's word to its user
+    print(*map(printable, f"speaker: {error}".split("\n")), sep="\n", file=sys.stderr)  # noqa: T201 -- to its user
     return code
 
 
 def _unheard(refusal: OSError) -> int:
-    """Nobody reads stdout, as with `speaker … | head`, or it takes no more."""
+    """Nobody reads stdout, as with `speaker … | head`, or it is full."""
     streams.give_up()
     if isinstance(refusal, BrokenPipeError):
         return UNHEARD
@@ -76,7 +78,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="speaker",
         description="A layer-2 load balancer for bare-metal Kubernetes.",
-        epilog=about.EXIT_CODES,
+        epilog=tools.EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"speaker {__version__}")

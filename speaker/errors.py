@@ -101,8 +101,8 @@ class InvalidField(SpeakerError):
         where = ": ".join(part for part in (str(self.place), self.subject, self.path) if part)
         shown = "" if self.value is None else as_yaml(self.value)
         value = shown if len(shown) <= 120 else shown[:117] + "..."
-        told = ": ".join(part for part in (where, value, self.rule) if part)
-        return told.encode(errors="backslashreplace").decode()  # a YAML key may hold what is no character
+        line = ": ".join(part for part in (where, value, self.rule) if part)
+        return line.encode(errors="backslashreplace").decode()  # a YAML key may hold what is no character
 
 
 class Unreadable(InvalidField):
@@ -135,7 +135,7 @@ class EdgeError(SpeakerError):
 
 
 class WireError(EdgeError):
-    """Raised when the other process met what nobody foresaw. It has told of it; the work is tried again."""
+    """Raised when the other process met what nobody foresaw. It has reported that; the work is tried again."""
 
 
 class LinkGone(EdgeError):
@@ -188,7 +188,7 @@ class ApiRefused(EdgeError):
 
     @property
     def too_old(self) -> bool:
-        """What was asked about is forgotten, or lies in the future of a server that was restored: list anew."""
+        """What was asked about is forgotten, or lies in the future of a server that was restored: list again."""
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes
 
 
@@ -196,5 +196,5 @@ SET_ASIDE = "set aside because of a bug in the speaker"
 
 
 def set_aside(error: Exception) -> str:
-    """What people are told of an object whose reading or deciding met a bug of ours."""
+    """In words, for people: reading or deciding this object met a bug of ours."""
     return f"{SET_ASIDE} ({type(error).__name__}: {error})"

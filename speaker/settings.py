@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding, with_port
+from speaker.model import Balancer, Forwarding, IPAddress, with_port
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -19,6 +19,13 @@ _SUBDOMAIN = rf"(?=[-a-z0-9.]{{1,253}}(/|\Z)){_DNS_LABEL}(\.{_DNS_LABEL})*"
 _NODE_NAME = re.compile(_SUBDOMAIN)
 _LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+def _address(text: str) -> IPAddress | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +45,11 @@ class Bind:
             return None
         host, colon, port = text.rpartition(":")
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        try:
-            address = ip_address(host)
-        except ValueError:
-            address = None
-        number = whole_number(port, 65535)
-        if address is None or not colon or not number:
-            raise SettingError(
-                f"{flag} {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
-            )
-        return Bind(str(address), number)
+        address, listens_at = _address(host), whole_number(port, 65535)
+        if address is None or not colon or not listens_at:
+            rule = "must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
+            raise SettingError(f"{flag} {written(text)}: {rule}")
+        return Bind(str(address), listens_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,8 @@ class Node:
     def parse(name: str, labels: str = "") -> "Node":
         """``labels`` is ``key=value,key=value``; ``kubernetes.io/hostname`` is always there."""
         if not _NODE_NAME.fullmatch(name):
-            raise SettingError(
-                f"--node {written(name)}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name "
-                "this host"
-            )
+            rule = "must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name this host"
+            raise SettingError(f"--node {written(name)}: {rule}")
         pairs: dict[str, str] = {}
         for part in filter(None, labels.split(",")):
             key, equals, value = part.partition("=")
@@ -85,7 +85,7 @@ DEFAULT_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_HELLO_MS = 100
 DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
 
-_HELLO_MS = range(20, 1001)
+_HELLO_MS = 20, 1000
 """Below, a busy host's own jitter looks like death (and the frames add up); above, failover takes seconds."""
 
 _NUMBER = re.compile("0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
@@ -115,11 +115,9 @@ class PeerSettings:
         key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool | None = None
     ) -> "PeerSettings":
         """An agent always has peers."""
-        if (number := whole_number(revision, 2**32 - 1)) is None:
-            raise SettingError(f"--revision {written(revision)}: must be a whole number from 0 to {2**32 - 1}")
         found = PeerSettings.parse(True, key_file, hello, ethertype, hand_over)
         assert found is not None
-        return replace(found, revision=number)
+        return replace(found, revision=number("--revision", revision, 0, 2**32 - 1))
 
     @staticmethod
     def parse(
@@ -143,29 +141,22 @@ class PeerSettings:
             return None
         return PeerSettings(
             key_file=DEFAULT_KEY if key_file is None else key_file,
-            hello=PeerSettings().hello if hello is None else _hello(hello),
+            hello=PeerSettings().hello
+            if hello is None
+            else number("--hello", hello, *_HELLO_MS, "whole milliseconds") / 1000,
             ethertype=DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype),
             hand_over=hand_over,
         )
 
 
-def _hello(text: str) -> float:
-    number = whole_number(text, 10**9 - 1)
-    if number is None or number not in _HELLO_MS:
-        low, high = _HELLO_MS[0], _HELLO_MS[-1]
-        raise SettingError(f"--hello {written(text)}: must be whole milliseconds from {low} to {high}")
-    return number / 1000
-
-
 def parse_ethertype(text: str) -> int:
-    number = int(text, 0) if _NUMBER.fullmatch(text) else -1
-    if not 0x0600 <= number <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
+    found = int(text, 0) if _NUMBER.fullmatch(text) else -1
+    if not 0x0600 <= found <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
         raise SettingError(f"--ethertype {written(text)}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
-    if number in _TAKEN:
-        raise SettingError(
-            f"--ethertype {written(text)}: is {_TAKEN[number]}: must be one that nothing else on the LAN uses"
-        )
-    return number
+    if found in _TAKEN:
+        taken = f"is {_TAKEN[found]}: must be one that nothing else on the LAN uses"
+        raise SettingError(f"--ethertype {written(text)}: {taken}")
+    return found
 
 
 class Timeouts(NamedTuple):
@@ -199,7 +190,7 @@ class Limits:
             raise SettingError(f"--ipvs-timeouts {ipvs_timeouts}: needs --forwarder ipvs: they are IPVS's own")
         return Limits(
             ipvs_timeouts=AS_THEY_ARE if ipvs_timeouts is None else _timeouts(ipvs_timeouts),
-            conntrack_max=0 if conntrack_max is None else _conntrack_max(conntrack_max),
+            conntrack_max=0 if conntrack_max is None else number("--conntrack-max", conntrack_max, 1, _MOST_ENTRIES),
         )
 
 
@@ -210,20 +201,32 @@ def _timeouts(text: str) -> Timeouts:
             f"--ipvs-timeouts {written(text)}: must be TCP,TCPFIN,UDP in whole seconds from 0 (leave it as it is) to "
             f"{_MOST_SECONDS}"
         )
-    return Timeouts(*(number or 0 for number in seconds))
+    return Timeouts(*(each or 0 for each in seconds))
 
 
-def _conntrack_max(text: str) -> int:
-    number = whole_number(text, _MOST_ENTRIES)
-    if not number:
-        raise SettingError(f"--conntrack-max {written(text)}: must be a whole number from 1 to {_MOST_ENTRIES}")
-    return number
+def parse_balancers(text: str) -> frozenset[Balancer]:
+    """``metallb,cilium``; '' is none."""
+    found = set()
+    for name in filter(None, text.split(",")):
+        if name not in {*Balancer}:
+            known = ", ".join(Balancer)
+            raise SettingError(f"--honour-annotations {written(name)}: must be names of {known}, separated by commas")
+        found.add(Balancer(name))
+    return frozenset(found)
 
 
 def whole_number(text: str, most: int) -> int | None:
     """None where it is no number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
     well = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
     return int(text) if well else None
+
+
+def number(flag: str, text: str, least: int, most: int, what: str = "a whole number") -> int:
+    """Raises SettingError, which names the ``flag``, for anything but a number from ``least`` to ``most``."""
+    found = whole_number(text, max(most, 10**9 - 1))
+    if found is None or not least <= found <= most:
+        raise SettingError(f"{flag} {written(text)}: must be {what} from {least} to {most}")
+    return found
 
 
 def metrics_of_real_servers(asked: bool, forwarder: Forwarding) -> bool:
@@ -253,7 +256,7 @@ DEFAULT_PREFIX = "eip-speaker"
 
 @dataclass(frozen=True, slots=True)
 class MqttSettings:
-    """A broker that is told of states and events. Files are read at every connection: they may be replaced."""
+    """A broker to publish states and events to. Files are read at every connection: they may be replaced."""
 
     host: str
     port: int
@@ -299,8 +302,8 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
     """Scheme, host, port and prefix. What is refused is not shown: there may be a password in it."""
     rule = (
         f"--mqtt: must be mqtts://HOST[:PORT][/PREFIX], or mqtt:// without TLS; PREFIX (default {DEFAULT_PREFIX}) has "
+        "one to eight levels of letters, digits, '.', '_' and '-'"
     )
-    rule += "one to eight levels of letters, digits, '.', '_' and '-'"
     try:
         url = urlsplit(text)
         port = url.port
@@ -321,23 +324,16 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
 
 def _is_host(text: str) -> bool:
     """A literal address, or a name that can be looked up, in any script (IDNA)."""
-    try:
-        ip_address(text)
-    except ValueError:
-        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
-    return True
+    return _address(text) is not None or (len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None)
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return host == "localhost" if (address := _address(host)) is None else address.is_loopback
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """Everything ``speaker run`` can be told."""
+    """All settings of ``speaker run``."""
 
     directory: Path
     node: Node
@@ -359,8 +355,10 @@ class RunSettings:
     metrics_real_servers: bool = False
     """Whether /metrics tells of every real server too."""
     mqtt: MqttSettings | None = None
-    """None: no broker is told."""
+    """None: there is no broker."""
     page: Bind | None = None
     """Where the status page is; None: there is none."""
+    honoured: frozenset[Balancer] = frozenset()
+    """Other load balancers whose annotations on Services of ours are obeyed."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""

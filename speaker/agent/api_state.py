@@ -8,7 +8,7 @@ from speaker.cluster.mirror.reflector import Resource
 from speaker.errors import ApiRefused, EdgeError
 from speaker.node.report import Report
 from speaker.removals import Doubt
-from speaker.telemetry.spells import LASTING
+from speaker.telemetry.lines import LASTING
 
 LOOK_SECONDS = 0.02
 """Between two looks at whether the mirrors are of now again."""

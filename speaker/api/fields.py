@@ -29,6 +29,10 @@ Locate: TypeAlias = Callable[[Path], Place]
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
+UNRENDERED = "is a Helm template that was not rendered: give what `helm template` prints"
+TEMPLATE = re.compile(r"\{\{-?\s*[^\s{}]")
+"""How Go's templates begin a value (text/template)."""
+
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 _TYPES = {
@@ -147,6 +151,7 @@ class Field(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Note that the value breaks ``rule``, a sentence that says what would have been right."""
         source = self.report.source
         text = self.value if isinstance(self.value, str) else None
+        rule = UNRENDERED if text is not None and TEMPLATE.search(text) else rule
         problem = InvalidField(show_path(self.path), self.value, rule, source.subject, source.locate(self.path))
         self.report.problems.setdefault((self.path, text, rule), problem)
 

@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr, replace
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, SERVICE_NAME
 from speaker.api.objects import RANGE_BYTES, Metadata, Object, Repetitive, apart, cut
+from speaker.api.others import WISHES
 from speaker.api.service import (
     LOAD_BALANCER_CLASS,
     MAX_PORTS,
@@ -81,7 +82,7 @@ class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
 
 
 def _is_read(annotation: str) -> bool:
-    return annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
+    return annotation in WISHES or annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
 
 
 class LeanMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):

@@ -3,7 +3,7 @@
 Files go through the same readers (``service``, ``eip``, ``endpoints``), by ``world``: there a mistake refuses them all.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import ip_address
@@ -19,7 +19,7 @@ from speaker.api.kinds import AssignedObject, EipObject, HostObject, HostStatus,
 from speaker.api.objects import Key
 from speaker.api.world import EIP, ENDPOINT_SLICE, SERVICE
 from speaker.errors import InvalidField, InvalidManifests, set_aside
-from speaker.model import IPAddress, Pool, Service
+from speaker.model import Balancer, IPAddress, Pool, Service
 
 SHOWN = 10
 """Problems of one object that are named, and pools; the count tells the rest."""
@@ -47,12 +47,19 @@ def _plain(kind: tuple[str, str], **parts: object) -> ApiObject:
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_service(found: ServiceObject | AssignedObject, *, default_class: bool, fields_alone: bool = False) -> Parsed:
-    """``default_class``: Services without a ``loadBalancerClass`` are ours as well; ``fields_alone`` as in
-    ``service.service``."""
+def read_service(
+    found: ServiceObject | AssignedObject,
+    *,
+    default_class: bool,
+    fields_alone: bool = False,
+    honoured: Collection[Balancer] = (),
+) -> Parsed:
+    """As ``service.service``."""
     parsed, problems = read_leniently(
         _plain(SERVICE, metadata=found.metadata, spec=found.spec),
-        lambda root: service.service(root, default_class=default_class, families_told=True, fields_alone=fields_alone),
+        lambda root: service.service(
+            root, default_class=default_class, families_told=True, fields_alone=fields_alone, honoured=honoured
+        ),
     )
     if not problems:
         return parsed

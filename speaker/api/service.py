@@ -4,20 +4,23 @@ Nothing that narrows access is ever dropped in silence: source ranges become par
 core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. What
 stands in for a field with a problem narrows as well, for those who must go on with what the API server let through.
 
-Left to others, and therefore not read: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort``
-(EndpointSlices carry the real one).
+Left to others: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort`` (EndpointSlices carry the
+real one). Of these only what an API server would refuse is refused.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.fields import Field, did_you_mean
-from speaker.api.metadata import TOP, Metadata, annotation_key, dns_label, dns_subdomain, label_map, metadata
+from speaker.api.metadata import TOP, annotation_key, dns_label, dns_subdomain, label_map, metadata
+from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
+    Balancer,
     Family,
     FamilyPolicy,
     IPAddress,
@@ -88,6 +91,8 @@ SCHEDULERS = frozenset(
     }
 )
 
+_PORT_NAME = re.compile("(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
+
 MAX_SHARE_NAMESPACES = 256
 """As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
 MAX_UNKNOWN = 10
@@ -126,18 +131,24 @@ class _Affinity(StrEnum):
 
 
 def service(
-    root: Field, *, default_class: bool, families_told: bool = False, fields_alone: bool = False
+    root: Field,
+    *,
+    default_class: bool,
+    families_told: bool = False,
+    fields_alone: bool = False,
+    honoured: Collection[Balancer] = (),
 ) -> Service | NotOurs:
     """``default_class``: Services that name no ``loadBalancerClass`` are ours as well. ``families_told``: an API server
     has filled in ``ipFamilies``, so they are all that the Service has in this cluster. ``fields_alone``: somebody else
-    forwards, who reads the source ranges of the spec and not those of the annotation."""
+    forwards, who reads the source ranges of the spec and not those of the annotation. ``honoured``: what their
+    annotations ask for counts where ours do not ask."""
     root.object(TOP, "a Service")
     # Looked at before anything is passed over: a misspelt `type` would make a load balancer look like none.
     spec = root["spec"].object(_SPEC, "a Service's spec")
-    kind = spec["type"].sound(lambda value: value.choice(_Type, _Type.CLUSTER_IP))
+    kind = spec["type"].sound(lambda value: value.nonempty().choice(_Type, _Type.CLUSTER_IP))
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
-    found = _ours(root, spec, families_told)
+    found = _ours(root, spec, families_told, honoured)
     if fields_alone and not spec["loadBalancerSourceRanges"].given:
         _refuse_unenforced(root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION])
     return found if kind is not None else replace(found, ports=())
@@ -150,17 +161,24 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
     match named.text():
         case None:
             return None if default_class else NotOurs.NO_CLASS
+        case "":
+            named.refuse("must be the name of a class, or left out: an API server refuses it")
+            return NotOurs.OTHER_CLASS
         case cls:
             return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
 
 
-def _ours(root: Field, spec: Field, families_told: bool) -> Service:
+def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Balancer]) -> Service:
     meta = metadata(root, namespaced=True, short_name=True)
     _refuse_odd(meta.annotations.children())
-    requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
+    if spec["clusterIP"].value == "None":
+        spec["clusterIP"].refuse("must not be None where the type is LoadBalancer: an API server refuses it")
+    asking = {name: _asking(meta.annotations, name, honoured) for name in (ADDRESSES, POOL, SHARE, SHARE_NAMESPACES)}
+    requested = _requested(asking[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
-    traffic_policy = spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
+    asked = spec["externalTrafficPolicy"].nonempty()
+    traffic_policy = asked.choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
         ports=_ports(spec["ports"]),
@@ -169,16 +187,33 @@ def _ours(root: Field, spec: Field, families_told: bool) -> Service:
         families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
-        pool=meta.annotations[POOL].parsed(dns_subdomain),
+        pool=asking[POOL].parsed(dns_subdomain),
         addresses=requested,
-        share=_share(meta),
-        share_namespaces=_share_namespaces(meta),
+        share=_share(asking[SHARE]),
+        share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
         health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
         created=meta.created,
+        unheeded=_unheeded(meta.annotations, asking),
     )
+
+
+def _asking(annotations: Field, name: str, honoured: Collection[Balancer]) -> Field:
+    """Ours, or where there is none the first of an honoured balancer."""
+    ours = annotations[name]
+    if ours.given or ours.blank or not honoured:
+        return ours
+    theirs = (each for each, wish in WISHES.items() if PREFIX + wish == name and balancer_of(each) in honoured)
+    return next((annotations[each] for each in theirs if annotations[each].nonempty().given), ours)
+
+
+def _unheeded(annotations: Field, asking: Mapping[str, Field]) -> tuple[str, ...]:
+    """What others are asked for otherwise, of ``WISHES``."""
+    given = annotations.value if isinstance(annotations.value, Mapping) else {}
+    theirs = [name for name in WISHES if given.get(name)] if given else ()
+    return tuple(name for name in theirs if given[name] != asking[PREFIX + WISHES[name]].value)
 
 
 def _refuse_odd(annotations: Iterable[Field]) -> None:
@@ -211,7 +246,7 @@ def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
         annotation.refuse("must be at most one address of each family")
     by_field = field.nonempty().parsed(parse_eip)
     if by_field is not None and annotation.given and by_annotation != (by_field,):
-        field.refuse(f"must be the same as the annotation {ADDRESSES}, or left out")
+        field.refuse(f"must be the same as the annotation {annotation.path[-1]}, or left out")
     return by_annotation or ((by_field,) if by_field is not None else ())
 
 
@@ -269,11 +304,28 @@ def _ports(value: Field) -> tuple[ServicePort, ...]:
 
 def _port(value: Field) -> ServicePort:
     value.object(_PORT, "a Service's port")
+    _check_target(value["targetPort"].nonempty())
     return ServicePort(
-        protocol=value["protocol"].choice(Protocol, Protocol.TCP),
+        protocol=value["protocol"].nonempty().choice(Protocol, Protocol.TCP),
         port=value["port"].require().integer(0, 1, 65535),
         name=value["name"].nonempty().parsed(dns_label) or "",
     )
+
+
+def _check_target(value: Field) -> None:
+    """As an API server does (IsValidPortNum and IsValidPortName of apimachinery); 0 and '' are the port itself."""
+    if isinstance(value.value, str):
+        value.parsed(_port_name)
+    else:
+        value.integer(0, 0, 65535)
+
+
+def _port_name(text: str) -> str:
+    if text.isdecimal():
+        raise ValueError("must be a number without quotes, or the name of a port: an API server refuses it")
+    if not _PORT_NAME.fullmatch(text) or "--" in text:
+        raise ValueError("must be a number, or 1-15 of a-z, 0-9 and single '-', with a letter (RFC 6335)")
+    return text
 
 
 def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str) -> bool:
@@ -287,8 +339,7 @@ def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str)
 # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _share(meta: Metadata) -> str | None:
-    share = meta.annotations[SHARE]
+def _share(share: Field) -> str | None:
     return share.require().text() if share.given else None
 
 
@@ -296,9 +347,8 @@ _NO_NAMESPACES: frozenset[str] = frozenset()
 """One for all of 10,000 Services."""
 
 
-def _share_namespaces(meta: Metadata) -> frozenset[str]:
-    value = meta.annotations[SHARE_NAMESPACES]
-    if value.given and not meta.annotations[SHARE].given:
+def _share_namespaces(value: Field, share: Field) -> frozenset[str]:
+    if value.given and not share.given:
         value.refuse(f"needs the annotation {SHARE} as well: without it nothing is shared")
     parts = value.comma_separated()
     if len(parts) > MAX_SHARE_NAMESPACES:
@@ -318,7 +368,7 @@ def _affinity(spec: Field) -> int | None:
     config = spec["sessionAffinityConfig"].object({"clientIP"}, "sessionAffinityConfig")
     client_ip = config["clientIP"].object({"timeoutSeconds"}, "clientIP")
     timeout = client_ip["timeoutSeconds"].integer(_AFFINITY_DEFAULT, 1, _AFFINITY_MAX)
-    if spec["sessionAffinity"].choice(_Affinity, _Affinity.NONE) is _Affinity.CLIENT_IP:
+    if spec["sessionAffinity"].nonempty().choice(_Affinity, _Affinity.NONE) is _Affinity.CLIENT_IP:
         return timeout
     if config.given:
         config.refuse(f"must be left out unless sessionAffinity is {_Affinity.CLIENT_IP}")

@@ -1,17 +1,22 @@
 """All objects of one reading → ``World``: which kinds are read, which passed over, and the rules between objects."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 from speaker.api.addresses import Span, overlaps, span, without
 from speaker.api.eip import pool
 from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
 from speaker.api.fields import ApiObject, Field, Path, did_you_mean, read, show_path
+from speaker.api.others import SPELLED, owner, unheeded
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
 from speaker.errors import InvalidField, InvalidManifests, Place
-from speaker.model import Family, Pool, Service, ServiceKey, World
+from speaker.model import Balancer, Family, Pool, Service, ServiceKey, World
+
+_Decode: TypeAlias = Callable[[Field], Service | NotOurs]
 
 EIP = ("eip-speaker.io/v1alpha1", "Eip")
 SERVICE = ("v1", "Service")
@@ -92,16 +97,19 @@ def _problem(source: ApiObject, path: Path, rule: str) -> InvalidField:
     return InvalidField(show_path(path), source.at(*path), rule, source.subject, source.locate(path))
 
 
-def read_world(objects: Iterable[ApiObject], *, default_class: bool, named: bool = False) -> Reading:
+def read_world(
+    objects: Iterable[ApiObject], *, default_class: bool, named: bool = False, honoured: Collection[Balancer] = ()
+) -> Reading:
     """Everything the objects ask for; raises InvalidManifests with every problem of every object.
 
     ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: each of ours must name an
-    address of every family it has.
+    address of every family it has. ``honoured`` as in ``service.service``.
     """
     draft = _Draft()
+    decode = partial(service, default_class=default_class, honoured=honoured)
     for source in chain.from_iterable(map(flattened, objects)):
         try:
-            _add(draft, source, default_class, named)
+            _add(draft, source, decode, named)
         except InvalidManifests as error:
             draft.problems.extend(error.problems)
     draft.problems.extend(_overlapping_pools(draft.pools))
@@ -134,8 +142,11 @@ def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
     return ApiObject(data, lambda rest: source.locate((*path, *rest)))
 
 
-def _add(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> None:
+def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
     kind = read(source, _kind)
+    if (balancer := owner(source)) is not None:
+        draft.notice(source, f"passed over: it is {SPELLED[balancer]}'s: `speaker convert` makes pools of ours of it")
+        return
     if kind not in READ:
         draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
         return
@@ -147,18 +158,35 @@ def _add(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> 
     elif kind == NAMESPACE:
         draft.namespaces.append(read(source, namespace))
     else:
-        _add_service(draft, source, default_class, named)
+        _add_service(draft, source, decode, named)
 
 
-def _add_service(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> None:
-    match read(source, lambda root: service(root, default_class=default_class)):
+def _add_service(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
+    match read(source, decode):
         case NotOurs() as reason:
             draft.passed_over.add(ServiceKey(_namespace(source), source.name))
-            draft.notice(source, _NOT_OURS[reason])
+            draft.notice(source, _NOT_OURS[reason] + _misspelt(source))
         case found:
+            draft.notices += _beside(source, found)
             draft.services.append(found)
             if named:
                 draft.problems.extend(_unnamed(source, found))
+
+
+def _misspelt(source: ApiObject) -> str:
+    cls = source.at("spec", "loadBalancerClass")
+    near = isinstance(cls, str) and difflib.get_close_matches(cls[:64].lower(), (LOAD_BALANCER_CLASS,), cutoff=0.9)
+    return ": did you mean that?" if near else ""
+
+
+def _beside(source: ApiObject, found: Service) -> Iterator[Notice]:
+    """What it asks for, and not of us."""
+    if found.unheeded:
+        place = source.locate(("metadata", "annotations", found.unheeded[0]))
+        yield Notice(place, source.subject, unheeded(found.unheeded))
+    if source.at("spec", "externalIPs"):
+        why = "are kube-proxy's: it takes them on every node, and the speaker answers for none of them"
+        yield Notice(source.locate(("spec", "externalIPs")), source.subject, f"spec.externalIPs {why}")
 
 
 def _unnamed(source: ApiObject, found: Service) -> Iterator[InvalidField]:

@@ -11,6 +11,7 @@ import socket
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from speaker.errors import SettingError, shown
 from speaker.model import Forwarding
@@ -26,10 +27,11 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
     metrics_of_real_servers,
+    parse_balancers,
 )
-from speaker.tools import flags, progress
+from speaker.tools import flags
 from speaker.tools.flags import Commands
-from speaker.tools.following import following
+from speaker.tools.terminal import following, progress
 
 
 def add(commands: Commands) -> None:
@@ -40,25 +42,17 @@ def add(commands: Commands) -> None:
 
 def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="serve the EIPs that the YAML files in DIR ask for, without Kubernetes")
-    run.add_argument("directory", metavar="DIR", type=Path, help=flags.DIRECTORY)
-    run.add_argument(
-        "--state",
-        metavar="FILE",
-        type=Path,
-        default=DEFAULT_STATE,
-        help="remembers which Service has which EIP; must survive a reboot (default %(default)s)",
-    )
-    run.add_argument(
-        "--node",
-        metavar="NAME",
-        default=flags.own_name(),
-        help="this host's name in EndpointSlices and selectors (default %(default)s)",
-    )
-    run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels for the pools' nodeSelector")
+    run.path("directory", flags.DIRECTORY, metavar="DIR")
+    state = "remembers which Service has which EIP; must survive a reboot (default %(default)s)"
+    run.path("--state", state, DEFAULT_STATE)
+    node = "this host's name in EndpointSlices and selectors (default %(default)s)"
+    run.word("--node", "NAME", node, flags.own_name())
+    run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
-    run.add_argument("--wait", action="store_true", help="wait for a DIR that is not there yet, instead of ending")
-    run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
+    run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
+    flags.honour(run)
+    run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
     flags.kernel(run)
@@ -70,45 +64,28 @@ def _add_run(commands: Commands) -> None:
 
 def _add_agent(commands: Commands) -> None:
     agent = commands.add_parser("agent", help="serve this node's share of a Kubernetes cluster's EIPs")
-    agent.add_argument(
-        "--node", metavar="NAME", default=flags.own_name(), help="this host's Node in the API (default %(default)s)"
-    )
+    agent.word("--node", "NAME", "this host's Node in the API (default %(default)s)", flags.own_name())
     flags.api(agent)
-    agent.add_argument(
-        "--namespace",
-        metavar="NAME",
-        default="",
-        help="namespace of the agents' Leases (default: the pod's own, or eip-speaker-agents)",
-    )
-    agent.add_argument(
+    namespace = "namespace of the agents' Leases (default: the pod's own, or eip-speaker-agents)"
+    agent.word("--namespace", "NAME", namespace)
+    agent.switch(
         "--ignore-exclude-label",
-        action="store_true",
-        help="also hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers, as kubeadm "
+        "also hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers, as kubeadm "
         "labels control planes",
     )
-    agent.add_argument(
-        "--drain-cordoned", action="store_true", help="a cordoned node (kubectl cordon) hands its EIPs over"
-    )
-    agent.add_argument(
-        "--revision",
-        metavar="NUMBER",
-        default="0",
-        help="in a rolling upgrade, EIPs move to nodes with a higher number (default %(default)s)",
-    )
-    agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
-    agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
-    agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
+    agent.switch("--drain-cordoned", "a cordoned node (kubectl cordon) hands its EIPs over")
+    revision = "in a rolling upgrade, EIPs move to nodes with a higher number (default %(default)s)"
+    agent.word("--revision", "NUMBER", revision, "0")
+    agent.path("--key", f"as in `speaker run` (default {DEFAULT_KEY})")
+    agent.word("--hello", "MS", f"as in `speaker run` (default {DEFAULT_HELLO_MS})", None)
+    agent.word("--ethertype", "NUMBER", f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})", None)
     flags.hand_over(agent)
     flags.take_over(agent)
     flags.settle(agent)
     flags.metrics(agent)
     flags.runtime(agent)
-    agent.add_argument(
-        "--forwarder",
-        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
-        default=Forwarding.NONE.value,
-        help="what forwards the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
-    )
+    forwarder = "what forwards the traffic, the same on all nodes (default %(default)s: kube-proxy does)"
+    flags.forwarder_of_cluster(agent, forwarder)
     flags.limits(agent)
     flags.outlive(agent)
     flags.log(agent)
@@ -120,36 +97,48 @@ def _add_controller(commands: Commands) -> None:
         "controller", help="give EIPs to the Services of a Kubernetes cluster; one of several replicas works at a time"
     )
     flags.api(controller)
-    controller.add_argument(
-        "--namespace", metavar="NAME", default="", help="of its Lease (default: the pod's own, or eip-speaker)"
-    )
-    controller.add_argument(
-        "--forwarder",
-        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
-        default=Forwarding.NONE.value,
-        help="what forwards the traffic, as for the agents; none: kube-proxy (default %(default)s)",
-    )
-    controller.add_argument(
-        "--agents-namespace",
-        metavar="NAME",
-        default=AGENTS_NAMESPACE,
-        help="namespace of the agents' Leases and key (default %(default)s)",
-    )
-    controller.add_argument(
+    controller.word("--namespace", "NAME", "of its Lease (default: the pod's own, or eip-speaker)")
+    forwarder = "what forwards the traffic, as for the agents; none: kube-proxy (default %(default)s)"
+    flags.forwarder_of_cluster(controller, forwarder)
+    agents = "namespace of the agents' Leases and key (default %(default)s)"
+    controller.word("--agents-namespace", "NAME", agents, AGENTS_NAMESPACE)
+    controller.switch(
         "--make-key",
-        action="store_true",
-        help="create the Secret with the agents' key if there is none; needs the right to create Secrets there",
+        "create the Secret with the agents' key if there is none; needs the right to create Secrets there",
     )
-    controller.add_argument(
+    controller.switch(
         "--mark-pods-not-ready",
-        action="store_true",
-        help="mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
+        "mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
+    flags.honour(controller)
     flags.settle(controller)
     flags.metrics(controller)
     flags.log(controller)
     controller.set_defaults(command=_controller)
+
+
+def _shared(args: argparse.Namespace) -> dict[str, Any]:
+    """What the settings of all three have in common: where each is watched, and how long it doubts."""
+    return {
+        "metrics": Bind.parse(args.metrics),
+        "page": Bind.parse(args.page, "--page"),
+        "mqtt": flags.mqtt_settings(args),
+        "log_format": args.log_format,
+        "log_level": args.log_level,
+        "settle_seconds": flags.settle_seconds(args),
+    }
+
+
+def _of_node(args: argparse.Namespace, forwarder: Forwarding) -> dict[str, Any]:
+    """What those of the two that work on a node have in common."""
+    return _shared(args) | {
+        "runtime_dir": args.runtime_dir,
+        "forwarder": forwarder,
+        "limits": Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
+        "take_over": args.take_over,
+        "metrics_real_servers": metrics_of_real_servers(args.metrics_real_servers, forwarder),
+    }
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -157,23 +146,14 @@ def _run(args: argparse.Namespace) -> int:
         directory=args.directory,
         node=Node.parse(args.node, args.node_labels),
         state=args.state,
-        runtime_dir=args.runtime_dir,
-        forwarder=Forwarding(args.forwarder),
-        metrics=Bind.parse(args.metrics),
-        page=Bind.parse(args.page, "--page"),
-        mqtt=flags.mqtt_settings(args),
-        log_format=args.log_format,
-        log_level=args.log_level,
-        settle_seconds=flags.settle_seconds(args),
+        **_of_node(args, Forwarding(args.forwarder)),
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
-        limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
-        take_over=args.take_over,
-        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
+        honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
 
-        with progress.told("working out what would be done"):
+        with progress("working out what would be done"):
             code = asyncio.run(preview(settings, sys.stdout))
         if code == 0:
             print(following(*(word for word in args.argv if not word.startswith("--dry"))))  # noqa: T201
@@ -226,17 +206,7 @@ def _agent(args: argparse.Namespace) -> int:
             forwards=forwarder is not Forwarding.NONE,
         ),
         peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
-        runtime_dir=args.runtime_dir,
-        forwarder=forwarder,
-        metrics=Bind.parse(args.metrics),
-        page=Bind.parse(args.page, "--page"),
-        mqtt=flags.mqtt_settings(args),
-        log_format=args.log_format,
-        log_level=args.log_level,
-        limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
-        settle_seconds=flags.settle_seconds(args),
-        take_over=args.take_over,
-        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, forwarder),
+        **_of_node(args, forwarder),
     )
     watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
     return 0
@@ -256,13 +226,8 @@ def _controller(args: argparse.Namespace) -> int:
         agents_namespace=args.agents_namespace,
         make_key=args.make_key,
         mark_pods=args.mark_pods_not_ready,
-        settle_seconds=flags.settle_seconds(args),
-        controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
-        metrics=Bind.parse(args.metrics),
-        page=Bind.parse(args.page, "--page"),
-        mqtt=flags.mqtt_settings(args),
-        log_format=args.log_format,
-        log_level=args.log_level,
+        controller=ControllerSettings(args.default_class, parse_balancers(args.honour_annotations), ip_mode=ip_mode),
+        **_shared(args),
     )
     watched(run(settings))
     return 0

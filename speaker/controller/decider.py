@@ -19,7 +19,7 @@ from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
 from speaker.controller.writes import Event, Order, Orders
 from speaker.errors import set_aside
-from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
@@ -36,6 +36,8 @@ class ControllerSettings:
     is released under this leader: it knows nothing of what was released before, which may be given again at once."""
 
     default_class: bool = False
+    honoured: frozenset[Balancer] = frozenset()
+    """Other load balancers whose annotations on Services of ours are obeyed."""
     ip_mode: IpMode | None = IpMode.VIP
     """At first; None: as it stands, and VIP for what is new."""
     rest: float = 60.0
@@ -212,8 +214,11 @@ class Decider:
 
     def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
         with contained(key, self.failed):
-            default_class, fields_alone = self._settings.default_class, self._fields_alone(found)
-            return _unranged(read_service(found, default_class=default_class, fields_alone=fields_alone))
+            default_class, honoured = self._settings.default_class, self._settings.honoured
+            fields_alone = self._fields_alone(found)
+            return _unranged(
+                read_service(found, default_class=default_class, fields_alone=fields_alone, honoured=honoured)
+            )
         return Unreadable(set_aside(self.failed[key]), self._served.get(key) or _as_it_stands(key, found))
 
     def _fields_alone(self, found: ServiceObject) -> bool:

@@ -59,7 +59,7 @@ from speaker.system.supervise import Supervisor, contained, report, supervised, 
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
 from speaker.telemetry.lines import Bound
-from speaker.telemetry.telling import Telling
+from speaker.telemetry.logs import Telling
 
 log = structlog.get_logger()
 

@@ -12,9 +12,8 @@ from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failover
 from speaker.controller.published import claims_of, uses_of
 from speaker.system.waiting import set_within, sparing
-from speaker.telemetry.page.document import Document, document, eip
-from speaker.telemetry.page.failovers import Failovers
-from speaker.telemetry.page.live import Live
+from speaker.telemetry.page.document import Document, Failovers, document, eip
+from speaker.telemetry.page.server import Live
 
 PAUSE = 0.2
 """Seconds at least between two looks at what changed."""

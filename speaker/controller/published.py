@@ -16,8 +16,8 @@ from speaker.model import IPAddress, ServiceKey
 from speaker.model.events import Assigned, Event, Refused, Released
 from speaker.system.threads import in_thread
 from speaker.system.waiting import sparing
-from speaker.telemetry.mqtt import states
-from speaker.telemetry.mqtt.topics import States, Topics
+from speaker.telemetry.mqtt import messages
+from speaker.telemetry.mqtt.messages import States, Topics
 
 PAUSE = 0.2
 """Seconds at least between two tellings."""
@@ -52,11 +52,11 @@ def shown(topics: Topics, decided: Decided, announcements: Iterable[RecordedObje
     """By area."""
     claims = claims_of(announcements)
     eips = (
-        states.eip(topics, str(address), use.pool, use.services, _claim(found), (found and found.conflict) or None)
+        messages.eip(topics, str(address), use.pool, use.services, _claim(found), (found and found.conflict) or None)
         for address, use in uses_of(decided).items()
         for found in [claims.get(address)]
     )
-    return {topics.all_eips: dict(eips), topics.all_pools: states.pools(topics, decided.usage)}
+    return {topics.all_eips: dict(eips), topics.all_pools: messages.pools(topics, decided.usage)}
 
 
 def uses_of(decided: Decided) -> dict[IPAddress, Use]:

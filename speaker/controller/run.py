@@ -29,21 +29,18 @@ from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
-from speaker.system.descriptors import raise_limit
 from speaker.system.garbage import bound_memory, end_in_time, memory_limit
-from speaker.system.signals import stopped_by_signals
+from speaker.system.process import raise_limit, stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
-from speaker.telemetry.given import GivenMetrics
 from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
-from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.logs import Telling
+from speaker.telemetry.metrics import GivenMetrics, Maximum, MqttMetrics
 from speaker.telemetry.page.server import serving as page_serving
-from speaker.telemetry.rising import Maximum
-from speaker.telemetry.telling import Telling
 
 log = structlog.get_logger()
 
@@ -145,9 +142,9 @@ async def run(settings: CommandSettings) -> None:
 @asynccontextmanager
 async def _published(settings: MqttSettings, identity: str, metrics: "ControllerMetrics") -> AsyncIterator[Published]:
     # Not needed, and perhaps not there, where there is none.
-    from speaker.telemetry.mqtt.controller import publishing
+    from speaker.telemetry.mqtt.news import publishing_as_controller
 
-    async with publishing(settings, identity, metrics.mqtt(), metrics) as publisher:
+    async with publishing_as_controller(settings, identity, metrics.mqtt(), metrics) as publisher:
         yield Published(publisher)
 
 

@@ -25,12 +25,15 @@ from speaker.api.kinds import (
     in_one_line,
     pools_said,
 )
+from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
 from speaker.api.service import RECORD, NotOurs
 from speaker.controller.writes import Event, Write, in_camel_case
-from speaker.model import Assignment, Family, ServiceKey
+from speaker.model import Assignment, Family, Service, ServiceKey
 
 READY = "Ready"
+UNHEEDED = "Unheeded"
+"""It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
 
 _SHOWN = 10
@@ -79,6 +82,8 @@ def service_write(
         return _leaving(found, parsed, at)
     unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
     say = _say(outcome.assignment, outcome.refusal, unreadable)
+    if isinstance(parsed, Service) and parsed.unheeded:
+        say = _beside(say, unheeded(parsed.unheeded))
     return _ours(found, outcome.assignment, say, record, duplicate, ip_mode, at)
 
 
@@ -102,6 +107,12 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
+
+
+def _beside(say: _Say, told: str) -> _Say:
+    """What it asks of another balancer is told with it, as a warning where there is no other."""
+    reason = say.reason if say.warns else UNHEEDED
+    return replace(say, reason=reason, message=f"{say.message}; {told}", warns=True)
 
 
 def _origin(assignment: Assignment | None) -> Condition | None:
@@ -138,12 +149,13 @@ def _ours(
     if ingress == before and recorded and _tell(found.status.conditions, wanted):
         return None
     event = None
+    told = f"{', '.join(map(str, addresses))} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         event = ("Warning", "DuplicateAddress", duplicate)
     elif say.warns and (former is None or former.get("reason") != say.reason):
-        event = ("Warning", say.reason, say.message)
+        event = ("Warning", say.reason, told if say.reason == UNHEEDED else say.message)
     elif moved and addresses:
-        event = ("Normal", "Assigned", f"{', '.join(map(str, addresses))} {say.message}")
+        event = ("Normal", "Assigned", told)
     elif moved:
         event = ("Normal", "Released", _listed(before))
     return _service_write(found, ingress, record, wanted, event, at)

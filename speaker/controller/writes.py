@@ -20,6 +20,7 @@ LOGGED = {
     "Assigned": "assigned",
     "Released": "released",
     "Flagged": "flagged",
+    "Unheeded": "unheeded",
     "DuplicateAddress": "duplicate address",
     "NotServed": "not served",
     "Announced": "announced",

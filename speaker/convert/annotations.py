@@ -1,43 +1,9 @@
 """What peers write on Services, by name, and what each of it is here."""
 
-from enum import Enum
-
-
-class Means(Enum):
-    ADDRESSES = "addresses"
-    POOL = "pool"
-    SHARE = "share"
-    SHARE_NAMESPACES = "share_namespaces"
-    OPT_IN = "opt_in"
-    LEAVE_ALONE = "leave_alone"
-
+from speaker.model import Balancer
 
 OPENELB_OPT_IN = "lb.kubesphere.io/v1alpha1"
-OPENELB_POOL = "eip.openelb.kubesphere.io/v1alpha2"
-
-MEANINGS: dict[str, Means] = {
-    "metallb.io/loadBalancerIPs": Means.ADDRESSES,
-    "metallb.universe.tf/loadBalancerIPs": Means.ADDRESSES,
-    "kube-vip.io/loadbalancerIPs": Means.ADDRESSES,
-    "purelb.io/addresses": Means.ADDRESSES,
-    "lbipam.cilium.io/ips": Means.ADDRESSES,
-    "io.cilium/lb-ipam-ips": Means.ADDRESSES,
-    "eip.openelb.kubesphere.io/v1alpha1": Means.ADDRESSES,
-    "metallb.io/address-pool": Means.POOL,
-    "metallb.universe.tf/address-pool": Means.POOL,
-    "purelb.io/service-group": Means.POOL,
-    OPENELB_POOL: Means.POOL,
-    "metallb.io/allow-shared-ip": Means.SHARE,
-    "metallb.universe.tf/allow-shared-ip": Means.SHARE,
-    "purelb.io/allow-shared-ip": Means.SHARE,
-    "lbipam.cilium.io/sharing-key": Means.SHARE,
-    "io.cilium/lb-ipam-sharing-key": Means.SHARE,
-    "lbipam.cilium.io/sharing-cross-namespace": Means.SHARE_NAMESPACES,
-    "io.cilium/lb-ipam-sharing-cross-namespace": Means.SHARE_NAMESPACES,
-    OPENELB_OPT_IN: Means.OPT_IN,
-    "kube-vip.io/ignore": Means.LEAVE_ALONE,
-}
-"""Of two that mean the same the first one here counts, as it does for the peer."""
+IGNORE = "kube-vip.io/ignore"
 
 _REPORT = "the peer's report of what it did, which ends with it"
 _UNREAD = "the peer does not read it either"
@@ -112,25 +78,10 @@ NO_EQUAL: dict[str, tuple[str, str]] = {
 }
 PROXY = "node-proxy.openelb.kubesphere.io/"
 
-PREFIXES = (
-    "metallb.io/",
-    "metallb.universe.tf/",
-    "kube-vip.io/",
-    "purelb.io/",
-    "lbipam.cilium.io/",
-    "io.cilium/lb-ipam-",
-    "eip.openelb.kubesphere.io/",
-    "lb.kubesphere.io/",
-    "layer2.openelb.kubesphere.io/",
-    "protocol.openelb.kubesphere.io/",
-    PROXY,
-)
-"""Of the peers: what else begins so is listed."""
-
 LABELS = {
     "implementation": ("kube-vip", "kube-vip marks the Services that it serves"),
     "ipam-address": (None, "kube-vip's former record of the address"),
-    OPENELB_POOL: (None, "OpenELB's record of the pool"),
+    "eip.openelb.kubesphere.io/v1alpha2": (None, "OpenELB's record of the pool"),
 }
 """Labels that peers write: the value that they have then (None: any), and what they are."""
 
@@ -142,28 +93,10 @@ FINALIZERS = (
 """Of Services. The last one is of any cloud provider, as kube-vip's."""
 
 CLASSES = {
-    "io.cilium/l2-announcer": "cilium",
-    "kube-vip.io/kube-vip-class": "kube-vip",
-    "purelb.io/purelbv2": "purelb",
+    "io.cilium/l2-announcer": Balancer.CILIUM,
+    "kube-vip.io/kube-vip-class": Balancer.KUBE_VIP,
+    "purelb.io/purelbv2": Balancer.PURELB,
 }
 """``loadBalancerClass`` of peers that have one of their own. MetalLB's is whatever its flag says."""
 
 BGP_CLASS = "io.cilium/bgp-control-plane"
-
-
-def peer_of(annotation: str) -> str | None:
-    """Whose it is, if a Service that carries it tells which balancer is meant."""
-    owners = {
-        "metallb": "metallb",
-        "kube-vip": "kube-vip",
-        "purelb": "purelb",
-        "cilium": "cilium",
-        "openelb": "openelb",
-    }
-    if not annotation.startswith(PREFIXES):
-        return None
-    return (
-        "openelb"
-        if annotation == OPENELB_OPT_IN
-        else next((peer for word, peer in owners.items() if word in annotation), None)
-    )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from speaker.allocator.pools import NAMESPACE_NAME_LABEL
 from speaker.api.fields import Field
 from speaker.api.metadata import TOP
+from speaker.api.others import CILIUM
 from speaker.api.ranges import parse_range
 from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
@@ -19,8 +20,7 @@ from speaker.convert.ranges import between, parse_block, without_ends
 from speaker.convert.selectors import ALL, both, either, read
 from speaker.model import AddressRange, LabelSelector
 
-GROUP, VERSIONS = "cilium.io", frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
-KINDS = ("CiliumLoadBalancerIPPool", "CiliumL2AnnouncementPolicy")
+VERSIONS = frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
 SERVICE_NAMESPACE, SERVICE_NAME = "io.kubernetes.service.namespace", "io.kubernetes.service.name"
 
 _SPEC = frozenset({"allowFirstLastIPs", "blocks", "cidrs", "disabled", "serviceSelector"})
@@ -46,8 +46,8 @@ class _Policy:
 
 
 def made(documents: Sequence[Document]) -> Made:
-    drafts = read_kind(documents, KINDS[0], _pool)
-    policies = read_kind(documents, KINDS[1], _policy)
+    drafts = read_kind(documents, CILIUM[0], _pool)
+    policies = read_kind(documents, CILIUM[1], _policy)
     announcing = [policy for policy in policies if policy.announces]
     for policy in policies:
         if not policy.announces:

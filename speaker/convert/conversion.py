@@ -5,7 +5,6 @@ The last step settles the result as a speaker would, so that a Service that woul
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Refusal
@@ -13,26 +12,20 @@ from speaker.allocator.settle import settle
 from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
 from speaker.api.fields import ApiObject, read
+from speaker.api.others import balancer_of, owner
 from speaker.api.world import EIP, NAMESPACE, SERVICE, flattened
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
-from speaker.convert.annotations import CLASSES, peer_of
+from speaker.convert.annotations import CLASSES
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
+from speaker.convert.empties import without_empties
 from speaker.convert.ranges import common, less, pieces, spelled
 from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
 from speaker.convert.services import Rules, service
 from speaker.errors import InvalidManifests
-from speaker.model import Service, ServiceKey, World
-
-
-class Peer(StrEnum):
-    OPENELB = "openelb"
-    METALLB = "metallb"
-    KUBE_VIP = "kube-vip"
-    PURELB = "purelb"
-    CILIUM = "cilium"
+from speaker.model import Balancer, Service, ServiceKey, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +34,7 @@ class Settings:
     besides those of known peers. ``default_class``: the speaker runs with that flag, so Services without a class stay
     without one. ``adopt``: every Service asks for the address that it has."""
 
-    peer: Peer | None = None
+    peer: Balancer | None = None
     classes: frozenset[str] = frozenset()
     default_class: bool = False
     adopt: bool = False
@@ -65,29 +58,31 @@ class Conversion:
 
 
 _MAKERS = {
-    Peer.OPENELB: openelb.made,
-    Peer.METALLB: metallb.made,
-    Peer.KUBE_VIP: kubevip.made,
-    Peer.PURELB: purelb.made,
-    Peer.CILIUM: cilium.made,
+    Balancer.OPENELB: openelb.made,
+    Balancer.METALLB: metallb.made,
+    Balancer.KUBE_VIP: kubevip.made,
+    Balancer.PURELB: purelb.made,
+    Balancer.CILIUM: cilium.made,
 }
 
 
-def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
-    documents = [Document(found) for source in objects for found in flattened(source)]
-    of_peers: dict[Peer, list[Document]] = {}
+def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Parse) -> Conversion:
+    """``parse``: for text that holds an object of its own."""
+    found = (metallb.opened(each, parse) for source in objects for each in flattened(source))
+    documents = [Document(without_empties(each)) for each in found]
+    of_peers: dict[Balancer, list[Document]] = {}
     of_services: list[Document] = []
     labels: dict[str, Mapping[str, str]] = {}
     for document in documents:
-        if (peer := _peer(document.source)) is not None:
+        if (peer := owner(document.source)) is not None:
             of_peers.setdefault(peer, []).append(document)
         elif (document.source.api_version, document.source.kind) == SERVICE:
             of_services.append(document)
         else:
             _pass_over(document, labels)
     made = Made()
-    for peer, found in of_peers.items():
-        one = _MAKERS[peer](found)
+    for peer, theirs in of_peers.items():
+        one = _MAKERS[peer](theirs)
         made.drafts += one.drafts
         made.elsewhere += one.elsewhere
     _each_once(made.drafts)
@@ -103,22 +98,6 @@ def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
         tuple(documents),
         tuple(back for draft in services if not draft.document.refused and (back := draft.back()) is not None),
     )
-
-
-def _peer(source: ApiObject) -> Peer | None:
-    group = source.api_version.rpartition("/")[0]
-    match group:
-        case openelb.GROUP:
-            return Peer.OPENELB
-        case metallb.GROUP:
-            return Peer.METALLB
-        case purelb.GROUP | purelb.BGP_GROUP:
-            return Peer.PURELB
-        case cilium.GROUP if source.kind in cilium.KINDS:
-            return Peer.CILIUM
-        case "" if source.kind == "ConfigMap" and source.name == kubevip.NAME:
-            return Peer.KUBE_VIP
-    return None
 
 
 def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None:
@@ -139,17 +118,17 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
         document.leave((), "is no object of a load balancer: it stays as it is")
 
 
-def _rules(settings: Settings, peers: set[Peer], services: Sequence[Document]) -> Rules:
+def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document]) -> Rules:
     known = set(peers)
     for document in services:
         annotations = document.source.at("metadata", "annotations")
-        named = [peer_of(str(name)) for name in annotations] if isinstance(annotations, dict) else []
+        named = [balancer_of(str(name)) for name in annotations] if isinstance(annotations, dict) else []
         named.append(CLASSES.get(str(document.source.at("spec", "loadBalancerClass"))))
-        known |= {Peer(name) for name in named if name is not None}
+        known |= {balancer for balancer in named if balancer is not None}
     if settings.peer is not None:
         known.add(settings.peer)
     return Rules(
-        classless=bool(known - {Peer.OPENELB}),
+        classless=bool(known - {Balancer.OPENELB}),
         known=bool(known),
         classes=settings.classes,
         default_class=settings.default_class,
@@ -166,7 +145,7 @@ def _each_once(drafts: list[PoolDraft]) -> None:
     taken = Together(())
     for draft in drafts:
         if draft.name in kept:
-            draft.document.leave((), f"another pool is named {draft.name}, too", "give one of them another name")
+            draft.leave_out(f"another pool is named {draft.name}, too", "give one of them another name")
             continue
         if any(any(taken.meeting(piece)) for piece in pieces(draft.blocks)):
             _give_up(draft, kept.values())
@@ -181,28 +160,15 @@ def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:
         if shared := common(draft.blocks, other.blocks):
             text = ", ".join(spelled(shared, steps_over=False))
             why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
-            for path in (("spec",), ("data", _key(draft))):
-                draft.document.leave(path, why, "say which of them it belongs to")
+            draft.document.leave(draft.path, why, "say which of them it belongs to")
             draft.blocks = less(draft.blocks, shared)
-
-
-def _key(draft: PoolDraft) -> str:
-    """Of kube-vip's ConfigMap."""
-    namespace = draft.name.removeprefix("kube-vip-")
-    return next(
-        (key for key in (f"cidr-{namespace}", f"range-{namespace}") if draft.document.source.at("data", key)), ""
-    )
 
 
 def _offers(draft: PoolDraft) -> bool:
     if spelled(draft.blocks, draft.steps_over):
         return not draft.document.refused and draft.pool() is not None
-    draft.document.leave(
-        ("spec",), f"pool {draft.name} would be empty: it is left out", "nothing, or give it addresses"
-    )
-    draft.document.leave(
-        ("data", _key(draft)), f"pool {draft.name} would be empty: it is left out", "give it addresses"
-    )
+    why = f"pool {draft.name} would be empty: it is left out"
+    draft.document.leave(draft.path, why, "nothing, or give it addresses")
     return False
 
 

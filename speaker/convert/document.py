@@ -141,16 +141,22 @@ def heading(document: Document, root: Field, versions: Collection[str]) -> tuple
     return name, labels
 
 
-def empty(document: Document, value: Field) -> None:
-    """Takes a mapping that holds nothing, as some clients write it."""
-    if not value.value:
-        document.take(value)
-
-
 def no_pool(document: Document) -> None:
     """Of an object that says something of pools, and is none."""
     for name in ("name", "labels"):
         document.leave(("metadata", name), "the pools carry what it says")
+
+
+def config_map(document: Document, root: Field, names: str) -> Field:
+    """Its ``data``. ``names``: how the pools are named that it says."""
+    root.object(("apiVersion", "binaryData", "data", "immutable", "kind", "metadata"), "a ConfigMap")
+    heading(document, root, ("v1",))
+    document.leave(("metadata", "labels"), "labels of the ConfigMap say nothing of a pool")
+    document.leave(("metadata", "name"), names)
+    other_annotations(document, root)
+    for key in ("binaryData", "immutable"):
+        document.leave((key,), "says nothing of a pool")
+    return root["data"]
 
 
 def servers(document: Document) -> None:
@@ -161,7 +167,6 @@ def servers(document: Document) -> None:
 
 def other_annotations(document: Document, root: Field) -> None:
     """Of a pool: those that mean nothing to the peer are not copied to ours."""
-    empty(document, root["metadata"]["annotations"])
     for annotation in root["metadata"]["annotations"].children():
         if not document.accounted(annotation.path):
             document.leave(annotation.path, "means nothing to the peer: annotations of pools are not copied")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from speaker.api.eip import pool
-from speaker.api.fields import ApiObject, read
+from speaker.api.fields import ApiObject, Path, read
 from speaker.api.world import EIP
 from speaker.convert.document import CORRECT, Document
 from speaker.convert.ranges import spelled
@@ -30,6 +30,12 @@ class Draft:
     auto_assign: bool = True
     disabled: bool = False
     gratuitous: dict[str, object] = field(default_factory=dict)
+    path: Path = ("spec",)
+    """Where the document says it. One that says several pools has each of them elsewhere."""
+
+    def leave_out(self, why: str, do: str) -> None:
+        """This pool alone."""
+        self.document.leave(() if self.path == ("spec",) else self.path, why, do)
 
     def manifest(self) -> dict[str, object]:
         """Fields that have their default are left out, but for the one that peers have otherwise."""
@@ -59,7 +65,7 @@ class Draft:
             return read(ApiObject(self.manifest()), pool)
         except InvalidManifests as error:
             rules = "; ".join(f"{problem.path}: {problem.rule}" for problem in error.problems)
-            self.document.leave((), f"is left out, as the speaker would refuse it: {rules}", CORRECT)
+            self.leave_out(f"is left out, as the speaker would refuse it: {rules}", CORRECT)
             return None
 
 

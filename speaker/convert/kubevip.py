@@ -1,4 +1,4 @@
-"""kube-vip: the ConfigMap ``kubevip`` of its cloud provider, as of 2026-02, d3522c6.
+"""kube-vip: the ConfigMap of its cloud provider (``kubevip``, before ``plndr``), as of 2026-02, d3522c6.
 
 A namespace has a list of addresses of its own (``cidr-NAMESPACE``, or else ``range-NAMESPACE``), or shares the global
 one. A ``range-`` counts only where neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. IPv4 addresses that end in
@@ -11,17 +11,15 @@ from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_ad
 
 from speaker.api.eip import parse_interface
 from speaker.api.fields import Field
-from speaker.convert.document import Document, heading, other_annotations
+from speaker.convert.document import Document, config_map
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import joined, parse_block, without_ends
 from speaker.convert.selectors import all_but
 from speaker.model import AddressRange
 
-NAME = "kubevip"
 GLOBAL = "global"
 DHCP = f"{IPv4Address(0)}/32"
 
-_TOP = frozenset({"apiVersion", "binaryData", "data", "immutable", "kind", "metadata"})
 _PREFIXES = ("cidr-", "range-", "interface-", "allow-share-")
 _KEYS = ("search-order", "skip-end-ips-in-cidr")
 
@@ -40,14 +38,7 @@ def made(documents: Sequence[Document]) -> Made:
 
 
 def _config(document: Document, root: Field) -> _Config:
-    root.object(_TOP, "a ConfigMap")
-    heading(document, root, frozenset({"v1"}))
-    document.leave(("metadata", "labels"), "labels of the ConfigMap say nothing of a pool")
-    document.leave(("metadata", "name"), "pools are named kube-vip-NAMESPACE")
-    other_annotations(document, root)
-    document.leave(("binaryData",), "kube-vip does not read it")
-    document.leave(("immutable",), "says nothing of a pool")
-    data = root["data"]
+    data = config_map(document, root, "pools are named kube-vip-NAMESPACE")
     keys = {str(value.path[-1]): value for value in data.children()}
     for key, value in keys.items():
         if not key.startswith(_PREFIXES) and key not in _KEYS:
@@ -90,10 +81,11 @@ def _interface(document: Document, value: Field) -> str:
 
 
 def _list(document: Document, value: Field, skip: bool) -> list[AddressRange] | None:
-    text = document.take(value).require().text() or ""
+    text = document.take(value).text() or ""
     if text.strip() == DHCP:
         return None
-    blocks = [block for part in value.comma_separated() if (block := part.parsed(parse_block)) is not None]
+    parts = value.nonempty().comma_separated()
+    blocks = [block for part in parts if (block := part.parsed(parse_block)) is not None]
     return _without_ends(blocks) if skip and "/" in text else joined(blocks)
 
 
@@ -127,7 +119,7 @@ def _drafts(config: _Config) -> list[Draft]:
 def _draft(config: _Config, key: str, blocks: list[AddressRange], own: list[str]) -> Draft:
     namespace = key.partition("-")[2]
     shared = namespace == GLOBAL
-    draft = Draft(config.document, f"kube-vip-{namespace}", blocks, steps_over=True)
+    draft = Draft(config.document, f"kube-vip-{namespace}", blocks, steps_over=True, path=("data", key))
     draft.interface = config.interfaces.get(namespace) or config.interfaces.get(GLOBAL, "")
     if shared:
         draft.namespace_selector = all_but(own)

@@ -1,24 +1,30 @@
-"""MetalLB: ``IPAddressPool`` and ``L2Advertisement`` (metallb.io/v1beta1) as of 2026-07, 7938d3f.
+"""MetalLB: ``IPAddressPool`` and ``L2Advertisement`` (metallb.io/v1beta1) as of 2026-07, 7938d3f; before them
+``AddressPool``, and up to 0.12 the text of a ConfigMap, where a pool itself says its protocol.
 
 A pool serves the LAN only where an ``L2Advertisement`` selects it. Several of them say what one pool of ours cannot, as
 soon as they differ in more than one of links, nodes and Services.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from enum import StrEnum
+from itertools import chain
+from typing import Any, TypeAlias, cast
 
-from speaker.api.fields import Field
+from speaker.api.fields import ApiObject, Field, Path
 from speaker.api.metadata import TOP
-from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
+from speaker.convert.document import Document, config_map, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, both, either, read
+from speaker.errors import Place
 from speaker.model import AddressRange, LabelSelector
 
-T = TypeVar("T")
+Parse: TypeAlias = Callable[[str], ApiObject | None]
 
-GROUP, VERSIONS = "metallb.io", frozenset({"metallb.io/v1beta1"})
+VERSIONS = frozenset({"metallb.io/v1beta1"})
+KINDS = ("IPAddressPool", "L2Advertisement", "AddressPool", "ConfigMap")
 
 _SPEC = frozenset({"addresses", "autoAssign", "avoidBuggyIPs", "serviceAllocation"})
 _ALLOCATION = frozenset({"namespaceSelectors", "namespaces", "priority", "serviceSelectors"})
@@ -33,12 +39,13 @@ _ADVERTISEMENT = frozenset(
     }
 )
 
-_NO_EQUAL = {
-    "BGPAdvertisement": "BGP: the speaker answers on the LAN and talks to no router",
-    "BGPPeer": "BGP: the speaker answers on the LAN and talks to no router",
-    "BFDProfile": "BFD watches BGP sessions: speakers watch each other by hellos",
-    "Community": "BGP: the speaker answers on the LAN and talks to no router",
-}
+_OF_A_CONFIG = ("address-pools", "bfd-profiles", "bgp-communities", "peer-autodiscovery", "peers")
+_OLD = ("addresses", "autoAssign", "avoidBuggyIPs", "bgpAdvertisements", "protocol")
+
+_BGP = "BGP: the speaker answers on the LAN and talks to no router"
+_BFD = "BFD watches BGP sessions: speakers watch each other by hellos"
+_KEEP = "keep what announces it, or move its addresses into the LAN's subnet"
+_NO_EQUAL = {"BGPAdvertisement": _BGP, "BGPPeer": _BGP, "BFDProfile": _BFD, "Community": _BGP}
 _STATUSES = ("ServiceL2Status", "ServiceBGPStatus", "ConfigurationState")
 
 _FIRST_ONLY = "a pool of ours has one selector: only the first is kept, so the pool serves less"
@@ -74,14 +81,42 @@ class _Advertisement:
         return everything or pool.name in self.pools or any(each.matches(pool.labels) for each in self.by_label)
 
 
+class _Protocol(StrEnum):
+    LAYER2 = "layer2"
+    BGP = "bgp"
+
+
+def opened(source: ApiObject, parse: Parse) -> ApiObject:
+    """The ConfigMap of MetalLB up to 0.12 with an object in place of the text; any other object as it is."""
+    text, data = source.at("data", "config"), source.data
+    inner = parse(text) if source.kind == "ConfigMap" and isinstance(text, str) else None
+    if inner is None or not isinstance(inner.data, dict) or not inner.data.keys() & {*_OF_A_CONFIG}:
+        return source
+
+    def locate(path: Path) -> Place:
+        place = source.locate(path[:2] if path[:2] == ("data", "config") else path)
+        if path[:2] != ("data", "config") or place.file.endswith(".json"):  # JSON has all the text in one line
+            return place
+        return Place(place.file, place.line + inner.locate(path[2:]).line if place.line else 0)
+
+    return ApiObject({**cast(Any, data), "data": {**cast(Any, data)["data"], "config": inner.data}}, locate)
+
+
 def made(documents: Sequence[Document]) -> Made:
     pools = read_kind(documents, "IPAddressPool", _pool)
     advertisements = read_kind(documents, "L2Advertisement", _advertisement)
+    former = read_kind(documents, "AddressPool", _of_itself) + read_kind(documents, "ConfigMap", _config)
     for document in documents:
         _pass_over(document)
     _names_of_no_pool(advertisements, {pool.name for pool in pools})
     priorities = _priorities(pools)
     found = Made()
+    for draft, protocol in chain.from_iterable(former):
+        if protocol is _Protocol.LAYER2:
+            found.drafts.append(draft)
+        else:
+            found.elsewhere += draft.blocks
+            draft.leave_out(_BGP, _KEEP)
     for pool in pools:
         if chosen := [each for each in advertisements if each.selects(pool)]:
             found.drafts.append(_draft(pool, chosen, priorities))
@@ -97,10 +132,10 @@ def made(documents: Sequence[Document]) -> Made:
 def _pass_over(document: Document) -> None:
     kind = document.source.kind
     if kind in _NO_EQUAL:
-        document.leave((), _NO_EQUAL[kind], "keep what announces it, or move its addresses into the LAN's subnet")
+        document.leave((), _NO_EQUAL[kind], _KEEP)
     elif kind in _STATUSES:
         document.leave((), "MetalLB's own report, which ends with it")
-    elif kind not in ("IPAddressPool", "L2Advertisement"):
+    elif kind not in KINDS:
         document.leave(
             (), "is no kind of MetalLB that is known here", "convert it to IPAddressPool and L2Advertisement"
         )
@@ -115,14 +150,11 @@ def _pool(document: Document, root: Field) -> _Pool:
     other_annotations(document, root)
     spec = root["spec"].object(_SPEC, "an IPAddressPool's spec")
     allocation = document.take(spec["serviceAllocation"]).object(_ALLOCATION, "serviceAllocation")
-    blocks = [item.require().parsed(parse_block) for item in document.take(spec["addresses"]).items()]
-    if not blocks:
-        spec["addresses"].refuse("must list at least one range")
     return _Pool(
         document,
         name,
         labels,
-        blocks=[block for block in blocks if block is not None],
+        blocks=_blocks(document, spec["addresses"]),
         auto_assign=document.take(spec["autoAssign"]).boolean(True),
         avoid=document.take(spec["avoidBuggyIPs"]).boolean(False),
         allocation=allocation.given,
@@ -131,6 +163,55 @@ def _pool(document: Document, root: Field) -> _Pool:
         by_label=[read(item) for item in allocation["namespaceSelectors"].items()],
         services=[read(item) for item in allocation["serviceSelectors"].items()],
     )
+
+
+def _blocks(document: Document, addresses: Field) -> list[AddressRange]:
+    if not document.take(addresses).value:
+        addresses.refuse("must list at least one range")
+    found = [item.require().parsed(parse_block) for item in addresses.items()]
+    return [block for block in found if block is not None]
+
+
+def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
+    root.object(TOP, "an AddressPool")
+    name, labels = heading(document, root, {*VERSIONS, "metallb.io/v1alpha1"})
+    other_annotations(document, root)
+    draft, protocol = _announced(document, root["spec"].object(_OLD, "an AddressPool's spec"), name, str)
+    draft.labels = labels
+    return [(draft, protocol)]
+
+
+def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
+    data = config_map(document, root, "pools have names of their own")
+    config = data["config"].object(_OF_A_CONFIG, "MetalLB's configuration")
+    for other in (each for each in data.children() if each.path != config.path):
+        document.leave(other.path, "MetalLB does not read it")
+    for key in _OF_A_CONFIG[1:]:
+        document.leave((*config.path, key), _BGP, _KEEP)
+    found = []
+    for entry in config["address-pools"].items():
+        entry.object({"name", *map(_hyphened, _OLD)}, "an address pool")
+        name = document.take(entry["name"]).require().text() or ""
+        found.append(_announced(document, entry, name, _hyphened))
+    return found
+
+
+def _hyphened(name: str) -> str:
+    return re.sub("([A-Z])([A-Z]*)", r"-\1\2", name).lower()
+
+
+def _announced(document: Document, entry: Field, name: str, spelt: Callable[[str], str]) -> tuple[Draft, _Protocol]:
+    """A pool that says by itself how it is announced. ``spelt``: how its fields are."""
+    document.leave((*entry.path, spelt("bgpAdvertisements")), _BGP)
+    draft = Draft(
+        document,
+        name,
+        _blocks(document, entry["addresses"]),
+        steps_over=document.take(entry[spelt("avoidBuggyIPs")]).boolean(False),
+        auto_assign=document.take(entry[spelt("autoAssign")]).boolean(True),
+        path=entry.path,
+    )
+    return draft, document.take(entry["protocol"]).require().choice(_Protocol, _Protocol.BGP)
 
 
 def _advertisement(document: Document, root: Field) -> _Advertisement:
@@ -184,6 +265,10 @@ def _draft(pool: _Pool, chosen: list[_Advertisement], priorities: dict[tuple[boo
         auto_assign=pool.auto_assign,
         priority=priorities[pool.allocation, pool.priority],
     )
+    if pool.allocation and not (pool.namespaces or pool.by_label or pool.services):
+        why = "it selects neither namespaces nor Services: MetalLB gives the pool to those alone that name it"
+        pool.document.leave(("spec", "serviceAllocation"), why)
+        draft.auto_assign = False
     if ALL not in pool.by_label:
         draft.namespaces = pool.namespaces
         draft.namespace_selector = _first(pool.document, ("serviceAllocation", "namespaceSelectors"), pool.by_label)
@@ -204,7 +289,12 @@ def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
     links = len({tuple(sorted(each.interfaces)) for each in chosen}) > 1
     nodes = len({tuple(each.nodes) for each in chosen}) > 1
     services_differ = len({tuple(each.services) for each in chosen}) > 1
-    if links + nodes + services_differ > 1:
+    by_node = links and nodes and not services_differ and all(each.interfaces and each.nodes for each in chosen)
+    if by_node and not either([selector for each in chosen for selector in each.nodes]).over:
+        why = "the pool's links are for all its nodes: one that has several of them uses the first"
+        for each in chosen:
+            each.document.leave(("spec", "nodeSelectors"), why, "put the link first that clients are on")
+    elif links + nodes + services_differ > 1:
         for each in chosen[1:]:
             why = f"differs from {chosen[0].document.subject} in more than one of links, nodes and Services"
             each.document.leave(("spec",), f"{why}: pool {draft.name} follows the first only", _SPLIT)

@@ -17,8 +17,7 @@ from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, all_but, both, of_labels
 from speaker.model import LabelRule, LabelSelector
 
-GROUP = "network.kubesphere.io"
-VERSIONS = frozenset({f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2"})
+VERSIONS = frozenset({"network.kubesphere.io/v1alpha1", "network.kubesphere.io/v1alpha2"})
 DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
 CNI = "openelb.kubesphere.io/cni"
 
@@ -43,6 +42,8 @@ class _Eip:
     draft: Draft
     protocol: _Protocol
     default: bool
+    everybody: bool
+    """It is for the namespaces of a selector, and that one is empty: it selects them all."""
     cni: bool
 
     @property
@@ -82,8 +83,6 @@ def _eip(document: Document, root: Field) -> _Eip:
     spec = root["spec"].object(_SPEC, "an Eip's spec")
     block = document.take(spec["address"]).require().parsed(parse_block)
     selector = document.take(spec["namespaceSelector"])
-    if selector.value == {}:
-        selector.refuse("must hold at least one label")
     document.leave(("spec", "usingKnownIPs"), "OpenELB does not read it either")
     document.take(spec["interface"]).nonempty().parsed(parse_interface)
     draft = Draft(
@@ -98,15 +97,23 @@ def _eip(document: Document, root: Field) -> _Eip:
         disabled=document.take(spec["disable"]).boolean(False),
     )
     protocol = document.take(spec["protocol"]).nonempty().choice(_Protocol, _Protocol.BGP)
-    return _Eip(document, draft, protocol, default, CNI in labels)
+    return _Eip(document, draft, protocol, default, selector.value == {}, CNI in labels)
 
 
 def _open(eip: _Eip, others: list[_Eip]) -> None:
     """To whom it gives addresses that nobody named."""
     draft = eip.draft
+    if eip.everybody:
+        _note_namespaces(eip, "with an empty selector it serves every namespace")
+        draft.namespaces = []
+        return
     if not eip.default:
         draft.auto_assign = bool(draft.namespaces) or draft.namespace_selector != ALL
         _note_namespaces(eip, _NAMESPACES)
+        return
+    if any(other.everybody for other in others):
+        _note_namespaces(eip, "another Eip serves every namespace: nobody gets this one unasked")
+        draft.namespaces, draft.namespace_selector, draft.auto_assign = [], ALL, False
         return
     taken = sorted({name for other in others for name in other.draft.namespaces} - set(draft.namespaces))
     rest = all_but(taken)

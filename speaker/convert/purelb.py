@@ -18,7 +18,6 @@ from speaker.convert.ranges import less, parse_block
 from speaker.convert.selectors import all_but, either, read
 from speaker.model import AddressRange, LabelSelector
 
-GROUP, BGP_GROUP = "purelb.io", "bgp.purelb.io"
 VERSIONS = frozenset({"purelb.io/v1", "purelb.io/v2"})
 
 _SPEC = frozenset({"enforceNamespaces", "external", "local", "namespaceDefault", "namespaces", "netbox", "remote"})

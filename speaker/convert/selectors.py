@@ -14,8 +14,7 @@ ALL = LabelSelector()
 
 def read(value: Field) -> LabelSelector:
     """An empty one selects all, as it does for the peer."""
-    empty = not value.given or value.value in ({}, {"matchLabels": {}}, {"matchExpressions": []})
-    return ALL if empty else selector(value)
+    return selector(value) if value.value else ALL
 
 
 def of_labels(value: Field) -> LabelSelector:

@@ -8,22 +8,21 @@ from typing import cast
 from speaker.api.addresses import parse_eip
 from speaker.api.fields import ApiObject, Field, read
 from speaker.api.metadata import dns_label, dns_subdomain
+from speaker.api.others import WISHES, balancer_of
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, PREFIX, RECORD, SHARE, SHARE_NAMESPACES
 from speaker.api.service import service as decode
 from speaker.convert.annotations import (
     BGP_CLASS,
     CLASSES,
     FINALIZERS,
+    IGNORE,
     LABELS,
     LEFT,
-    MEANINGS,
     NO_EQUAL,
     OPENELB_OPT_IN,
-    PREFIXES,
     PROXY,
-    Means,
 )
-from speaker.convert.document import CORRECT, Document, empty, servers
+from speaker.convert.document import CORRECT, Document, servers
 from speaker.errors import InvalidManifests
 from speaker.model import Family, FamilyPolicy, IPAddress, Service, ServiceKey
 
@@ -73,7 +72,7 @@ class Draft:
         source = self.document.source
         annotations, address = source.at("metadata", "annotations"), source.at("spec", "loadBalancerIP")
         given = annotations.items() if isinstance(annotations, dict) else ()
-        theirs = {name: value for name, value in given if str(name).startswith(PREFIXES)}
+        theirs = {name: value for name, value in given if balancer_of(str(name)) is not None}
         if not theirs and not address:
             return None
         metadata = {"name": self.key.name, "namespace": self.key.namespace, "annotations": theirs}
@@ -110,7 +109,7 @@ def _not_the_peers(document: Document, rules: Rules) -> tuple[str, str] | None:
     names = list(annotations) if isinstance(annotations, dict) else []
     if any(str(name).startswith(PROXY) for name in names):
         return "OpenELB's NodeProxy serves it with ports of nodes, not with an EIP", "take the annotation away first"
-    if source.at("metadata", "annotations", "kube-vip.io/ignore") in ("true", True):
+    if source.at("metadata", "annotations", IGNORE) in ("true", True):
         return "kube-vip is told to ignore it: it stays as it is", ""
     if source.at("metadata", "deletionTimestamp") is not None:
         return "is being deleted: it stays as it is", ""
@@ -173,7 +172,6 @@ def _finalizers(document: Document, finalizers: Field) -> None:
 
 def _labels(document: Document, labels: Field) -> dict[str, object]:
     kept = {}
-    empty(document, labels)
     for label in labels.children():
         key = str(label.path[-1])
         value, why = LABELS.get(key, ("", ""))
@@ -187,7 +185,6 @@ def _labels(document: Document, labels: Field) -> dict[str, object]:
 def _kept(document: Document, annotations: Field) -> dict[str, object]:
     """Those that are nobody's of the peers, as they are; those of peers without an equal are listed."""
     kept = {}
-    empty(document, annotations)
     for annotation in annotations.children():
         key = str(annotation.path[-1])
         if key in LEFT:
@@ -196,11 +193,13 @@ def _kept(document: Document, annotations: Field) -> dict[str, object]:
             document.leave(annotation.path, *NO_EQUAL[key])
         elif key == RECORD:
             document.leave(annotation.path, "the controller writes it")
-        elif key not in MEANINGS and key.startswith(PREFIXES):
+        elif key in (OPENELB_OPT_IN, IGNORE):
+            document.take(annotation)
+        elif key not in WISHES and balancer_of(key) is not None:
             document.leave(
                 annotation.path, "is no annotation of the peer that is known here", "find out what it asks for"
             )
-        elif key not in MEANINGS and not document.is_listed(annotation.path):
+        elif key not in WISHES and not document.is_listed(annotation.path):
             document.take(annotation)
             if not (key.startswith(PREFIX) and key in (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES)):
                 kept[key] = annotation.value
@@ -221,21 +220,16 @@ def _spec(spec: Field, rules: Rules) -> dict[str, object]:
 
 def _wishes(draft: Draft, document: Document, root: Field) -> None:
     annotations = root["metadata"]["annotations"]
-    wished = {means: _first(document, annotations, means) for means in Means}
-    for means in (Means.OPT_IN, Means.LEAVE_ALONE):
-        if (found := wished[means]) is not None:
-            document.take(found)
-    draft.addresses = _addresses(
-        document, wished[Means.ADDRESSES], annotations[ADDRESSES], root["spec"]["loadBalancerIP"]
-    )
-    _one_of_each_family(draft, root, (wished[Means.ADDRESSES] or annotations[ADDRESSES]))
-    draft.pool = _text(document, wished[Means.POOL], annotations[POOL], dns_subdomain)
-    draft.share = _text(document, wished[Means.SHARE], annotations[SHARE], str)
-    draft.share_namespaces = _namespaces(draft, wished[Means.SHARE_NAMESPACES], annotations[SHARE_NAMESPACES])
+    wished = {ours: _first(document, annotations, ours) for ours in (ADDRESSES, POOL, SHARE, SHARE_NAMESPACES)}
+    draft.addresses = _addresses(document, wished[ADDRESSES], annotations[ADDRESSES], root["spec"]["loadBalancerIP"])
+    _one_of_each_family(draft, root, (wished[ADDRESSES] or annotations[ADDRESSES]))
+    draft.pool = _text(document, wished[POOL], annotations[POOL], dns_subdomain)
+    draft.share = _text(document, wished[SHARE], annotations[SHARE], str)
+    draft.share_namespaces = _namespaces(draft, wished[SHARE_NAMESPACES], annotations[SHARE_NAMESPACES])
 
 
-def _first(document: Document, annotations: Field, means: Means) -> Field | None:
-    given = [annotations[name] for name, each in MEANINGS.items() if each is means and annotations[name].given]
+def _first(document: Document, annotations: Field, ours: str) -> Field | None:
+    given = [annotations[name] for name, each in WISHES.items() if PREFIX + each == ours and annotations[name].given]
     for other in given[1:]:
         if other.value == given[0].value:
             document.take(other)

@@ -16,8 +16,8 @@ import structlog
 
 from speaker.kubeproxy.health_checks import HealthCheck, Place, answer
 from speaker.model import Family
-from speaker.system.descriptors import share
 from speaker.system.listening import Answer, Front, Question, plain
+from speaker.system.process import share
 
 log = structlog.get_logger()
 

@@ -24,7 +24,7 @@ from speaker.kubeproxy.listings import (
 )
 from speaker.kubeproxy.recognise import NFT_TABLE, Mode
 from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}

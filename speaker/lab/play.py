@@ -24,7 +24,7 @@ from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
 from speaker.node.status import NAME as STATUS
-from speaker.tools.following import command, following
+from speaker.tools.terminal import command, following
 
 MANIFESTS = Path(__file__).parent / "manifests"
 

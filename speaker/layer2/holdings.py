@@ -2,49 +2,202 @@
 
 Taking one costs some microseconds (its replies, its announcements), and 10,000 at once would keep every answer and
 every hello waiting. Letting go may not wait: it takes effect in the call, and only the tidying is left for later.
+
+Times are seconds of whatever clock the caller reads. Addresses are the bytes that stand in packets: an ``ipaddress``
+object takes ten times as long to look up, and there may be thousands of them.
 """
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from speaker.layer2.burst import Burst
-from speaker.layer2.claims import Claims
-from speaker.layer2.probe import AS_USUAL, Pace, Probes
+from speaker.layer2.answer import Claims
 from speaker.model import Gratuitous
 from speaker.system.supervise import Failures, contained
 
+_HUSKS_KEPT = 64
+
+
+class Timers:
+    """At most one alarm an address, in a heap of instants. What was cancelled or set again stays in it as a husk, until
+    its turn or the next sweep."""
+
+    def __init__(self) -> None:
+        self._live: dict[bytes, int] = {}
+        """The serial number of each address's entry in the heap that counts."""
+        self._heap: list[tuple[float, int, bytes]] = []
+        self._serial = 0
+
+    def set(self, address: bytes, when: float) -> None:
+        """Instead of the one it may have had."""
+        self._serial += 1
+        self._live[address] = self._serial
+        heapq.heappush(self._heap, (when, self._serial, address))
+        self._sweep()
+
+    def cancel(self, address: bytes) -> None:
+        """Unknown ones are passed over."""
+        if self._live.pop(address, None) is not None:
+            self._sweep()
+
+    def due(self, now: float, most: int) -> list[bytes]:
+        """At most ``most`` addresses whose alarm has gone off, longest overdue first; they have none any more."""
+        found: list[bytes] = []
+        while len(found) < most and (when := self.wake()) is not None and when <= now:
+            address = heapq.heappop(self._heap)[2]
+            del self._live[address]
+            found.append(address)
+        return found
+
+    def wake(self) -> float | None:
+        """The instant of the next alarm; None without any."""
+        heap, live = self._heap, self._live
+        while heap:
+            when, serial, address = heap[0]
+            if live.get(address) == serial:
+                return when
+            heapq.heappop(heap)
+        return None
+
+    def _sweep(self) -> None:
+        """What is set over and over must not fill the heap with husks that wait for an instant an hour away."""
+        if len(self._heap) > 2 * len(self._live) + _HUSKS_KEPT:
+            self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
+
+
+# 2**64 divided by the golden ratio: multiples of it spread neighbouring numbers evenly (Knuth, TAOCP 3, §6.4).
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Burst:
+    """The announcements to come of every EIP on a link."""
+
+    def __init__(self) -> None:
+        self._series: dict[bytes, tuple[Gratuitous, int]] = {}
+        """And how many repeats are left; below 0 once it was refreshed."""
+        self._timers = Timers()
+
+    def announce(self, address: bytes, gratuitous: Gratuitous, now: float) -> None:
+        """Due at ``now``, then its repeats, then its refreshes; whatever it was in the middle of starts over."""
+        self._series[address] = gratuitous, gratuitous.burst - 1
+        self._timers.set(address, now)
+
+    def withdraw(self, address: bytes) -> None:
+        """It is not announced again; unknown ones are passed over."""
+        self._series.pop(address, None)
+        self._timers.cancel(address)
+
+    def due(self, now: float, most: int) -> list[bytes]:
+        """At most ``most`` EIPs to announce, longest overdue first; each one's next turn is counted from ``now``,
+        so that a clock that jumped ahead (a frozen process) brings one announcement, not all it missed."""
+        found = self._timers.due(now, most)
+        for address in found:
+            self._plan_next(address, *self._series[address], now)
+        return found
+
+    def wake(self) -> float | None:
+        """The instant of the next announcement; None without any."""
+        return self._timers.wake()
+
+    def _plan_next(self, address: bytes, gratuitous: Gratuitous, repeats_left: int, now: float) -> None:
+        if repeats_left > 0:
+            delay = gratuitous.interval
+        else:  # the first refresh comes early by the EIP's own share of the period, the later ones keep that distance
+            delay = gratuitous.refresh * (1 - (_share(address) if repeats_left == 0 else 0.0))
+        if repeats_left > 0 or gratuitous.refresh > 0:
+            self._series[address] = gratuitous, repeats_left - 1
+            self._timers.set(address, now + delay)
+
+
+def _share(address: bytes) -> float:
+    """In [0, 1): where in a period this EIP's refresh falls; the same in every process."""
+    return (int.from_bytes(address, "big") * _GOLDEN % 2**64) / 2**64
+
+
+PROBES = 3
+SPACING = 0.02
+"""Seconds between two probes, and from the last one to the verdict."""
+AGAIN = 1.0
+"""Seconds until an EIP that somebody else uses is probed again: it may be another speaker, which goes."""
+ASKED_A_SECOND = 2000
+"""EIPs that somebody else uses, at most: of more each is asked for less often. A LAN bears so many broadcasts."""
+
+
+class Pace(NamedTuple):
+    """Seconds between two probes, and until an EIP that somebody else uses is probed again."""
+
+    spacing: float = SPACING
+    again: float = AGAIN
+
+
+AS_USUAL = Pace()
+TAKE_OVER = Pace(0.1, 0.1)
+"""Where another load balancer is about to stop: taken within a failover, and not because it was late once."""
+
+
+class Step(NamedTuple):
+    """What is due: ``ask`` are to be probed for now, ``free`` belong to nobody else."""
+
+    ask: list[bytes]
+    free: list[bytes]
+
+
+class Probes:
+    """Every EIP on a link that is not yet known to be free."""
+
+    def __init__(self, pace: Pace = AS_USUAL) -> None:
+        self._pace = pace
+        self._sent: dict[bytes, int] = {}
+        """Of each EIP's present round; 0 for one that waits for a round to begin."""
+        self._timers = Timers()
+
+    def begin(self, address: bytes, now: float) -> None:
+        """A round begins at ``now``; one that is under way starts over."""
+        self._sent[address] = 0
+        self._timers.set(address, now)
+
+    def end(self, address: bytes) -> None:
+        """It is not probed for any more; unknown ones are passed over."""
+        self._sent.pop(address, None)
+        self._timers.cancel(address)
+
+    def taken(self, address: bytes, now: float) -> None:
+        """Somebody else uses it: its round is lost, and the next begins after a while."""
+        if self._sent.get(address):
+            self._sent[address] = 0
+            self._timers.set(address, now + max(self._pace.again, len(self._sent) / ASKED_A_SECOND))
+
+    def interrupt(self, now: float) -> None:
+        """Answers may have been missed: every round under way starts over."""
+        for address in [address for address, sent in self._sent.items() if sent]:
+            self.begin(address, now)
+
+    def due(self, now: float, most: int) -> Step:
+        """For at most ``most`` EIPs. Each step is counted from the one before, so that a late caller listens no
+        shorter."""
+        step = Step([], [])
+        for address in self._timers.due(now, most):
+            if self._sent[address] == PROBES:
+                del self._sent[address]
+                step.free.append(address)
+            else:
+                self._sent[address] += 1
+                self._timers.set(address, now + self._pace.spacing)
+                step.ask.append(address)
+        return step
+
+    def wake(self) -> float | None:
+        """When something is due; None if never."""
+        return self._timers.wake()
+
+    def __contains__(self, address: bytes) -> bool:
+        return address in self._sent
+
+
 DEFEND_INTERVAL = 10.0
 """Seconds (RFC 5227 §1.1)."""
-
-
-@dataclass(slots=True)
-class Wanted:
-    """What the owner has a link hold, whether or not its sockets are open."""
-
-    eips: dict[bytes, Gratuitous] = field(default_factory=dict)
-    unproven: set[bytes] = field(default_factory=set)
-    """Those that are not answered until a probe has found nobody else."""
-
-    def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
-        """Of those in ``probe`` only such are unproven that were not held."""
-        self.unproven.update(address for address in probe if address in eips and address not in self.eips)
-        self.eips.update(eips)
-
-    def drop(self, addresses: Iterable[bytes]) -> None:
-        for address in addresses:
-            self.eips.pop(address, None)
-            self.unproven.discard(address)
-
-
-class Progress(NamedTuple):
-    """What one slice brought: ``came`` are to be heard of from now on, ``gone`` no longer."""
-
-    came: list[bytes]
-    gone: list[bytes]
-    failed: Mapping[bytes, BaseException] = {}
-    """What nobody foresaw: each keeps one address from being worked off."""
 
 
 class Disputes:
@@ -70,15 +223,25 @@ class Disputes:
         self._acted.pop(address, None)
 
 
-class Holdings:
-    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what is ``wanted``.
+class Progress(NamedTuple):
+    """What one slice brought: ``came`` are to be heard of from now on, ``gone`` no longer."""
 
-    Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
-    """
+    came: list[bytes]
+    gone: list[bytes]
+    failed: Mapping[bytes, BaseException] = {}
+    """What nobody foresaw: each keeps one address from being worked off."""
+
+
+class Holdings:
+    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with ``eips``: what the owner has the link hold,
+    whether or not its sockets are open. ``now`` is of the clock that the deadline is measured by."""
 
     def __init__(self, claims: Claims, pace: Pace = AS_USUAL) -> None:
-        self.claims, self.wanted, self._pace = claims, Wanted(), pace
+        self.claims, self._pace = claims, pace
         self.burst, self.probes, self.disputes = Burst(), Probes(pace), Disputes()
+        self.eips: dict[bytes, Gratuitous] = {}
+        self.unproven: set[bytes] = set()
+        """Those that are not answered until a probe has found nobody else."""
         self._to_do: dict[bytes, None] = {}  # in the order in which they came
 
     def start_over(self) -> None:
@@ -86,26 +249,33 @@ class Holdings:
         still is not."""
         self.claims.clear()
         self.burst, self.probes, self.disputes = Burst(), Probes(self._pace), Disputes()
-        self._to_do = dict.fromkeys(self.wanted.eips)
+        self._to_do = dict.fromkeys(self.eips)
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
         """``work_off`` makes them answered and announced; those in ``probe`` that were not held, only once they are
         ``proven``."""
-        self.wanted.take(eips, probe)
+        self.unproven.update(address for address in probe if address in eips and address not in self.eips)
+        self.eips.update(eips)
         self._to_do.update(dict.fromkeys(eips))
 
     def drop(self, addresses: Iterable[bytes]) -> None:
         """None of these is answered, announced or probed for any more; unknown ones are passed over."""
-        gone = [address for address in addresses if address in self.wanted.eips]
-        for address in gone:
-            self.claims.discard(address)
-            self._to_do[address] = None
-            if address in self.wanted.unproven:
-                self.probes.end(address)
-        self.wanted.drop(gone)
+        for address in addresses:
+            if address in self.eips:
+                probed = address in self.unproven
+                self.disown(address)
+                self._to_do[address] = None
+                if probed:
+                    self.probes.end(address)
+
+    def disown(self, address: bytes) -> None:
+        """As ``drop``, of what that failed for: nothing is tidied up."""
+        self.claims.discard(address)
+        self.eips.pop(address, None)
+        self.unproven.discard(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """``work_off`` has these announced anew, burst and all; those not answered are passed over."""
+        """``work_off`` has these announced again, burst and all; those not answered are passed over."""
         answered = self.claims.answered
         self._to_do.update((address, None) for address in addresses if answered(address))
 
@@ -116,7 +286,7 @@ class Holdings:
         failed: Failures[bytes] = Failures()
         for address in list(islice(self._to_do, most)):
             del self._to_do[address]
-            gratuitous = self.wanted.eips.get(address)
+            gratuitous = self.eips.get(address)
             (gone if gratuitous is None else came).append(address)
             with contained(address, failed):
                 self._work_off(address, gratuitous, now)
@@ -131,7 +301,7 @@ class Holdings:
             self.burst.withdraw(address)
             self.disputes.forget(address)
             return
-        if address in self.wanted.unproven:
+        if address in self.unproven:
             self.claims.watch(address)
             self.probes.begin(address, now)
         else:
@@ -147,7 +317,7 @@ class Holdings:
     def proven(self, addresses: Iterable[bytes], now: float) -> None:
         """Probes found nobody else using these: they are answered and announced."""
         for address in addresses:
-            if address in self.wanted.unproven:
-                self.wanted.unproven.discard(address)
+            if address in self.unproven:
+                self.unproven.discard(address)
                 self.claims.add(address)
-                self.burst.announce(address, self.wanted.eips[address], now)
+                self.burst.announce(address, self.eips[address], now)

@@ -1,44 +1,38 @@
-"""Everything layer 2 does on one link: answers, announces, probes, and is solicited.
+"""Everything layer 2 does on one link: answers, announces, probes, and is solicited; and all links at once.
 
-Each request is decided by ``answer.py``. ``Claims`` (``claims.py``) says which EIPs this link answers for, and until
-when. ``responder.py`` reads the requests and sends the replies.
+Each request is decided by ``answer.py``, whose ``Claims`` say which EIPs this link answers for, and until when.
+``responder.py`` reads the requests and sends the replies.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import Protocol as Interface
 
 from speaker.errors import EdgeError
-from speaker.layer2.announcer import Announcer
-from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
-from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings
-from speaker.layer2.multicast.groups import Groups
-from speaker.layer2.observer import Observer
-from speaker.layer2.prober import Prober
-from speaker.layer2.proof import Proof, Unproven
-from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
-from speaker.layer2.sockets.filter import NOTHING, arp_program, ndp_program
-from speaker.layer2.sockets.filter_tracker import FilterTracker
-from speaker.layer2.sockets.frame_sender import FrameSender
-from speaker.layer2.sockets.packet_socket import PacketSocket
-from speaker.layer2.wakeup import Wakeup
-from speaker.model import Family, Gratuitous, Link, Mac
+from speaker.layer2.answer import Claims, Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
+from speaker.layer2.filter import NOTHING, FilterTracker, arp_program, ndp_program
+from speaker.layer2.groups import Groups
+from speaker.layer2.holdings import AS_USUAL, Holdings, Pace
+from speaker.layer2.packet_socket import PacketSocket
+from speaker.layer2.responder import Clock, Observer, Proof, Protocol, Responder, Unproven
+from speaker.layer2.sender import Sender, Wakeup
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Conflict, JoinFailed
 from speaker.packets import arp, ndp
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
-from speaker.system.supervise import BUGS, contained, lasting, report, single, supervised
+from speaker.system.supervise import BUGS, Supervisor, contained, lasting, report, single, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
 _ARP_ROOM = 64
 _NDP_ROOM = 512
 """Bytes of a received frame that are looked at: solicitations have 86; a longer one counts as malformed."""
-_LENGTHS = {Family.IPV4: 4, Family.IPV6: 16}
-"""Of an EIP as it stands in packets."""
 EIPS_A_SLICE = 256
 """Taken or let go before other tasks get their turn: a millisecond or two."""
 RETRY_MAX = 5.0
@@ -49,43 +43,92 @@ JOINS_A_SLICE = 20
 """A millisecond at most."""
 
 
+class Owner(Interface):
+    """Whose EIPs are answered for. EIPs are the bytes that stand in packets, links named by their index.
+
+    Requests that waited longer than ``request_age`` seconds are not answered. A peer that speaks for an EIP of ours is
+    asked about again after ``trial`` seconds: its hello may be lost and come later.
+    """
+
+    request_age: float
+    trial: float
+
+    def before_answering(self) -> None:
+        """Requests have come and none of them is answered yet: news that reached this host earlier by another way can
+        still change the claims. Must be quick, and may call every method of ``Links``."""
+
+    def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
+        """Whether the peer of that MAC may speak for the EIP: it claims it, or did lately."""
+
+    def is_ours(self, mac: Mac) -> bool:
+        """Whether it is one of this host's."""
+
+    def found(self, link: int, address: bytes, mac: Mac) -> None:
+        """``mac`` answers a probe for an EIP that is not answered yet."""
+
+    def failed(self, link: int, address: bytes) -> None:
+        """A bug of ours keeps the EIP from being answered for."""
+
+    def lost(self, link: Link, error: BaseException) -> None:
+        """A link failed: with an EdgeError of its sockets, or what nobody foresaw."""
+
+
+class _Port(NamedTuple):
+    """One family's socket while it is open, the filter in front of it and the loop behind it."""
+
+    length: int
+    """Of an EIP as it stands in packets."""
+    ours: Mapping[bytes, object]
+    socket: PacketSocket
+    filter: FilterTracker
+    responder: Responder
+    proof: Proof
+
+    def follow(self, came: Iterable[bytes], gone: Iterable[bytes], now: float) -> None:
+        """Let requests for these through, and at some time no longer for those."""
+        if self.of(gone):
+            self.filter.loosen(now)
+        if (ours := self.of(came)) and (program := self.filter.widen(ours, now)) is not None:
+            self.socket.attach(program)
+
+    def tighten(self, now: float) -> None:
+        when = self.filter.wake()
+        if when is not None and when <= now and (program := self.filter.tighten(self.ours)) is not None:
+            self.socket.attach(program)
+
+    def of(self, addresses: Iterable[bytes]) -> list[bytes]:
+        return [address for address in addresses if len(address) == self.length]
+
+
 class _Opened(NamedTuple):
     """What there is while the sockets are open."""
 
-    sockets: Mapping[Family, PacketSocket]
-    filters: Mapping[Family, FilterTracker]
-    responders: tuple[Responder, ...]
+    arp: _Port
+    ndp: _Port
     groups: Groups
+
+    @property
+    def ports(self) -> tuple[_Port, _Port]:
+        return self.arp, self.ndp
 
 
 class LinkResponder:
     """Answers ARP and NDP on one link for the EIPs it holds, and announces them.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. Once started it opens its sockets (in the network namespace of the loop's
-    thread), and opens them again whenever they fail; ``lost`` hears of every failure: an EdgeError, also where the link
-    is gone, Unsupported without CAP_NET_RAW, or what nobody foresaw. Stopped, it answers for nothing and has left the
-    multicast groups. The other methods may be called at any time, from its loop: what they say holds for every opening.
-    A link that was recreated has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
+    Once started it opens its sockets (in the network namespace of the loop's thread), and opens them again whenever
+    they fail; ``owner.lost`` hears of every failure: an EdgeError, also where the link is gone, Unsupported without
+    CAP_NET_RAW, or what nobody foresaw. Stopped, it answers for nothing and has left the multicast groups. The other
+    methods may be called at any time, from its loop: what they say holds for every opening. A link that was recreated
+    has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        clock: Callable[[], float],
-        observer: Observer,
-        policy: AnswerPolicy,
-        lost: Callable[[Link, BaseException], None],
-    ) -> None:
+    def __init__(self, link: Link, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
         self.link = link
-        self._clock, self._observer, self._policy, self._lost = clock, observer, policy, lost
+        self._clock, self._observer, self._owner = clock, observer, owner
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims, policy.pace)
-        self._sender = FrameSender(self._claims, clock)
-        self._announcer = Announcer(self._sender, self._holdings, clock, observer)
-        self._prober = Prober(self._sender, self._holdings, self._announcer.changed, clock, observer)
+        self._holdings = Holdings(self._claims, pace)
+        self._sender = Sender(self._holdings, clock, observer)
         self._wakeup = Wakeup(clock)
-        self._proofs = {protocol.family: Proof(protocol, self._claims, clock) for protocol in (_ARP, _NDP)}
-        self._at_work = {"work off": self._wakeup, "announce": self._announcer.wakeup, "probe": self._prober.wakeup}
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._opened: _Opened | None = None
@@ -104,22 +147,21 @@ class LinkResponder:
     def answers(self) -> bool:
         """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
         sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
-        either, the sockets are closed, and opened anew after a while."""
-        if self._opened is None or any(responder.is_over for responder in self._opened.responders):
+        either, the sockets are closed, and opened again after a while."""
+        if (opened := self._opened) is None or any(port.responder.is_over for port in opened.ports):
             return False
-        if self._proves(self._opened) or self._proves(self._opened):
+        if self._proves(opened) or self._proves(opened):
             return True
-        if blamed := self._blamed(self._opened):
-            for address in blamed:
-                self._policy.failed(self.link.index, address)
-            return True
-        self._opened.responders[0].end(EdgeError(f"{self.link.name}: requests are not answered"))
-        return False
+        for address in (blamed := self._blamed(opened)):
+            self._owner.failed(self.link.index, address)
+        if not blamed:
+            opened.arp.responder.end(EdgeError(f"{self.link.name}: requests are not answered"))
+        return bool(blamed)
 
     def _blamed(self, opened: _Opened) -> list[bytes]:
         """EIPs that are not answered for although others are."""
         try:
-            found = [proof.blamed(opened.filters[family]) for family, proof in self._proofs.items()]
+            found = [port.proof.blamed(port.filter) for port in opened.ports]
             return [address for address in found if address is not None]
         except BUGS as error:
             let_go(error)
@@ -127,9 +169,10 @@ class LinkResponder:
 
     def _proves(self, opened: _Opened) -> bool:
         try:
-            for family, proof in self._proofs.items():
-                proof.give(opened.filters[family])
-            for task, wakeup in self._at_work.items():
+            for port in opened.ports:
+                port.proof.give(port.filter)
+            at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
+            for task, wakeup in at_work:
                 if wakeup.stands_still(self._clock(), STILL_SECONDS):
                     raise Unproven(f"{task} does not get on")
         except BUGS as error:
@@ -141,11 +184,11 @@ class LinkResponder:
     @property
     def holds(self) -> bool:
         """There is something that it is to answer for."""
-        return bool(self._holdings.wanted.eips)
+        return bool(self._holdings.eips)
 
     def is_unproven(self, address: bytes) -> bool:
         """It is not answered for until a probe finds nobody else."""
-        return address in self._holdings.wanted.unproven
+        return address in self._holdings.unproven
 
     # ── what the owner asks for ──
 
@@ -166,11 +209,10 @@ class LinkResponder:
 
     def disown(self, address: bytes) -> None:
         """As ``drop``, of what that failed for: nothing is tidied up."""
-        self._claims.discard(address)
-        self._holdings.wanted.drop([address])
+        self._holdings.disown(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """Announce these anew, burst and all; those not answered are passed over."""
+        """Announce these again, burst and all; those not answered are passed over."""
         self._holdings.announce(addresses)
         self._wakeup.cut()
 
@@ -180,8 +222,7 @@ class LinkResponder:
         silent = self._claims.expired(now)
         self._claims.deadline = deadline
         if silent:
-            self._announcer.changed()
-            self._prober.changed()
+            self._sender.changed()
 
     def peers(self, macs: frozenset[Mac]) -> None:
         """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
@@ -189,23 +230,22 @@ class LinkResponder:
 
     def ask_from(self, own: IPv6Address | None) -> None:
         """This host's own address here, if any: probes ask from it as well."""
-        self._prober.own = own
+        self._sender.own = own
 
     def drop_queued(self) -> None:
         """Drop unread what is waiting to be answered."""
         if self._opened is not None:
-            for responder in self._opened.responders:
-                responder.drop_queued()
+            for port in self._opened.ports:
+                port.responder.drop_queued()
         self._holdings.probes.interrupt(self._clock())
-        self._prober.changed()
+        self._sender.changed()
 
     # ── what follows ──
 
     async def _serve(self) -> None:
         # A link that returns is tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(
-            self._tell_lost, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX
-        ):
+        tell = self._tell_lost
+        async for attempt in retrying(tell, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX):
             if self._task is None:
                 return  # stopped just when it failed: a TaskGroup then raises the failure alone
             with attempt:
@@ -214,21 +254,16 @@ class LinkResponder:
     def _tell_lost(self, error: Exception) -> None:
         """Whatever becomes of that, the link is tried again."""
         with contained("link", self._observer):
-            self._lost(self.link, single(error)[0])
+            self._owner.lost(self.link, single(error)[0])
 
     async def _serve_once(self) -> None:
         """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
-        with (
-            PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH) as arps,
-            PacketSocket(
-                self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH
-            ) as ndps,
-            Groups(self.link) as groups,
-        ):
-            filters = {Family.IPV4: FilterTracker(arp_program), Family.IPV6: FilterTracker(ndp_program)}
-            responders = self._responder(_ARP, arps), self._responder(_NDP, ndps)
-            self._opened = opened = _Opened({Family.IPV4: arps, Family.IPV6: ndps}, filters, responders, groups)
-            self._sender.sockets = opened.sockets
+        arps = PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
+        with closing(arps), closing(self._ndp_socket()) as ndps, closing(Groups(self.link)) as groups:
+            arp_port = self._port(4, _ARP, arps, FilterTracker(arp_program))
+            ndp_port = self._port(16, _NDP, ndps, FilterTracker(ndp_program))
+            self._opened = opened = _Opened(arp_port, ndp_port, groups)
+            self._sender.sockets = {Family.IPV4: arps, Family.IPV6: ndps}
             try:
                 await self._work(opened)
             finally:
@@ -236,10 +271,13 @@ class LinkResponder:
                 self._holdings.start_over()
                 self._acquit()
 
-    def _responder(self, protocol: Protocol, socket: PacketSocket) -> Responder:
-        return Responder(
-            protocol, socket, self._claims, self._policy, self._dispute, self._suspect, self._clock, self._observer
-        )
+    def _ndp_socket(self) -> PacketSocket:
+        return PacketSocket(self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH)
+
+    def _port(self, length: int, protocol: Protocol, socket: PacketSocket, passes: FilterTracker) -> _Port:
+        responder = Responder(protocol, socket, self._claims, self, self._clock, self._observer)
+        ours = self._claims.arp if protocol is _ARP else self._claims.ndp
+        return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self._clock))
 
     async def _work(self, opened: _Opened) -> None:
         """Until cancelled, or until the link fails."""
@@ -249,12 +287,12 @@ class LinkResponder:
         try:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:
-                    for protocol, responder in zip(("arp", "ndp"), opened.responders, strict=True):
-                        tasks.create_task(lasting(protocol, responder.serve), name=f"{protocol} {name}")
+                    for protocol, port in zip(("arp", "ndp"), opened.ports, strict=True):
+                        tasks.create_task(lasting(protocol, port.responder.serve), name=f"{protocol} {name}")
                     for task, work in (
                         ("work off", partial(self._work_off, opened)),
-                        ("announce", self._announcer.serve),
-                        ("probe", self._prober.serve),
+                        ("announce", self._sender.announce),
+                        ("probe", self._sender.probe),
                     ):
                         supervision = supervised(task, work, self._observer, _soon, ends=(EdgeError,))
                         tasks.create_task(supervision, name=f"{task} {name}")
@@ -272,8 +310,9 @@ class LinkResponder:
                 self._wakeup.turn()
                 await asyncio.sleep(0)
                 continue
-            self._tighten(opened)
-            wakes = (opened.groups.wake(), *(tracker.wake() for tracker in opened.filters.values()))
+            for port in opened.ports:
+                port.tighten(self._clock())
+            wakes = opened.groups.wake(), opened.arp.filter.wake(), opened.ndp.filter.wake()
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
     def _work_off_slice(self, opened: _Opened) -> bool:
@@ -283,37 +322,18 @@ class LinkResponder:
         now = self._clock()
         came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
         try:
-            self._follow(opened, came, gone, now)
+            for port in opened.ports:
+                port.follow(came, gone, now)
+            opened.groups.discard(opened.ndp.of(gone))
+            opened.groups.add(opened.ndp.of(came))
+            self._sender.changed()
         except BaseException:
             self._holdings.again((*came, *gone))
             raise
         for address, error in failed.items():
             report("work off", error, self._observer)
-            self._policy.failed(self.link.index, address)
+            self._owner.failed(self.link.index, address)
         return True
-
-    def _follow(self, opened: _Opened, came: list[bytes], gone: list[bytes], now: float) -> None:
-        for family, length in _LENGTHS.items():
-            self._let_through(opened, family, _of_length(came, length), _of_length(gone, length), now)
-        opened.groups.discard(_of_length(gone, 16))
-        opened.groups.add(_of_length(came, 16))
-        self._announcer.changed()
-        self._prober.changed()
-
-    def _let_through(self, opened: _Opened, family: Family, came: list[bytes], gone: list[bytes], now: float) -> None:
-        tracker = opened.filters[family]
-        if gone:
-            tracker.loosen(now)
-        if came and (program := tracker.widen(came, now)) is not None:
-            opened.sockets[family].attach(program)
-
-    def _tighten(self, opened: _Opened) -> None:
-        now = self._clock()
-        for family, ours in ((Family.IPV4, self._claims.arp), (Family.IPV6, self._claims.ndp)):
-            tracker = opened.filters[family]
-            when = tracker.wake()
-            if when is not None and when <= now and (program := tracker.tighten(ours)) is not None:
-                opened.sockets[family].attach(program)
 
     def _join_slice(self, groups: Groups) -> bool:
         try:
@@ -322,7 +342,12 @@ class LinkResponder:
             self._observer.tell(JoinFailed(str(error)))
             return True
 
-    def _dispute(self, rival: Rival) -> None:
+    def prepare(self) -> float:
+        """As ``Asked`` says of this and the next two."""
+        self._owner.before_answering()
+        return self._owner.request_age
+
+    def dispute(self, rival: Rival) -> None:
         self._note_used(rival)
         self._tell(rival)
 
@@ -331,23 +356,23 @@ class LinkResponder:
         if self._holdings.disputes.act(rival.address, now):
             self._observer.tell(Conflict(self.link, ip_address(rival.address), rival.mac, held))
             if held:
-                self._announcer.defend(rival.address)
+                self._sender.defend(rival.address)
 
     def _note_used(self, rival: Rival) -> None:
         """Somebody uses what is probed for."""
         self._holdings.probes.taken(rival.address, self._clock())
         if not self._claims.answered(rival.address):
-            self._policy.found(self.link.index, rival.address, rival.mac)
+            self._owner.found(self.link.index, rival.address, rival.mac)
 
-    def _suspect(self, rival: Rival) -> None:
+    def suspect(self, rival: Rival) -> None:
         """A peer speaks for an EIP of ours: a conflict, unless its hellos claim the EIP by the end of ``trial``."""
-        if not rival.asks and not self._policy.ours(rival.mac):
+        if not rival.asks and not self._owner.is_ours(rival.mac):
             self._note_used(rival)
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()
         held = self._claims.answered(rival.address)
-        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival, held)
+        self._suspected[rival.address] = loop.call_later(self._owner.trial, self._convict, rival, held)
 
     def _convict(self, rival: Rival, held: bool) -> None:
         """``held``: it spoke for what we answered for. Who answered our probe and fell silent is no rival any more."""
@@ -359,7 +384,7 @@ class LinkResponder:
             self._tell(rival)
 
     def _is_excused(self, rival: Rival) -> bool:
-        return self._policy.excuses(self.link.index, rival.address, rival.mac)
+        return self._owner.excuses(self.link.index, rival.address, rival.mac)
 
     def _acquit(self) -> None:
         for handle in self._suspected.values():
@@ -372,5 +397,178 @@ def _soon(seconds: float) -> Awaitable[None]:
     return asyncio.sleep(seconds / 10)
 
 
-def _of_length(addresses: Iterable[bytes], length: int) -> list[bytes]:
-    return [address for address in addresses if len(address) == length]
+_Identity: TypeAlias = tuple[int, Mac]
+"""What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
+
+
+class Links:
+    """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
+
+    Nothing is answered or announced before ``extend``, or past the deadline it sets.
+
+    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. Entering starts nothing; leaving withdraws
+    everything.
+    """
+
+    def __init__(self, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
+        self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
+        self._responders: dict[_Identity, LinkResponder] = {}
+        self._kept: frozenset[_Identity] = frozenset()
+        self._deadline = float("-inf")
+        self._deadlines: dict[int, float] = {}
+        self._peers: dict[int, frozenset[Mac]] = {}
+        self._own: dict[int, IPv6Address | None] = {}
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        while self._responders:
+            self._responders.popitem()[1].stop()
+        await self._group.__aexit__(*error)
+
+    # ── what the owner asks for ──
+
+    def keep(self, links: Iterable[Link]) -> None:
+        """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
+        others are closed when they hold nothing."""
+        links = list(links)
+        self._kept = frozenset((link.index, link.mac) for link in links)
+        for link in links:
+            self._responder(link)
+        self._let_go()
+
+    def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
+        """Answer for these too from now on, and announce them; one held on another link moves.
+
+        Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
+        somebody does, the observer hears of it, and they are probed again every second until nobody does (``pace``).
+        Of another speaker it hears only where that one claims it in no hello.
+        Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
+        """
+        found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
+        coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
+        for eip, (link, gratuitous) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
+            responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
+            coming[responder][eip.packed] = gratuitous
+        unproven = {address.packed for address in probe}
+        for responder, eips in coming.items():
+            for other in self._responders.values():
+                if other is not responder:
+                    unproven.update(filter(other.is_unproven, eips))
+                    other.drop(eips)
+            responder.take(eips, unproven)
+        self._let_go()
+
+    def drop(self, addresses: Iterable[IPAddress]) -> None:
+        """Stop answering for these, from this call on; those not held are passed over."""
+        gone = [address.packed for address in addresses]
+        for responder in self._responders.values():
+            responder.drop(gone)
+        self._let_go()
+
+    def disown(self, address: IPAddress) -> None:
+        """Answer for it no longer, where ``drop`` met a bug of ours: its next holder is to be the only one."""
+        for responder in self._responders.values():
+            responder.disown(address.packed)
+
+    def announce(self, addresses: Iterable[IPAddress]) -> None:
+        """Announce these again, burst and all; those not answered are passed over."""
+        eips = [address.packed for address in addresses]
+        for responder in self._responders.values():
+            responder.announce(eips)
+
+    def extend(self, deadline: float, link: int | None = None) -> None:
+        """Answer until this instant on the link of this index, or on every link; also when its sockets open later."""
+        if link is None:
+            self._deadline = deadline
+            self._deadlines.clear()
+        else:
+            self._deadlines[link] = deadline
+        for responder in self._responders.values():
+            if link in (None, responder.link.index):
+                responder.extend(deadline)
+
+    def peers(self, link: int, macs: frozenset[Mac]) -> None:
+        """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
+        conflict."""
+        self._peers[link] = macs
+        for responder in self._on(link):
+            responder.peers(macs)
+
+    def ask_from(self, link: int, own: Iterable[IPAddress]) -> None:
+        """This host's own addresses on the link of this index: some answer no question that comes from nobody."""
+        found = next((address for address in own if isinstance(address, IPv6Address)), None)
+        self._own[link] = found
+        for responder in self._on(link):
+            responder.ask_from(found)
+
+    def drop_queued(self) -> None:
+        """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
+        for responder in self._responders.values():
+            responder.drop_queued()
+
+    def is_unproven(self, address: IPAddress) -> bool:
+        """It is held, and not answered for until a probe finds nobody else."""
+        return any(responder.is_unproven(address.packed) for responder in self._responders.values())
+
+    def answers_on(self, link: int) -> bool:
+        """Requests on the link of this index are answered, as one of our own just was (ownership rule 35)."""
+        return any(responder.answers() for responder in self._on(link))
+
+    # ── what follows ──
+
+    def _on(self, link: int) -> Iterator[LinkResponder]:
+        return (responder for responder in self._responders.values() if responder.link.index == link)
+
+    def _responder(self, link: Link) -> LinkResponder:
+        identity = link.index, link.mac
+        if (responder := self._responders.get(identity)) is None:
+            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace)
+            responder.extend(self._deadlines.get(link.index, self._deadline))
+            responder.peers(self._peers.get(link.index, frozenset()))
+            responder.ask_from(self._own.get(link.index))
+            self._responders[identity] = responder
+            responder.start(self._group)
+        return responder
+
+    def _let_go(self) -> None:
+        """Closes the links that hold nothing and are not kept."""
+        for identity, responder in list(self._responders.items()):
+            if not responder.holds and identity not in self._kept:
+                self._responders.pop(identity).stop()
+
+
+def take_each(
+    layer2: Links, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress], supervisor: Supervisor
+) -> tuple[list[IPAddress], list[IPAddress]]:
+    """An EIP that meets a bug of ours is given up, and no other. Returns those taken, and those that failed: nothing is
+    answered for them."""
+    with contained("take", supervisor):
+        layer2.take(placements, probe)
+        return list(placements), []
+    taken: list[IPAddress] = []
+    failed: list[IPAddress] = []
+    for address, placement in placements.items():
+        with contained("take", supervisor):
+            layer2.take({address: placement}, {address}.intersection(probe))
+            taken.append(address)
+            continue
+        failed.append(address)
+    drop_each(layer2, failed, supervisor)
+    return taken, failed
+
+
+def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
+    """Nothing is answered for these any more."""
+    with contained("drop", supervisor):
+        layer2.drop(addresses)
+        return
+    for address in addresses:
+        with contained("drop", supervisor):
+            layer2.drop([address])
+            continue
+        with contained("drop", supervisor):
+            layer2.disown(address)

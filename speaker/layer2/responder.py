@@ -1,25 +1,44 @@
-"""The loop that answers: one per link and family."""
+"""The loop that answers, one per link and family; and the proof that it does.
+
+A request of our own making goes the way of all others (ownership rule 35). It has no socket, so it ends where a reply
+would be sent. All before that is what answers clients: the same ``Responder``, the same decision, the same claims.
+"""
 
 import asyncio
-import math
 import time
-import typing
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+from typing import Protocol as Interface
+from typing import TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.layer2.answer import Ignored, Rival, in_time
-from speaker.layer2.claims import Claims
-from speaker.layer2.observer import Observer
-from speaker.layer2.probe import AS_USUAL, Pace
-from speaker.layer2.sockets.packet_socket import Received
+from speaker.layer2.answer import Claims, Ignored, Rival, in_time
+from speaker.layer2.filter import FilterTracker
+from speaker.layer2.packet_socket import Received
 from speaker.model import Family, Mac
-from speaker.model.events import Answers, Ignorings, SendFailures
-from speaker.system.supervise import BUGS, contained
+from speaker.model.events import Announcements, Answers, Conflict, Event, Ignorings, JoinFailed, SendFailures
+from speaker.packets import arp, ndp
+from speaker.packets.ethernet import PACKET_BROADCAST
+from speaker.system.supervise import BUGS, Supervisor, contained
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
+
+
+Clock: TypeAlias = Callable[[], float]
+"""Gives seconds of CLOCK_BOOTTIME."""
+
+
+class Observer(Supervisor, Interface):
+    """Who hears what layer 2 reports (``wire/process.py`` hands it on to the main process). Called at most a few times
+    per batch of packets, from the event loop: must be quick and must not raise."""
+
+    def tell(self, event: Conflict | JoinFailed) -> None: ...
+
+    def count(self, what: Answers | Ignorings | Announcements | SendFailures, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +50,8 @@ class Protocol:
     rival: Callable[[bytes, Claims], Rival | None]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerPolicy:
-    """How the owner wants requests answered.
-
-    ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
-    another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
-    ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it,
-    or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds. ``ours``: whether a
-    MAC is one of this host's.
-    ``found`` hears of a link's index, an EIP that is not answered yet, and the MAC that answers a probe for it.
-    ``failed`` hears of a link's index and an EIP that a bug of ours keeps from being answered for.
-    ``pace``: of the probes.
-    """
-
-    before: Callable[[], None] = lambda: None
-    oldest: float = math.inf
-    excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True
-    trial: float = 0.0
-    ours: Callable[[Mac], bool] = lambda mac: False
-    found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
-    failed: Callable[[int, bytes], None] = lambda link, address: None
-    pace: Pace = AS_USUAL
-
-
-class Requests(typing.Protocol):
-    """Where requests come from and replies go to: a ``PacketSocket``, or what stands in for one (``proof.py``)."""
+class Requests(Interface):
+    """Where requests come from and replies go to: a ``PacketSocket``, or a request of our own."""
 
     def fileno(self) -> int: ...
 
@@ -67,28 +62,37 @@ class Requests(typing.Protocol):
     def send(self, frames: Sequence[bytes]) -> int: ...
 
 
+class Asked(Interface):
+    """For whom requests are answered: a ``LinkResponder``, or a request of our own."""
+
+    def prepare(self) -> float:
+        """Called when some were received, before any of them is answered: news that reached this host earlier by
+        another way can still change the claims. Those that waited longer than the seconds it returns get no answer."""
+
+    def dispute(self, rival: Rival) -> None: ...
+
+    def suspect(self, rival: Rival) -> None:
+        """A peer speaks for an EIP of ours."""
+
+
 class Responder:
-    """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by. ``dispute`` hears of
-    every rival, ``suspect`` of every peer that speaks for an EIP of ours."""
+    """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by."""
 
     def __init__(
         self,
         protocol: Protocol,
         socket: Requests,
         claims: Claims,
-        policy: AnswerPolicy,
-        dispute: Callable[[Rival], None],
-        suspect: Callable[[Rival], None],
-        clock: Callable[[], float],
+        asked: Asked,
+        clock: Clock,
         observer: Observer,
     ) -> None:
-        self._protocol, self._socket, self._claims, self._policy = protocol, socket, claims, policy
-        self._hears = {Ignored.CONFLICT: dispute, Ignored.PEER: suspect}
+        self._protocol, self._socket, self._claims, self._asked = protocol, socket, claims, asked
         self._clock, self._observer = clock, observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
         self._unprepared = 0
-        """Batches in a row before which ``AnswerPolicy.before`` met a bug of ours."""
+        """Batches in a row before which ``Asked.prepare`` met a bug of ours."""
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away.
@@ -137,17 +141,17 @@ class Responder:
                 return
             self._unprepared += 1
             with contained("answer", self._observer):
-                self._policy.before()
+                oldest = self._asked.prepare()
                 self._unprepared = 0
-                self._answer_batch(received)
+                self._answer_batch(received, oldest)
             if self._unprepared > 1:  # a hello promises answers
                 raise EdgeError("requests are not answered")
 
-    def _answer_batch(self, received: Received) -> None:
+    def _answer_batch(self, received: Received, oldest: float) -> None:
         outcomes = self._outcomes(received, self._clock())
         wall = time.time()
-        if received.oldest(wall) > self._policy.oldest:
-            outcomes = in_time(outcomes, received.ages(wall), self._policy.oldest)
+        if received.oldest(wall) > oldest:
+            outcomes = in_time(outcomes, received.ages(wall), oldest)
         replies = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
         if replies:
             self._send(replies)
@@ -190,9 +194,162 @@ class Responder:
         reasons = Counter(outcome for outcome in outcomes if isinstance(outcome, Ignored))
         for reason, count in reasons.items():
             self._observer.count(Ignorings(self._protocol.family, reason), count)
-        if reasons.keys().isdisjoint(self._hears):
+        hears = {Ignored.CONFLICT: self._asked.dispute, Ignored.PEER: self._asked.suspect}
+        if reasons.keys().isdisjoint(hears):
             return
         for frame, outcome in zip(frames, outcomes, strict=True):
-            hears = self._hears.get(outcome) if isinstance(outcome, Ignored) else None
-            if hears is not None and (rival := self._protocol.rival(frame, self._claims)) is not None:
-                hears(rival)
+            hear = hears.get(outcome) if isinstance(outcome, Ignored) else None
+            if hear is not None and (rival := self._protocol.rival(frame, self._claims)) is not None:
+                hear(rival)
+
+
+_STAND_IN = {Family.IPV4: IPv4Address("192.0.2.1").packed, Family.IPV6: IPv6Address("2001:db8::1").packed}
+"""Asked for where a link holds nothing, of claims that nobody else sees (RFC 5737, RFC 3849)."""
+IDLE = 10
+"""One in so many proofs is given for a family that holds nothing."""
+_ASKER_4, _ASKER_6 = IPv4Address(0), IPv6Address("fe80::2")
+
+
+class Unproven(Exception):
+    """Raised when a request of our own gets no answer, or a wrong one."""
+
+
+class Proof:
+    """Of the answering of one family on one link. ``clock`` gives seconds."""
+
+    def __init__(self, protocol: Protocol, claims: Claims, clock: Clock) -> None:
+        self._protocol, self._claims = protocol, claims
+        stand_in = Claims(claims.mac)
+        stand_in.deadline = float("inf")
+        stand_in.add(_STAND_IN[protocol.family])
+        self._request = asked = _Request()
+        self._responder = Responder(protocol, asked, claims, asked, clock, asked)
+        self._stand_in = Responder(protocol, asked, stand_in, asked, clock, asked)
+        self._turn: Iterator[bytes] = iter(())
+        self._asked: bytes | None = None
+        """What got no answer, and is asked for again."""
+        self._idle = 0
+        """Proofs since it held anything."""
+
+    def give(self, passes: FilterTracker) -> None:
+        """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. Each EIP has its turn. Where
+        there is none, one time in IDLE suffices."""
+        self._asked = address = self._next()
+        if address is None and self._idle % IDLE:
+            self._idle += 1
+            return
+        if address is None or not self._is_answered(address, passes):
+            self._stands_in()
+        self._asked = None
+        self._idle = self._idle + 1 if address is None else 0
+
+    def blamed(self, passes: FilterTracker) -> bytes | None:
+        """The EIP that got no answer where another gets one; None: none. Raises as ``give`` where nothing gets one."""
+        if (address := self._asked) is not None:
+            others = (other for other in (self._another(), self._another()) if other not in (None, address))
+            if (other := next(others, None)) is not None and self._is_answered(other, passes):
+                return address
+        self._stands_in()
+        return address
+
+    def _is_answered(self, address: bytes, passes: FilterTracker) -> bool:
+        """False where the deadline passed."""
+        if not passes.lets_through(address):
+            raise Unproven("the kernel's filter keeps requests out")
+        return self._answers(self._responder, address)
+
+    def _stands_in(self) -> None:
+        if not self._answers(self._stand_in, _STAND_IN[self._protocol.family]):
+            raise Unproven("answers end before they begin")
+
+    @property
+    def _held(self) -> Mapping[bytes, object]:
+        return self._claims.arp if self._protocol.family is Family.IPV4 else self._claims.ndp
+
+    def _next(self) -> bytes | None:
+        """An EIP that is answered for; None where there is none."""
+        if self._asked is not None and self._held.get(self._asked) is not None:
+            return self._asked
+        return self._another()
+
+    def _another(self) -> bytes | None:
+        held = self._held
+        for _ in range(2):
+            for address in self._turn:
+                if held.get(address) is not None:
+                    return address
+            self._turn = iter(list(held))
+        return None
+
+    def _answers(self, responder: Responder, address: bytes) -> bool:
+        """False where the deadline passed. Raises as ``give``."""
+        asked, mac = self._request, self._claims.mac
+        asked.ask(_request(self._protocol.family, _asker(mac), address))
+        responder.answer_turn()
+        error, asked.error = asked.error, None  # its traceback holds what is asked
+        if error is not None:
+            raise error
+        if asked.ignored_as is Ignored.CLAIM_EXPIRED:
+            return False
+        if not asked.is_answered(_asker(mac) + mac, address):
+            raise Unproven(f"a request of our own got {asked.ignored_as.value if asked.ignored_as else 'no answer'}")
+        return True
+
+
+def _asker(mac: Mac) -> Mac:
+    """Anybody's but ours."""
+    return Mac(mac[:5] + bytes((mac[5] ^ 1,)))
+
+
+def _request(family: Family, asker: Mac, address: bytes) -> bytes:
+    if family is Family.IPV4:
+        return arp.request(asker, _ASKER_4, IPv4Address(address)).pack()
+    return ndp.solicitation(asker, _ASKER_6, IPv6Address(address)).pack()
+
+
+class _Request:
+    """One request of our own. Stands in for the socket that it comes from and its reply goes to, for whom it is
+    answered, and for the observer: it is counted nowhere."""
+
+    def __init__(self) -> None:
+        self._frames, self._replies = list[bytes](), list[bytes]()
+        self.ignored_as: Enum | None = None
+        self.error: BaseException | None = None
+
+    def ask(self, frame: bytes) -> None:
+        self._frames, self._replies = [frame], []
+        self.ignored_as = self.error = None
+
+    def is_answered(self, head: bytes, address: bytes) -> bool:
+        """Once, to the asker and from us, about this EIP."""
+        return len(self._replies) == 1 and self._replies[0].startswith(head) and address in self._replies[0]
+
+    def fileno(self) -> int:
+        return -1
+
+    def discard(self) -> None:
+        self._frames = []
+
+    def receive(self) -> Received:
+        frames, self._frames = self._frames, []
+        return Received(frames, bytearray([PACKET_BROADCAST] * len(frames)), [0] * len(frames), [0] * len(frames))
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        self._replies += frames
+        return len(frames)
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        self.error = error
+
+    def count(self, what: Event, number: int) -> None:
+        if isinstance(what, Ignorings):
+            self.ignored_as = what.reason
+
+    def tell(self, event: Event) -> None: ...
+
+    def prepare(self) -> float:
+        return float("inf")
+
+    def dispute(self, rival: Rival) -> None: ...
+
+    def suspect(self, rival: Rival) -> None: ...

@@ -56,6 +56,16 @@ NOBODY: tuple[IPNetwork, ...] = (IPv4Network("0.0.0.0/32"), IPv6Network("::/128"
 """Source ranges that let no client in: no packet has such a source (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2)."""
 
 
+class Balancer(StrEnum):
+    """Another load balancer, by the name that flags have for it."""
+
+    OPENELB = "openelb"
+    METALLB = "metallb"
+    KUBE_VIP = "kube-vip"
+    PURELB = "purelb"
+    CILIUM = "cilium"
+
+
 class FamilyPolicy(StrEnum):
     """``Service.spec.ipFamilyPolicy``."""
 
@@ -129,6 +139,8 @@ class Service:
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    unheeded: tuple[str, ...] = ()
+    """Annotations by which it asks another load balancer for something, and nobody here obeys."""
     left_alone: frozenset[IPAddress] = frozenset()
     """EIPs whose packets nobody on this node carries: neither kube-proxy, as their status says, nor we."""
 

@@ -8,7 +8,6 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from speaker.errors import EdgeError
@@ -52,7 +51,7 @@ class Netlink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def send(self, requests: Sequence[Request]) -> list[int]:

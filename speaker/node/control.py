@@ -20,8 +20,8 @@ import msgspec
 from speaker.errors import EdgeError, SpeakerError
 from speaker.system.crowd import Crowd
 from speaker.system.decoding import UNFIT
-from speaker.system.descriptors import share
 from speaker.system.files import is_file
+from speaker.system.process import share
 from speaker.system.supervise import Ended, Supervisor
 
 Message: TypeAlias = Mapping[str, Any]

@@ -14,8 +14,7 @@ from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
 from speaker.ownership.events import NameClash, NameFree
 from speaker.telemetry.metrics import PROTOCOLS, Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
-from speaker.wire.messages import Began, WireEvent
+from speaker.wire.messages import Began, ClaimStatus, PeerSeen, WireEvent
 
 
 class Counted:

@@ -52,9 +52,8 @@ from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.files import is_file
 from speaker.system.garbage import uncollected
-from speaker.system.priority import priority_of, refused
+from speaker.system.process import may_be_nice, priority_of, refused
 from speaker.system.retry import retrying
-from speaker.system.rights import may_be_nice
 from speaker.system.supervise import contained, lasting, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick

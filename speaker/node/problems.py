@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from speaker.checks import Finding, said
 from speaker.model import IPAddress, Link, Mac, format_mac, rank
-from speaker.wire.events import PeerSeen
+from speaker.wire.messages import PeerSeen
 
 SHOWN = 50
 """Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""

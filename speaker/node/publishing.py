@@ -14,7 +14,7 @@ from speaker.ownership.hello import Addresses
 from speaker.ownership.witness import IN_DOUBT, Place, Way, Witness
 from speaker.packets.asker import Askers
 from speaker.system.waiting import set_within, sparing, tick
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
+from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 from speaker.wire.remote import Wire
 
 LEAST_SECONDS = 0.1

@@ -34,15 +34,14 @@ from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
-from speaker.system.priority import Priority
+from speaker.system.process import Priority
 from speaker.system.supervise import contained, never_failing
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.logs import Telling, write
 from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.telling import Telling, write
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
-from speaker.wire.messages import Began, WireEvent
+from speaker.wire.messages import NOBODYS, Began, ClaimStatus, PeerSeen, WireEvent
 
 log = structlog.get_logger()
 

@@ -20,22 +20,17 @@ from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
 from speaker.node.source import HostSettings, MakeSource
 from speaker.settings import MqttSettings
-from speaker.system.descriptors import raise_limit
 from speaker.system.garbage import bound_memory, end_in_time, memory_limit
-from speaker.system.rights import may_administer_network
-from speaker.system.signals import stoppable
+from speaker.system.process import may_administer_network, raise_limit, stoppable
 from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
 from speaker.system.waiting import limited_as_a_whole
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
-from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.metrics import Kept, Metrics, MqttMetrics, exposition
 from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
-from speaker.telemetry.traffic import Kept, exposition
-from speaker.wire.commands import PeerSpec, Spec
-from speaker.wire.messages import Hears
+from speaker.wire.messages import Hears, PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -153,7 +148,7 @@ async def _publishing(
 ) -> AsyncIterator[None]:
     """A broker is told while the block lasts. ``shares``: no controller speaks of all EIPs."""
     # Not needed, and perhaps not there, where there is none.
-    from speaker.telemetry.mqtt.host import publishing
+    from speaker.telemetry.mqtt.news import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
         report.hearers.append(news.hear)

@@ -17,8 +17,8 @@ from speaker.kubeproxy.judge import Judgement
 from speaker.model import Family, IPAddress, format_mac
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.system.files import write_atomically
-from speaker.system.priority import Priority
-from speaker.wire.events import ClaimStatus
+from speaker.system.process import Priority
+from speaker.wire.messages import ClaimStatus
 
 NAME = "status.json"
 """In the runtime directory."""

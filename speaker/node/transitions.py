@@ -1,4 +1,4 @@
-"""What is logged when something happens: events in, lines out. Pure; ``telemetry/telling.py`` writes them.
+"""What is logged when something happens: events in, lines out. Pure; ``telemetry/logs.py`` writes them.
 
 ``told`` is the log's table of events. ``Transitions`` remembers what was said last, so that only what is new is an
 event: never a line for a non-event.
@@ -17,8 +17,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
-from speaker.telemetry.lines import Line, Transition, in_lines
-from speaker.telemetry.spells import LASTING, Spell
+from speaker.telemetry.lines import LASTING, Line, Spell, Transition, in_lines
 from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20

@@ -28,9 +28,10 @@ _TALK_BUFFER, _ANSWER_BUFFER = 1 << 13, 1 << 17
 
 
 class Inquirer:
-    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard: with the IP version
-    of the address that it answers for, or None for a broadcast. ``answered`` is called for who says that an address
-    asked for is its own, once for each MAC and turn, at most FRAMES times in PAUSE."""
+    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard within LISTEN seconds
+    of asking others: with the IP version of the address that it answers for, or None for a broadcast. ``answered`` is
+    called for who says that an address asked for is its own, once for each MAC and turn, at most FRAMES times in
+    PAUSE."""
 
     def __init__(
         self,
@@ -43,6 +44,8 @@ class Inquirer:
         self._link, self._ours, self._heard, self._answered = link, ours, heard, answered
         self._supervisor = supervisor
         self._asked: dict[IPAddress, None] = {}
+        self._others_until = 0.0
+        """Of who was asked besides: at rest this host hears answers to its other programs all the time."""
         self._talk: _Listener | None = None
         self._answers: _Listener | None = None
         self._heard_at: dict[int | None, float] = {}
@@ -71,9 +74,14 @@ class Inquirer:
             raise
         self._stay(talk)
 
-    def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True) -> None:
-        """Sends ``questions``; who answers for one of ``eips`` is told. What finds no room is asked again or never. To
-        be opened before, alike. Raises EdgeError: the link is down or gone, and all is closed."""
+    def ask(
+        self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True, others: bool = True
+    ) -> None:
+        """Sends ``questions``, of which some are to ``others``; ``answered`` is called for who answers for one of
+        ``eips``. What finds no room is asked again or never. To be opened before, alike. Raises EdgeError: the link is
+        down or gone, and all is closed."""
+        if others:
+            self._others_until = asyncio.get_running_loop().time() + LISTEN
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
@@ -135,7 +143,7 @@ class Inquirer:
 
     def _tell_heard(self, version: int | None) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._heard_at.get(version, float("-inf")) >= PAUSE:
+        if now < self._others_until and now - self._heard_at.get(version, float("-inf")) >= PAUSE:
             self._heard_at[version] = now
             self._heard(version)
 

@@ -26,7 +26,7 @@ class Parameters:
     dead: float = 0.32
     """A peer nobody heard for this long is dead."""
     disputed: float = 2.0
-    """How long what a first probe found counts: a little longer than until the next (``layer2/probe.py``)."""
+    """How long what a first probe found counts: a little longer than until the next (``layer2/holdings.py``)."""
     touch: float = 5.0
     """A node whose peers are all gone is in touch with the LAN for so long after a frame of somebody else."""
     slot: float = 0.02

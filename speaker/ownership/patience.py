@@ -40,11 +40,13 @@ class Fading:
 class Patience:
     """With the silences of one peer. Times are seconds of the caller's clock."""
 
-    __slots__ = ("_clock", "_sequence", "late", "quiet")
+    __slots__ = ("_clock", "_sequence", "late", "learnt", "quiet")
 
     def __init__(self) -> None:
         self.quiet, self.late = Fading(), Fading()
         """Of all silences that meant nothing; and of those alone in which the LAN was late."""
+        self.learnt = False
+        """Any silence was survived: on most LANs none ever is."""
         self._clock, self._sequence = 0, 0
         """Of the hello heard last."""
 
@@ -57,6 +59,7 @@ class Patience:
         suspect = times.suspect * slower
         if gap <= suspect:
             return
+        self.learnt = True
         if 0 < slept <= suspect:
             self.late.survived(gap, now)
             self.quiet.survived(gap, now)
@@ -65,4 +68,4 @@ class Patience:
 
     def lasts(self, now: float) -> float:
         """Seconds that a silence may last; 0 where nothing was learnt."""
-        return self.quiet.lasts(now)
+        return self.quiet.lasts(now) if self.learnt else 0.0

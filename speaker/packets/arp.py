@@ -70,30 +70,6 @@ def parse(frame: bytes) -> ArpPacket:
     )
 
 
-def reply(request: ArpPacket, mac: Mac) -> ArpPacket:
-    """What ``mac`` says to a request for an address it answers for: sender and target change places."""
-    return ArpPacket(
-        destination=request.sender_mac,
-        source=mac,
-        operation=Operation.REPLY,
-        sender_mac=mac,
-        sender_ip=request.target_ip,
-        target_mac=request.sender_mac,
-        target_ip=request.sender_ip,
-    )
-
-
-def gratuitous_request(mac: Mac, address: IPv4Address) -> ArpPacket:
-    """An ARP announcement (RFC 5227 §3): ``address`` is both sender and target."""
-    return request(mac, address, address)
-
-
-def gratuitous_reply(mac: Mac, address: IPv4Address) -> ArpPacket:
-    """The same news as a reply. Its target MAC is its sender's, or Linux takes it for an ordinary unasked reply and
-    ignores it within ``locktime`` (``arp_is_garp``, net/ipv4/arp.c)."""
-    return ArpPacket(BROADCAST, mac, Operation.REPLY, mac, address, mac, address)
-
-
 def request(mac: Mac, source: IPv4Address, target: IPv4Address, to: Mac = BROADCAST) -> ArpPacket:
     """Asks who has ``target``: everybody, or one alone (RFC 1122 §2.3.2.1, "unicast poll")."""
     return ArpPacket(to, mac, Operation.REQUEST, mac, source, UNKNOWN, target)
@@ -108,10 +84,11 @@ def reply_part(mac: Mac, address: bytes) -> bytes:
 
 
 def announce_by_request(mac: Mac, address: bytes) -> bytes:
-    """``gratuitous_request(...).pack()`` for four bytes of address."""
+    """An ARP announcement (RFC 5227 §3): ``address``, four bytes, is both sender and target."""
     return b"".join((BROADCAST, mac, FIXED, REQUEST, mac, address, UNKNOWN, address))
 
 
 def announce_by_reply(mac: Mac, address: bytes) -> bytes:
-    """``gratuitous_reply(...).pack()`` for four bytes of address."""
+    """The same news as a reply. Its target MAC is its sender's, or Linux takes it for an ordinary unasked reply and
+    ignores it within ``locktime`` (``arp_is_garp``, net/ipv4/arp.c)."""
     return b"".join((BROADCAST, mac, FIXED, REPLY, mac, address, mac, address))

@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError, LinkGone
@@ -98,7 +97,7 @@ class Askers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.use((), {})
 
     def use(self, links: Iterable[Link], own: Mapping[int, Collection[IPAddress]]) -> None:
@@ -116,7 +115,7 @@ class Askers:
         asker = self._asker(port, address)
         try:
             return asker.send(frame)
-        except EdgeError:  # down or gone: it is opened anew, and asked again
+        except EdgeError:  # down or gone: it is opened and asked again the next time
             self._open.pop((port, address.version)).close()
             return False
 

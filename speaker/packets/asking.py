@@ -15,21 +15,7 @@ from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
-from speaker.packets import arp, ndp
-from speaker.packets.bpf import (
-    ACCEPT,
-    LOAD_PKTTYPE,
-    LOAD_VLAN_TAG,
-    REJECT,
-    Instruction,
-    Program,
-    if_any_of,
-    if_equal,
-    load_byte,
-    load_half,
-    load_word,
-    only_if,
-)
+from speaker.packets import arp, bpf, ndp
 from speaker.packets.ethernet import (
     BROADCAST,
     PACKET_BROADCAST,
@@ -40,7 +26,7 @@ from speaker.packets.ethernet import (
 
 _IPV4 = 0x0800
 _VLAN_ID = 0x0FFF
-_ARP_REPLIES = (*arp.ONLY_REPLIES, ACCEPT)
+_ARP_REPLIES = (*arp.ONLY_REPLIES, bpf.ACCEPT)
 _NEIGHBOURS = 134, 135, 136
 """ICMPv6: what routers advertise, and what neighbours solicit and advertise (RFC 4861)."""
 
@@ -101,72 +87,72 @@ def read_answer(frame: bytes) -> Answer | None:
 # Sockets of all protocols see a frame before its VLAN tag has made it another host's: hence ``_from_another_here``.
 
 
-def others_talk(mac: Mac) -> Program:
+def others_talk(mac: Mac) -> bpf.Program:
     """Accepts what other hosts ask of many: ARP, IPv4 broadcasts, neighbour solicitations and advertisements, and what
     routers advertise. No hello, and nothing that comes with the wire: whatever is between us and the others, a switch,
     the near end of a virtual cable, speaks by itself (STP, LLDP, IGMP, MLD, duplicate address detection, its first
     solicitation of routers) though it lets nothing else pass."""
     return (
-        *only_if(LOAD_PKTTYPE, PACKET_BROADCAST, PACKET_MULTICAST),
+        *bpf.only_if(bpf.LOAD_PKTTYPE, PACKET_BROADCAST, PACKET_MULTICAST),
         *_from_another_here(mac),
-        load_half(12),
-        if_equal(arp.ETHERTYPE, 0, 1),
-        ACCEPT,
-        if_equal(_IPV4, 0, 4),
-        LOAD_PKTTYPE,
-        if_equal(PACKET_BROADCAST, 0, 1),
-        ACCEPT,
-        REJECT,
-        *only_if(load_half(12), ndp.ETHERTYPE),
-        *only_if(load_byte(20), 58),
-        *only_if(load_byte(54), *_NEIGHBOURS),
-        load_word(22),
-        if_equal(0, 0, 1),
-        REJECT,
-        ACCEPT,
+        bpf.load_half(12),
+        bpf.if_equal(arp.ETHERTYPE, 0, 1),
+        bpf.ACCEPT,
+        bpf.if_equal(_IPV4, 0, 4),
+        bpf.LOAD_PKTTYPE,
+        bpf.if_equal(PACKET_BROADCAST, 0, 1),
+        bpf.ACCEPT,
+        bpf.REJECT,
+        *bpf.only_if(bpf.load_half(12), ndp.ETHERTYPE),
+        *bpf.only_if(bpf.load_byte(20), 58),
+        *bpf.only_if(bpf.load_byte(54), *_NEIGHBOURS),
+        bpf.load_word(22),
+        bpf.if_equal(0, 0, 1),
+        bpf.REJECT,
+        bpf.ACCEPT,
     )
 
 
-def answers_to(mac: Mac) -> Program:
+def answers_to(mac: Mac) -> bpf.Program:
     """Accepts ARP replies and neighbour advertisements that are for this host alone."""
     return (
-        *only_if(LOAD_PKTTYPE, PACKET_HOST),
+        *bpf.only_if(bpf.LOAD_PKTTYPE, PACKET_HOST),
         *_from_another_here(mac),
-        *only_if(load_half(12), arp.ETHERTYPE, ndp.ETHERTYPE),
-        if_equal(arp.ETHERTYPE, 0, len(_ARP_REPLIES)),
+        *bpf.only_if(bpf.load_half(12), arp.ETHERTYPE, ndp.ETHERTYPE),
+        bpf.if_equal(arp.ETHERTYPE, 0, len(_ARP_REPLIES)),
         *_ARP_REPLIES,
         *ndp.ONLY_ADVERTISEMENTS,
-        ACCEPT,
+        bpf.ACCEPT,
     )
 
 
-def only_answers(question: Question) -> Program:
+def only_answers(question: Question) -> bpf.Program:
     """Accepts what the one that is asked answers to us, on a socket of its protocol alone."""
     kind, at = (arp.ONLY_REPLIES, 28) if question.target.version == 4 else (ndp.ONLY_ADVERTISEMENTS, 62)
     return (
-        *only_if(LOAD_PKTTYPE, PACKET_HOST),
+        *bpf.only_if(bpf.LOAD_PKTTYPE, PACKET_HOST),
         *kind,
         *_only_address(at, question.target),
         *_only_address(38, question.source),
-        ACCEPT,
+        bpf.ACCEPT,
     )
 
 
-def _only_address(at: int, address: IPAddress) -> Iterable[Instruction]:
+def _only_address(at: int, address: IPAddress) -> Iterable[bpf.Instruction]:
     packed = address.packed
     words = ((at + i, int.from_bytes(packed[i : i + 4], "big")) for i in range(0, len(packed), 4))
-    return [instruction for where, word in words for instruction in only_if(load_word(where), word)]
+    return [instruction for where, word in words for instruction in bpf.only_if(bpf.load_word(where), word)]
 
 
-def _from_another_here(mac: Mac) -> Iterable[Instruction]:
+def _from_another_here(mac: Mac) -> Iterable[bpf.Instruction]:
     """Not from ``mac``, and of this VLAN: what the network card took a tag off looks untagged."""
     return (
-        LOAD_VLAN_TAG,
-        if_any_of(_VLAN_ID, 0, 1),
-        REJECT,
-        load_word(6),
-        if_equal(int.from_bytes(mac[:4], "big"), 0, 3),
-        load_half(10),
-        if_equal(int.from_bytes(mac[4:], "big"), 0, 1),
-        REJECT,
+        bpf.LOAD_VLAN_TAG,
+        bpf.if_any_of(_VLAN_ID, 0, 1),
+        bpf.REJECT,
+        bpf.load_word(6),
+        bpf.if_equal(int.from_bytes(mac[:4], "big"), 0, 3),
+        bpf.load_half(10),
+        bpf.if_equal(int.from_bytes(mac[4:], "big"), 0, 1),
+        bpf.REJECT,
     )

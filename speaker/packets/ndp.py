@@ -100,42 +100,6 @@ def solicitation(mac: Mac, source: IPv6Address, target: IPv6Address) -> Neighbor
     return NeighborSolicitation(multicast_mac(group), mac, source, IPv6Address(group), target, option)
 
 
-def advertisement(request: NeighborSolicitation, mac: Mac) -> NeighborAdvertisement:
-    """What ``mac`` says to a solicitation of an address it alone answers for (RFC 4861 §7.2.4).
-
-    R=0: an EIP is no router. O=1: the address is neither anycast nor proxied, one node holds it at a time, and the
-    asker's cache must follow when it moves. S=1, except to an asker without an address, who listens on all-nodes.
-    """
-    if request.source.is_unspecified:
-        return unsolicited(mac, request.target)
-    return NeighborAdvertisement(
-        destination_mac=request.source_link_layer or request.source_mac,
-        source_mac=mac,
-        source=request.target,
-        destination=request.source,
-        target=request.target,
-        router=False,
-        solicited=True,
-        override=True,
-        target_link_layer=mac,
-    )
-
-
-def unsolicited(mac: Mac, address: IPv6Address) -> NeighborAdvertisement:
-    """Tells all nodes that ``mac`` has ``address`` now (RFC 4861 §7.2.6)."""
-    return NeighborAdvertisement(
-        destination_mac=multicast_mac(ALL_NODES),
-        source_mac=mac,
-        source=address,
-        destination=IPv6Address(ALL_NODES),
-        target=address,
-        router=False,
-        solicited=False,
-        override=True,
-        target_link_layer=mac,
-    )
-
-
 def _pack(message: NeighborMessage, kind: int, flags: int, option: int, link_layer: Mac | None) -> bytes:
     tail = message.target.packed + (bytes((option, 1)) + link_layer if link_layer else b"")
     addresses = message.source.packed + message.destination.packed
@@ -281,7 +245,7 @@ def _options(frame: bytes, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 class AdvertisementPart(NamedTuple):
-    """What never changes in the advertisements of one address: see ``advertise``."""
+    """What never changes in the advertisements of one address."""
 
     head: bytes
     """From our MAC to the IPv6 source."""
@@ -298,7 +262,9 @@ def advertisement_part(mac: Mac, address: bytes) -> AdvertisementPart:
 
 
 def solicited_advertisement(part: AdvertisementPart, mac: bytes, asker: bytes) -> bytes:
-    """``advertisement(...).pack()`` for an asker with an address."""
+    """What is said to a solicitation by an asker with an address (RFC 4861 §7.2.4). R=0: an EIP is no router. S=1. O=1:
+    the address is neither anycast nor proxied, one node holds it at a time, and the asker's cache must follow when it
+    moves."""
     checksum = -(part.total + _SOLICITED + int.from_bytes(asker, "big")) % 0xFFFF
     return b"".join((mac, part.head, asker, b"\x88\x00", checksum.to_bytes(2, "big"), b"\x60\x00\x00\x00", part.tail))
 
@@ -308,7 +274,7 @@ _ALL_NODES_MAC = multicast_mac(ALL_NODES)
 
 
 def unsolicited_advertisement(part: AdvertisementPart) -> bytes:
-    """``unsolicited(...).pack()``."""
+    """Tells all nodes that we have the address now (RFC 4861 §7.2.6), among them an asker without an address. S=0."""
     checksum = -(part.total + _ALL_NODES_SUM) % 0xFFFF
     return b"".join(
         (_ALL_NODES_MAC, part.head, ALL_NODES, b"\x88\x00", checksum.to_bytes(2, "big"), b"\x20\x00\x00\x00", part.tail)

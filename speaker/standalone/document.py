@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
 
 import yaml
+from yaml.composer import Composer
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from speaker.api.fields import ApiObject, Path, show_path
+from speaker.api.fields import TEMPLATE, UNRENDERED, ApiObject, Path, show_path
 from speaker.errors import InvalidField, Place
 
 MAX_DEPTH = 100
@@ -100,6 +101,30 @@ class _Loader(yaml.CSafeLoader):
         self.depth -= 1
 
 
+class _NamingAgain(Composer, _Loader):
+    """A loader for documents that name a second node by an anchor, as YAML 1.2.2 section 3.2.2.2 lets them: the aliases
+    behind it mean that one. libyaml's composer refuses it, and Python's is slower."""
+
+    def __init__(self, text: str) -> None:
+        _Loader.__init__(self, text)
+        Composer.__init__(self)
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(getattr(event, "anchor", None), None)
+        return super().compose_node(parent, index)
+
+
+_ANCHOR = re.compile(r"(?<!\S)&(\S+)")
+
+
+def _names_again(text: str) -> bool:
+    """Whether an anchor may be there twice; text in quotes may look like one."""
+    names = _ANCHOR.findall(text) if "&" in text else []
+    return len(set(names)) < len(names)
+
+
 _PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 
 
@@ -116,7 +141,7 @@ def _whole_character(found: re.Match[str]) -> str:
 
 
 def _composed(text: str) -> Iterator[Node]:
-    loader = _Loader(text)
+    loader = _NamingAgain(text) if _names_again(text) else _Loader(text)
     try:
         while loader.check_node():
             yield cast(Node, loader.get_node())
@@ -126,6 +151,10 @@ def _composed(text: str) -> Iterator[Node]:
 
 def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
     line, rule = 1, str(error)
+    lines = text.split("\n")
+    template = next((i for i, each in enumerate(lines, 1) if TEMPLATE.search(each)), 0)
+    if template:
+        return InvalidField("", lines[template - 1].strip(), UNRENDERED, place=Place(file, template))
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
@@ -134,7 +163,6 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
     elif isinstance(error, ReaderError):
         # libyaml counts the bytes of the UTF-8 it is given
         line, rule = text.encode()[: error.position].count(b"\n") + 1, str(error.reason)
-    lines = text.split("\n")
     written = lines[line - 1].strip() if line <= len(lines) else ""
     return InvalidField("", written, f"is not YAML: {rule}", place=Place(file, line))
 
@@ -215,7 +243,8 @@ class _Plain:
             if _is_merge(key) and not all(isinstance(merged, MappingNode) for merged in _merged(value)):
                 self._refuse(value, (*path, "<<"), "must be a mapping or a list of mappings, to merge them")
             if not (_is_merge(key) or _is_text(key)):
-                self._refuse(key, path, "must have text for keys: put this one in quotes")
+                text = "must have text for keys: put this one in quotes"
+                self._refuse(key, path, UNRENDERED if isinstance(key, MappingNode) else text)
             elif first.setdefault(key.value, key) is not key:
                 rule = f"must be written once: line {first[key.value].start_mark.line + 1} has it already"
                 self._refuse(value if isinstance(value, ScalarNode) else key, (*path, key.value), rule)

@@ -8,12 +8,13 @@ let go of all that it asked for.
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from speaker.api.fields import ApiObject
 from speaker.api.world import Notice, Reading, read_world
 from speaker.errors import InvalidField, InvalidManifests, Place, Unreadable
-from speaker.model import World
+from speaker.model import Balancer, World
 from speaker.standalone.document import parse
 from speaker.system.files import read_regular, shown
 
@@ -49,11 +50,15 @@ def mount(directory: Path) -> int:
         os.close(fd)
 
 
-def load(directory: Path, *, default_class: bool = True, named: bool = False) -> Reading:
+def load(
+    directory: Path, *, default_class: bool = True, named: bool = False, honoured: Collection[Balancer] = ()
+) -> Reading:
     """Everything the directory asks for; raises InvalidManifests with all problems of all files.
 
     ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: every Service must name its
-    addresses, because several hosts serve this directory. Nothing that stands in the files raises anything else.
+    addresses, because several hosts serve this directory. ``honoured`` as in ``api.service.service``.
+
+    Nothing that stands in the files raises anything else.
     """
     try:
         files = manifest_files(directory)
@@ -67,7 +72,7 @@ def load(directory: Path, *, default_class: bool = True, named: bool = False) ->
         problems += wrong
     reading = Reading(World())
     try:
-        reading = read_world(objects, default_class=default_class, named=named)
+        reading = read_world(objects, default_class=default_class, named=named, honoured=honoured)
     except InvalidManifests as error:
         problems += error.problems
     if problems:

@@ -1,6 +1,6 @@
-"""Whether a directory that asks for nothing any more, or for much less, means it. Pure.
+"""Whether a directory that no longer asks for anything, or for much less, means it. Pure.
 
-A volume that is not mounted, and a directory that is being filled anew, look like one that somebody has emptied: what
+A volume that is not mounted, and a directory that is being filled again, look like one that somebody has emptied: what
 they asked for before would be withdrawn all at once, and the Services forgotten. So such a reading comes into force
 only when it has stood for a while (``removals.py`` says how much is much), and one of an empty mount point never
 does.
@@ -26,7 +26,7 @@ class Doubt:
 
 
 class Patience:
-    """What was last in force, and since when that is doubted. ``place``s are told apart by number: see
+    """What was last in force, and since when that is doubted. A ``place`` is known by its number: see
     ``manifests.mount``."""
 
     def __init__(self, directory: str, seconds: float, remembered: bool) -> None:

@@ -27,9 +27,8 @@ from speaker.node.serve import serve
 from speaker.node.source import Source, View
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
-from speaker.standalone.memory import Holdings, holdings, only, recall
 from speaker.standalone.patience import Patience
-from speaker.standalone.state import one_speakers, write_state
+from speaker.standalone.state import Holdings, holdings, one_speakers, only, recall, write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
@@ -111,7 +110,7 @@ class Manifests:
         """Raises InvalidManifests, DoubtfulManifests."""
         directory = self._settings.directory
         place = mount(directory)
-        reading = load(directory, named=self._settings.peers is not None)
+        reading = load(directory, named=self._settings.peers is not None, honoured=self._settings.honoured)
         if (doubt := self._patience.doubt(reading.world, place, boottime())) is not None:
             self._again = doubt.until
             raise DoubtfulManifests(doubt.sentence)

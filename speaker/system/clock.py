@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 def boottime() -> float:
     """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands. Whoever
-    was away so long holds no Lease any more."""
+    was away so long no longer holds a Lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -160,7 +160,7 @@ class Lock:
         self._path, self._fd = path, fd
 
     def hold(self) -> None:
-        """Somebody may have removed the file, with its directory perhaps: then it is made and locked anew.
+        """Somebody may have removed the file, with its directory perhaps: then it is made and locked again.
 
         Raises as ``locked`` does.
         """

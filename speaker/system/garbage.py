@@ -2,7 +2,7 @@
 and what the garbage collector need not look at.
 
 The collector stops everything while it walks over all that it knows: 30 ms for 10,000 EIPs in the wire process, 0.1 s
-for as many Services. Hence what lives long is frozen (``gc.freeze``), where it looks no more. But what is frozen and
+for as many Services. Hence what lives long is frozen (``gc.freeze``), where it no longer looks. But what is frozen and
 becomes a cycle that nobody holds stays for ever. So there are to be no such cycles, and little is frozen unseen.
 """
 
@@ -160,7 +160,7 @@ def _sizes() -> dict[str, int]:
 
 
 def end_if_exhausted(error: BaseException) -> None:
-    """A process that can get no more memory would go on in parts. Another one begins anew."""
+    """A process that can get no more memory would go on in parts. Another one takes its place."""
     if isinstance(error, MemoryError):
         _end_if_near()
 
@@ -178,8 +178,8 @@ def _end_if_near() -> float:
         return 0.0
     taken = _sizes()["VmData"] / _may_take[0]
     if taken >= NEAR:
-        told = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
+        line = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
         with suppress(OSError):
-            os.write(2, json.dumps(told).encode() + b"\n")
+            os.write(2, json.dumps(line).encode() + b"\n")
         os._exit(OUT_OF_MEMORY)
     return taken

@@ -8,7 +8,6 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -18,7 +17,7 @@ from typing import NamedTuple, Self, TypeAlias
 import structlog
 
 from speaker.system.crowd import Crowd
-from speaker.system.descriptors import share
+from speaker.system.process import share
 
 log = structlog.get_logger()
 
@@ -64,28 +63,20 @@ class Stream(NamedTuple):
 Answering: TypeAlias = Callable[[Question], Awaitable[Answer | Stream]]
 
 
-@dataclass(slots=True)
-class _State:
-    """What the ports of one Front share. ``told``: the last failure of an answer, as it was logged."""
-
-    crowd: "Crowd[_Visitor]"
-    seconds: float
-    most_unread: int
-    told: str = ""
-    visitors: "set[_Visitor]" = field(default_factory=set)
-
-
 class Front:
     """``async with Front() as front: port = await front.open(HOST, PORT, answer)``; leaving it closes everything."""
 
     def __init__(self, seconds: float = CONNECTION_SECONDS, most_unread: int = MAX_UNREAD) -> None:
-        self._most = share(_PART, MAX_CONNECTIONS)
-        self._state = _State(Crowd(self._most), seconds, most_unread)
+        self.crowd: Crowd[_Visitor] = Crowd(share(_PART, MAX_CONNECTIONS))
+        self.seconds, self.most_unread = seconds, most_unread
+        self.visitors: set[_Visitor] = set()
+        self.failure = ""
+        """The last one of an answer, as it was logged."""
         self._ports: set[asyncio.Server] = set()
 
     def __len__(self) -> int:
         """Connections."""
-        return len(self._state.visitors)
+        return len(self.visitors)
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,7 +86,7 @@ class Front:
     ) -> None:
         for port in [*self._ports]:
             self.shut(port)
-        for visitor in [*self._state.visitors]:
+        for visitor in [*self.visitors]:
             visitor.end()
         await asyncio.sleep(0)  # transports close in the loop's next turn, which may have been its last
 
@@ -124,7 +115,7 @@ class Front:
 
     def _visitor(self, answer: Answering) -> "_Visitor":
         try:
-            return _Visitor(self._state, answer)
+            return _Visitor(self, answer)
         except BaseException as error:  # asyncio passes over it, and closes the connection
             asyncio.get_running_loop().call_exception_handler({"message": "no visitor", "exception": error})
             raise
@@ -138,8 +129,8 @@ class Front:
 class _Visitor(asyncio.Protocol):
     """One connection: its question, its answer, its end."""
 
-    def __init__(self, state: _State, answer: Answering) -> None:
-        self._state, self._answer = state, answer
+    def __init__(self, front: Front, answer: Answering) -> None:
+        self._front, self._answer = front, answer
         self._asked = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._flows = False
@@ -149,10 +140,10 @@ class _Visitor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._limit = asyncio.get_running_loop().call_later(self._state.seconds, self.end)
-        self._state.visitors.add(self)
+        self._limit = asyncio.get_running_loop().call_later(self._front.seconds, self.end)
+        self._front.visitors.add(self)
         source, *_ = transport.get_extra_info("peername") or ("",)
-        if (leaves := self._state.crowd.enter(self, source)) is not None:
+        if (leaves := self._front.crowd.enter(self, source)) is not None:
             leaves.end()
 
     def end(self) -> None:
@@ -161,8 +152,8 @@ class _Visitor(asyncio.Protocol):
 
     def connection_lost(self, _: BaseException | None) -> None:
         self._limit.cancel()
-        self._state.crowd.leave(self)
-        self._state.visitors.discard(self)
+        self._front.crowd.leave(self)
+        self._front.visitors.discard(self)
         if self._task is not None:
             self._task.cancel()
 
@@ -174,7 +165,7 @@ class _Visitor(asyncio.Protocol):
         if len(head) > MAX_REQUEST:  # also where its end came along in one piece
             self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
         elif end:
-            self._state.crowd.occupy(self)
+            self._front.crowd.occupy(self)
             self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
             self._task.add_done_callback(self._served)
 
@@ -194,14 +185,14 @@ class _Visitor(asyncio.Protocol):
                 await self._flow(answer, body=question.method != "HEAD")
                 return
         except Exception as error:
-            if (told := f"{type(error).__name__}: {error}") != self._state.told:
-                self._state.told = told
+            if (words := f"{type(error).__name__}: {error}") != self._front.failure:
+                self._front.failure = words
                 log.error("no answer", path=question.path[:80], exc_info=error)
             answer = plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         self._say(answer, body=question.method != "HEAD")
 
     def _served(self, task: asyncio.Task[None]) -> None:
-        """Whoever asked does not wait for an answer that a bug of ours keeps from it; the loop is told of that."""
+        """Whoever asked does not wait for an answer that a bug of ours keeps from it; the loop hears of that."""
         if task.cancelled() and task.cancelling():  # whoever asked has left
             return
         if error := asyncio.CancelledError(task.get_name()) if task.cancelled() else task.exception():
@@ -234,8 +225,8 @@ class _Visitor(asyncio.Protocol):
 
     def _make_room(self) -> None:
         """Whoever reads least goes, where too much waits to be read."""
-        if sum(each.unread for each in self._state.visitors) > self._state.most_unread:
-            max(self._state.visitors, key=lambda each: each.unread).end()
+        if sum(each.unread for each in self._front.visitors) > self._front.most_unread:
+            max(self._front.visitors, key=lambda each: each.unread).end()
 
     @property
     def unread(self) -> int:

@@ -29,7 +29,7 @@ async def retrying(
     """``async for attempt in retrying(tell): with attempt: …`` tries until no ``on`` comes; ``tell`` hears of each.
 
     The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
-    time, never more than ``limit``. The waits begin anew behind a try that lasted for ``steady`` seconds.
+    time, never more than ``limit``. The waits begin again after a try that lasted for ``steady`` seconds.
     """
 
     def again(state: RetryCallState) -> bool:

@@ -1,4 +1,4 @@
-"""A command's own streams: closed by whoever started it, full, or read by nobody any more (``| head``)."""
+"""A command's own streams: closed by whoever started it, full, or no longer read by anybody (``| head``)."""
 
 import io
 import os
@@ -16,7 +16,7 @@ def stand_ready() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # That nothing can be written to stdout must be noticed. Of stderr that could be told to nobody.
+            # That nothing can be written to stdout must be noticed. For stderr there is nobody to tell.
             os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
             os.set_inheritable(number, True)
     if _is(sys.stdout, 1):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 STEADY_SECONDS = 5.0
-"""A task that ran for so long starts anew with short waits."""
+"""A task that ran for so long starts again with short waits."""
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 """Seconds, of which a random part passes before a task is started again: at first, and after many failures in a row."""
 BUGS = Exception, asyncio.CancelledError
@@ -138,8 +138,8 @@ def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
 
 
 class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
-    """``with contained(TASK, supervisor)``: what is raised in the block ends the block and no more. For work that goes
-    on without it. A CancelledError goes through only where somebody asked for it.
+    """``with contained(TASK, supervisor)``: what is raised in the block ends it, and nothing else: work that goes on
+    without it. A CancelledError goes through only where somebody asked for it.
 
     Of many things each has a block of its own: ``with contained(key, failures)``. Behind the block stands what becomes
     of one that failed."""
@@ -169,38 +169,38 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def unfailing(told: _T, supervisor: Supervisor) -> _T:
-    """``told``, of which no method raises: whoever reports or counts is never failed by that. ``supervisor`` hears of
+def unfailing(target: _T, supervisor: Supervisor) -> _T:
+    """``target``, of which no method raises: whoever reports or counts is never failed by that. ``supervisor`` hears of
     what went wrong. Returns None in place of what failed."""
-    return cast(_T, _Unfailing(told, supervisor))
+    return cast(_T, _Unfailing(target, supervisor))
 
 
 class _Unfailing:
     """Each method is looked up when it is called, as with the object itself."""
 
-    def __init__(self, told: object, supervisor: Supervisor) -> None:
-        self._told, self._supervisor = told, supervisor
+    def __init__(self, target: object, supervisor: Supervisor) -> None:
+        self._target, self._supervisor = target, supervisor
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        told, supervisor = self._told, self._supervisor
+        target, supervisor = self._target, self._supervisor
 
         def tell(*arguments: Any, **named: Any) -> Any:
             with contained("count", supervisor):
-                return getattr(told, name)(*arguments, **named)
+                return getattr(target, name)(*arguments, **named)
             return None
 
         setattr(self, name, tell)
         return tell
 
 
-def never_failing(told: type[_T]) -> type[_T]:
+def never_failing(kind: type[_T]) -> type[_T]:
     """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, which is a
     ``Supervisor``, hears of it. In another thread it raises: that comes back to whoever waits for it."""
-    for name in dir(told):
-        method = getattr(told, name)
+    for name in dir(kind):
+        method = getattr(kind, name)
         if not name.startswith("_") and inspect.isfunction(method) and _returns_nothing(method):
-            setattr(told, name, _contained(method))
-    return told
+            setattr(kind, name, _contained(method))
+    return kind
 
 
 def _returns_nothing(method: Callable[..., Any]) -> bool:

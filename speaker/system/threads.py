@@ -46,7 +46,7 @@ class Failed(Exception):
 
 class _Job(Generic[T]):
     """Work, and what becomes of it. ``lock`` keeps apart that it ends and that it is given up. ``too_late`` is handed
-    what it returns when nobody waits any more."""
+    what it returns if nobody waits any longer."""
 
     def __init__(self, work: Callable[[], T], too_late: Callable[[T], object]) -> None:
         self._work, self._too_late, self.lock = work, too_late, threading.Lock()
@@ -75,7 +75,7 @@ class _Job(Generic[T]):
         return not self.given_up
 
     def give_up(self, *, thread: bool) -> bool:
-        """Nobody waits for it any more; unless it is over, when this is False. ``thread``: nor is its thread of use."""
+        """Nobody waits for it any longer; False if it is over already. ``thread``: nor is its thread of use."""
         with self.lock:
             if self.over:
                 return False
@@ -170,16 +170,13 @@ class Threads(Executor):
         what, name = _identity(work), named(work)
         self._refuse_what_hangs(what, name)
         job, within = _Job(partial(contextvars.copy_context().run, work), too_late), self._limits.of(what[1], least)
-        loop = asyncio.get_running_loop()
         try:
-            done = loop.run_in_executor(self, job.run)
+            done = asyncio.get_running_loop().run_in_executor(self, job.run)
         except RuntimeError as error:
             raise EdgeError(f"no thread is available: {error}") from error
-        over: asyncio.Future[None] = loop.create_future()
-        alarm = _Alarm(loop, within, partial(_ring, over))
         try:
-            await asyncio.wait((done, over), return_when=asyncio.FIRST_COMPLETED)
-            if not done.done() and (late := self._out_of_time(job, what, name, within)) is not None:
+            in_time = await _done_within(done, within)
+            if not in_time and (late := self._out_of_time(job, what, name, within)) is not None:
                 raise late
             await done
         except asyncio.CancelledError:
@@ -187,8 +184,6 @@ class Threads(Executor):
             if job.thread is None:
                 job.future.cancel()
             raise
-        finally:
-            alarm.cancel()
         self._limits.learn(what[1], job.took, least)
         return job.result()
 
@@ -227,33 +222,14 @@ class Threads(Executor):
                 time.sleep(0.01)
 
 
-def _ring(over: "asyncio.Future[None]") -> None:
-    if not over.done():
-        over.set_result(None)
-
-
-class _Alarm:
-    """Calls ``ring`` once after ``seconds``. A loop that stood still meanwhile waits for as long again."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, ring: Callable[[], object]) -> None:
-        self._loop, self._seconds, self._ring = loop, seconds, ring
-        self._timer: asyncio.TimerHandle | None = None
-        self._set()
-
-    def _set(self) -> None:
-        if not math.isinf(self._seconds):
-            self._timer = self._loop.call_later(self._seconds, self._due)
-
-    def _due(self) -> None:
-        assert self._timer is not None
-        if self._loop.time() - self._timer.when() >= LATE:
-            self._set()
-        else:
-            self._ring()
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+async def _done_within(work: "asyncio.Future[Any]", seconds: float) -> bool:
+    """Whether it was. A loop that stood still meanwhile waits for as long again."""
+    loop, limit = asyncio.get_running_loop(), None if math.isinf(seconds) else seconds
+    while True:
+        due = loop.time() + seconds
+        await asyncio.wait((work,), timeout=limit)
+        if work.done() or loop.time() - due < LATE:
+            return work.done()
 
 
 def _serve(jobs: "queue.SimpleQueue[_Job[Any] | None]", prepare: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ LONGEST = 600.0
 
 
 class Progress:
-    """Of one loop: for how long it has been at the same step. It is told of the time that passes, and of none in which
+    """Of one loop: for how long it has been at the same step. It learns how much time passes, without that in which
     this process stood still."""
 
     def __init__(self) -> None:

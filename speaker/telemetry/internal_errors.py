@@ -12,7 +12,7 @@ from speaker.system.supervise import described, single
 log = structlog.get_logger()
 
 LASTING = {"main process": 600.0}
-"""Seconds for which an error in this task is told: nobody sees it in the few that the next one takes to begin."""
+"""Seconds for which an error in this task is shown: nobody sees it in the few that the next one takes to begin."""
 QUIET_SECONDS = 15.0
 """After which without another one a task counts as well again: longer than any wait between two tries."""
 MAX_KNOWN = 1000
@@ -32,7 +32,7 @@ class InternalErrors:
         self._count, self._changed, self._clock = counter, changed, clock
         self._known: set[tuple[str, str]] = set()
         self._ailing: dict[str, tuple[str, float]] = {}
-        """Task → what is told of its last error, and when that was."""
+        """Task → its last error in words, and when that was."""
 
     def internal_error(self, task: str, error: BaseException) -> None:
         for one in single(error):
@@ -48,7 +48,7 @@ class InternalErrors:
         self._ail(task, words)
 
     def again(self, task: str, count: int) -> None:
-        """So many more that were told before, by another process."""
+        """So many more of what another process reported before."""
         self._count.labels(task).inc(count)
         words, _ = self._ailing.get(task, ("as the log says", 0.0))
         self._ail(task, words)

@@ -14,7 +14,7 @@ from speaker.system.supervise import BUGS
 LEAST = 0.002
 """Seconds: less is no lateness. The selector rounds to a millisecond itself."""
 MAX_LOOKS = 1000
-"""That wait to be told; of more only the longest is."""
+"""That wait to be reported; of more only the longest is."""
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,7 @@
 """How much is said: what happens to many things for one cause is one line, and no source fills the log. Pure.
 
-``Gather`` makes one line of many, so that 300 EIPs of a link that fails are told as one thing. ``Bound`` is behind it,
-for whatever comes too often all the same: lines beyond it are counted, and the count is told.
+``Gather`` makes one line of many, so that 300 EIPs of a link that fails are logged as one thing. ``Bound`` is behind
+it, for whatever comes too often all the same: lines beyond it are counted, and the count is logged.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 FEW = 5
 """As many get a line each, for one cause in one WINDOW."""
-LASTING = {"unanswered"}
+LONGEST = {"unanswered"}
 """Fields with seconds, of which one line for many has the most."""
 SHOWN = 10
 """Names in one line; the count tells the rest."""
@@ -24,9 +24,9 @@ BURST = 30
 REFILL = 1.0
 """Seconds until it may have another."""
 QUIET = 2.0
-"""Seconds without a line too many, after which that is over and its count is told."""
+"""Seconds without a line too many, after which that is over and its count is logged."""
 TELL = 10.0
-"""How often the count is told while it lasts."""
+"""How often the count is logged while it lasts."""
 SOURCES = 1000
 """That are remembered; they are words of ours, so there are fewer."""
 
@@ -53,15 +53,15 @@ class Transition(NamedTuple):
     fields: Fields
 
 
-def as_line(told: Transition | Line) -> Line:
+def as_line(one: Transition | Line) -> Line:
     """As it is where nothing else has its cause."""
-    return told if isinstance(told, Line) else Line(told.level, told.event, {told.kind: told.name, **told.fields})
+    return one if isinstance(one, Line) else Line(one.level, one.event, {one.kind: one.name, **one.fields})
 
 
-def in_lines(told: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
+def in_lines(found: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
     """A line each where a cause has no more than ``few``; one for all of them where it has."""
     groups: dict[Hashable, list[Transition]] = {}
-    for one in told:
+    for one in found:
         groups.setdefault((one.event, one.cause), []).append(one)
     for group in groups.values():
         if len(group) <= few:
@@ -79,7 +79,7 @@ def _together(group: list[Transition]) -> Line:
         if name == "message" or all(other.fields.get(name) == value for other in group)
     }
     took = {
-        name: max(found) for name in LASTING if (found := [one.fields[name] for one in group if name in one.fields])
+        name: max(found) for name in LONGEST if (found := [one.fields[name] for one in group if name in one.fields])
     }
     names = [one.name for one in group[:SHOWN]]
     return Line(first.level, first.event, {"count": len(group), f"{first.kind}s": names, **shared, **took})
@@ -89,7 +89,7 @@ def _together(group: list[Transition]) -> Line:
 class _Cause:
     opened: float
     """When its window began."""
-    told: int = 0
+    logged: int = 0
     """In that window."""
     waiting: list[tuple[float, Transition]] = field(default_factory=list)
     """Each with the time it came at."""
@@ -97,20 +97,20 @@ class _Cause:
 
 
 class Gather:
-    """What was told lately, by cause. Times are seconds of a clock that only rises."""
+    """What happened lately, by cause. Times are seconds of a clock that only rises."""
 
     def __init__(self) -> None:
         self._causes: dict[Hashable, _Cause] = {}
 
-    def add(self, now: float, told: Transition) -> None:
-        key = told.event, told.cause
+    def add(self, now: float, one: Transition) -> None:
+        key = one.event, one.cause
         if (cause := self._causes.get(key)) is None:
             cause = self._causes[key] = _Cause(now)
         if not cause.waiting:
             if now >= cause.opened + WINDOW:
-                cause.opened, cause.told = now, 0
-            cause.due = now + TURN if cause.told < FEW else max(now + TURN, cause.opened + WINDOW)
-        cause.waiting.append((now, told))
+                cause.opened, cause.logged = now, 0
+            cause.due = now + TURN if cause.logged < FEW else max(now + TURN, cause.opened + WINDOW)
+        cause.waiting.append((now, one))
 
     def wake(self) -> float | None:
         """When ``due`` has something; None: not before there is more."""
@@ -121,9 +121,9 @@ class Gather:
         ready = [cause for cause in self._causes.values() if cause.waiting and cause.due <= now]
         lines: list[Line] = []
         for cause in sorted(ready, key=lambda cause: cause.due):
-            told = in_lines((one for _, one in cause.waiting), max(1, FEW - cause.told))
-            lines += (line._replace(at=at) for line, (at, _) in zip(told, cause.waiting, strict=False))
-            cause.told += len(cause.waiting)
+            ready_lines = in_lines((one for _, one in cause.waiting), max(1, FEW - cause.logged))
+            lines += (line._replace(at=at) for line, (at, _) in zip(ready_lines, cause.waiting, strict=False))
+            cause.logged += len(cause.waiting)
             cause.waiting = []
         self._causes = {k: c for k, c in self._causes.items() if c.waiting or now < c.opened + WINDOW}
         return lines
@@ -176,13 +176,13 @@ class Bound:
         return False
 
     def left_out(self, now: float) -> list[LeftOut]:
-        """What is to be told by now: where it is over, and where it lasts."""
-        told = []
+        """What is to be logged by now: where it is over, and where it lasts."""
+        found = []
         for name, source in self._sources.items():
             if source.left_out and (now - source.last >= QUIET or now - source.since >= TELL):
-                told.append(LeftOut(name, source.left_out, round(source.last - source.since, 1)))
+                found.append(LeftOut(name, source.left_out, round(source.last - source.since, 1)))
                 source.left_out = 0
-        return told
+        return found
 
     @property
     def owes(self) -> bool:
@@ -194,3 +194,27 @@ class Bound:
         if len(self._sources) >= self._most:
             oldest = min(self._sources, key=lambda name: self._sources[name].at)
             del self._sources[oldest]
+
+
+# ── Troubles that mostly pass by themselves ───────────────────────────────────────────────────────────────────
+#
+# A busy API server answers late now and then, and a watch breaks: nobody has to act on that. What lasts is logged.
+
+LASTING = 10.0
+"""Seconds for which the API may be away before the log says so. Metrics and status do at once."""
+
+
+@dataclass(slots=True)
+class Spell:
+    """One trouble, ``since`` when; ``now`` is seconds of the same clock."""
+
+    since: float
+    said: str | None = None
+    """What was logged of it last."""
+
+    def tells(self, words: str, now: float, patience: float = 0.0) -> bool:
+        """Whether ``words`` are to be logged now: it has lasted for ``patience``, and they are new."""
+        if now - self.since < patience or words == self.said:
+            return False
+        self.said = words
+        return True

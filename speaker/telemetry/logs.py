@@ -4,14 +4,16 @@ A thread writes them. The reader of our stderr may stall (a full pipe, a journal
 that waits for it would cost this node its EIPs.
 """
 
+import asyncio
 import atexit
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,12 +24,13 @@ from structlog.typing import EventDict
 from speaker.settings import LogFormat, LogLevel
 from speaker.system.streams import wants_colour
 from speaker.system.supervise import BUGS
-from speaker.telemetry.lines import Bound
+from speaker.system.waiting import Timer
+from speaker.telemetry.lines import Bound, Gather, Line, Transition, in_lines
 
 MAX_WAITING = 100_000
 """Lines; those that come while so many wait are counted, not kept."""
 LOOK_SECONDS = 1.0
-"""How often it is looked whether lines that were left out are to be told of, while there are any."""
+"""How often the writer looks whether lines that were left out are to be logged, while there are any."""
 LEFT_OUT = "lines left out"
 UNREAD = "nobody read them in time"
 _LAST_WORDS = 1.0
@@ -125,7 +128,7 @@ class Bounded:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bound, self._clock, self._turn = Bound(), clock, threading.Lock()
         self._owes = False
-        """Lines were left out that were not told of yet."""
+        """Lines were left out, and their number is not logged yet."""
         self.stir: Callable[[], None] = lambda: None
         """Called when that begins."""
 
@@ -147,9 +150,9 @@ class Bounded:
     def tell(self) -> bool:
         """Whether there will be more to tell, with no further line."""
         with self._turn:
-            told = self._bound.left_out(self._clock())
+            found = self._bound.left_out(self._clock())
             owes = self._owes = self._bound.owes
-        for source, lines, seconds in told:
+        for source, lines, seconds in found:
             structlog.get_logger().warning(LEFT_OUT, source=source, lines=lines, seconds=seconds)
         return owes
 
@@ -193,12 +196,12 @@ class Writer:
         while (line := self._next()) is not None:
             lines = [each for each in (line, *self._more()) if each]
             lost, self.lost = self.lost, 0
-            told = [f"{lost} lines were lost: {self.why}"] if lost else []
+            words = [f"{lost} lines were lost: {self.why}"] if lost else []
             self.why = UNREAD
-            if not (lines or told):
+            if not (lines or words):
                 continue
             try:
-                self._out("\n".join([*lines, *told]) + "\n")
+                self._out("\n".join([*lines, *words]) + "\n")
             except Exception:  # a disk that is full, a reader that is gone, no memory: there may be some later
                 self.lost += lost + len(lines)
 
@@ -224,3 +227,53 @@ class Writer:
                 break
             lines.append(line)
         return lines
+
+
+# ── From what happens to lines ────────────────────────────────────────────────────────────────────────────────
+
+
+log = structlog.get_logger()
+
+
+class Telling:
+    """Logs what happens. In the loop's thread a transition waits for others of the same cause (``lines.py``)."""
+
+    def __init__(self) -> None:
+        self._gather, self._alarm = Gather(), Timer(self._write)
+
+    def say(self, said: Iterable[Transition | Line | None]) -> None:
+        """Written at once, in any thread."""
+        found = [*said]
+        write(in_lines(one for one in found if isinstance(one, Transition)))
+        write(one for one in found if isinstance(one, Line))
+
+    def tell(self, one: Transition | Line | None) -> None:
+        """A transition waits for others; in another thread it is written at once."""
+        loop = asyncio._get_running_loop()
+        if loop is None or not isinstance(one, Transition):
+            self.say([one])
+        else:
+            self._gather.add(loop.time(), one)
+            self._set_alarm()
+
+    def finish(self) -> None:
+        """Write what waits: before a line that has to come after it, and at the end."""
+        self._alarm.cancel()
+        write(self._gather.rest())
+
+    def _set_alarm(self) -> None:
+        if (when := self._gather.wake()) is not None:
+            self._alarm.set_at(when)
+
+    def _write(self) -> None:
+        write(self._gather.due(asyncio.get_running_loop().time()))
+        self._set_alarm()
+
+
+def write(lines: Iterable[Line]) -> None:
+    """``at`` is of the running loop's clock."""
+    for level, event, fields, at in lines:
+        if at is not None:
+            when = datetime.fromtimestamp(time.time() - (asyncio.get_running_loop().time() - at), UTC)
+            fields = {**fields, "timestamp": f"{when:%Y-%m-%dT%H:%M:%S.%f}Z"}
+        getattr(log, level)(event, **fields)

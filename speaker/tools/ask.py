@@ -14,7 +14,7 @@ import msgspec
 
 from speaker.errors import EdgeError, folded
 from speaker.node.control import ask
-from speaker.tools.table import printable, table
+from speaker.tools.terminal import printable, table
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""

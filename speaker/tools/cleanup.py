@@ -18,7 +18,7 @@ from speaker.forwarding.unknown_flows.table import open_unknown_flows
 from speaker.model import Forwarding
 from speaker.node.control import ask
 from speaker.system.files import only_one
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 
 ANSWER_SECONDS = 2.0
 """For the word of a speaker that runs here."""

@@ -19,9 +19,9 @@ from speaker.forwarding.connections import (
 )
 from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.model import IPAddress
-from speaker.settings import whole_number
+from speaker.settings import number
 from speaker.system.files import read_regular
-from speaker.tools.table import table
+from speaker.tools.terminal import table
 
 NET = Path("/proc/thread-self/net")
 MAX_STATUS = 256 * 1024 * 1024
@@ -38,7 +38,7 @@ class Source(NamedTuple):
 def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: bool) -> int:
     """Writes how many connections each real server has, then ``limit`` connections; only those of ``eip`` where it is
     not ''. 0, or EdgeError where the kernel shows none, and SettingError for an EIP or a limit that is none."""
-    shown = _limit(limit)
+    shown = number("--limit", limit, 0, 10**9 - 1)
     source = _source(runtime_dir, _address(eip))
     try:
         with source.file.open(errors="replace") as lines:
@@ -52,12 +52,6 @@ def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: b
     else:
         out.writelines(f"{line}\n" for line in describe(found, source.dialect, shown))
     return 0
-
-
-def _limit(text: str) -> int:
-    if (number := whole_number(text, 10**9 - 1)) is None:
-        raise SettingError(f"--limit {written(text)}: must be a whole number from 0 to 999999999")
-    return number
 
 
 def _address(text: str) -> IPAddress | None:

@@ -12,10 +12,11 @@ from typing import BinaryIO, TextIO
 import yaml
 
 from speaker.api.fields import ApiObject
-from speaker.convert.conversion import Conversion, Peer, Settings
+from speaker.convert.conversion import Conversion, Settings
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
+from speaker.model import Balancer
 from speaker.standalone.document import parse
 from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, no_utf8, read_file
 from speaker.system.files import shown, write_atomically
@@ -30,7 +31,7 @@ LONGEST = 80
 
 def command(args: argparse.Namespace) -> int:
     """As the command line asks for; raises SettingError."""
-    peers = {peer.value: peer for peer in Peer}
+    peers = {peer.value: peer for peer in Balancer}
     if "" in args.sources:
         raise SettingError('PATH "": must be a path: this directory is .')
     if args.peer and args.peer not in peers:
@@ -54,7 +55,7 @@ def convert(
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
         return 2
-    found = converted(objects, settings)
+    found = converted(objects, settings, _inner)
     if into is not None:
         for name, manifests in zip(NAMES, (found.pools, found.services, found.back), strict=True):
             write_atomically(into / name, _yaml(manifests).encode())
@@ -75,6 +76,11 @@ def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
             objects += read
             problems += wrong
     return objects, problems
+
+
+def _inner(text: str) -> ApiObject | None:
+    parsed = parse("", text)
+    return parsed.objects[0] if len(parsed.objects) == 1 and not parsed.problems else None
 
 
 _Found = tuple[list[ApiObject], list[InvalidField]]

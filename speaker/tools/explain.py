@@ -146,8 +146,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
     """Each agent looks; what they saw is judged here. The codes of ``explain``."""
     from speaker.diagnosis import report, together
     from speaker.diagnosis.facts import decode
-    from speaker.tools.agents import ask
-    from speaker.tools.foreign import taking
+    from speaker.tools.agents import ask, taking
 
     if args.facts:
         raise SettingError("--facts: are those of one node: not together with --cluster")

@@ -1,12 +1,18 @@
-"""Flags that several commands have: one function each, which adds them to a command's parser."""
+"""The command line: its parser, and the flags that several commands have, each group a function that adds them.
+
+In people's words: what cannot be is named with its flag, its value, its rule and what was meant.
+"""
 
 import argparse
+import re
 import socket
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
-from speaker.errors import SettingError
+from speaker.api.fields import did_you_mean
+from speaker.errors import SettingError, written
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
@@ -23,50 +29,121 @@ from speaker.settings import (
     MqttSettings,
     whole_number,
 )
+from speaker.tools.terminal import printable
 
 if TYPE_CHECKING:
     from speaker.tools.agents import Cluster
 
-Commands: TypeAlias = "argparse._SubParsersAction[Any]"
+_RULES: dict[object, str] = {float: "must be a number", int: "must be a whole number"}
+_IN_WORDS = (
+    (re.compile(r"^argument (\S+): not allowed with argument (\S+)$"), r"\1: not together with \2"),
+    (re.compile(r"^argument (.*)$"), r"\1"),
+    (re.compile(r"^the following arguments are required: (.*)$"), r"\1 is missing"),
+    (re.compile(r"^(\S+): expected (?:one|at least one) argument$"), r"\1: needs a value"),
+    (re.compile(r"^(\S+): ignored explicit argument '?(.*?)'?$"), r"\1=\2: takes no value"),
+    (re.compile(r"^ambiguous option: (\S+) could match (.*)$"), r"\1: could be any of \2"),
+)
+"""argparse's messages, of every Python that we run on, and ours. Each is tried once, in turn."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends the process with 2 and two lines on stderr: what is wrong, and the command that says what would be right."""
+
+    def switch(self, name: str, text: str) -> None:
+        self.add_argument(name, action="store_true", help=text)
+
+    def word(self, name: str, metavar: str, text: str, default: str | None = "") -> None:
+        self.add_argument(name, metavar=metavar, default=default, help=text)
+
+    def path(self, name: str, text: str, default: Path | None = None, metavar: str = "FILE") -> None:
+        self.add_argument(name, metavar=metavar, type=Path, default=default, help=text)
+
+    def error(self, message: str) -> NoReturn:
+        for pattern, words in _IN_WORDS:
+            message = pattern.sub(words, message)
+        _, _, command = self.prog.partition(" ")
+        self.exit(2, f"{self.prog}: {message}\nNext: speaker help{' ' * bool(command)}{command}\n")
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """For words that nothing takes."""
+        word = printable(unknown[0])
+        if not word.startswith("-"):
+            self.error(f"{written(unknown[0])}: is one word too many")
+        flag, _, _ = word.partition("=")
+        flags = [each for action in self._actions for each in action.option_strings if each.startswith("--")]
+        self.error(f"{flag}: no such flag: {did_you_mean(flag, flags)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices, said = [str(choice) for choice in action.choices], str(value)
+        hint = did_you_mean(said, choices)
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"{written(said)}: no such command: {hint}")
+        meant = f": {hint}" if hint.startswith("did") else ""
+        self._cannot_be(action, said, f"must be one of {', '.join(choices)}{meant}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.type is Path and not arg_string:  # of a variable that is not set: Path takes it for this directory
+            self._cannot_be(action, arg_string, "must be a path: this directory is .")
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            self._cannot_be(action, arg_string, _RULES.get(action.type, error.message))
+
+    def _cannot_be(self, action: argparse.Action, value: str, rule: str) -> NoReturn:
+        self.error(f"{max(action.option_strings, key=len, default=action.metavar)} {written(value)}: {rule}")
+
+
+def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
+    """``given``: what every command finds in its arguments besides. Ends the process as ``Parser.error`` does."""
+    args, unknown = parser.parse_known_args(argv, argparse.Namespace(argv=argv, parser=parser, **given))
+    if unknown:
+        getattr(args, "spoken_to", parser).refuse(unknown)
+    return args
+
+
+def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
+    """The commands of ``parser``, by name and in their order."""
+    (action,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+# ── Flags ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
 DIRECTORY = "directory of *.yaml, *.yml and *.json files; subdirectories are not read"
+KUBECONFIG = "with --cluster (default: as kubectl finds it, or the pod's)"
+CONTEXT = "in the kubeconfig (default: the current one)"
+JSON = "one JSON object on stdout"
+FORWARDS = "what forwards the traffic (default %(default)s: ipvs if the kernel has it, else nftables)"
 
 
-def api(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="outside of a pod (default: the pod's service account)"
-    )
-    parser.add_argument(
-        "--service-account",
-        metavar="DIR",
-        type=Path,
-        default=DEFAULT_SERVICE_ACCOUNT,
-        help="where the pod's service account is mounted: ca.crt and token (default %(default)s)",
-    )
-    parser.add_argument("--server", metavar="URL", default="", help="URL of the API server, if not as configured")
-    parser.add_argument(
-        "--default-class", action="store_true", help="also serve Services that name no loadBalancerClass"
-    )
+def api(parser: Parser) -> None:
+    parser.path("--kubeconfig", "outside of a pod (default: the pod's service account)")
+    mounted = "where the pod's service account is mounted: ca.crt and token (default %(default)s)"
+    parser.path("--service-account", mounted, DEFAULT_SERVICE_ACCOUNT, "DIR")
+    parser.word("--server", "URL", "URL of the API server, if not as configured")
+    parser.switch("--default-class", "also serve Services that name no loadBalancerClass")
 
 
-def cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def honour(parser: Parser, of: str = "") -> None:
+    text = f"{of}obey what annotations of metallb, cilium, kube-vip, openelb or purelb ask for, where ours do not"
+    parser.word("--honour-annotations", "NAME,…", text)
+
+
+def cluster(parser: Parser) -> None:
+    parser.switch(
         "--cluster",
-        action="store_true",
-        help="ask every agent of a cluster, from any machine; needs a kubeconfig and the right to create and get "
+        "ask every agent of a cluster, from any machine; needs a kubeconfig and the right to create and get "
         "pods/exec in the agents' namespace",
     )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="with --cluster (default: as kubectl finds it, or the pod's)"
-    )
-    parser.add_argument("--context", metavar="NAME", default="", help="in the kubeconfig (default: the current one)")
-    parser.add_argument(
-        "--namespace", metavar="NAME", default="", help=f"namespace of the agents (default {AGENTS_NAMESPACE})"
-    )
-    parser.add_argument(
-        "--nodes", metavar="NAME,…", default="", help="with --cluster: ask only the agents of these nodes"
-    )
+    parser.path("--kubeconfig", KUBECONFIG)
+    parser.word("--context", "NAME", CONTEXT)
+    parser.word("--namespace", "NAME", f"namespace of the agents (default {AGENTS_NAMESPACE})")
+    parser.word("--nodes", "NAME,…", "with --cluster: ask only the agents of these nodes")
 
 
 def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
@@ -83,33 +160,26 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
     return Cluster(Access(kubeconfig(args.kubeconfig), args.context), args.namespace or AGENTS_NAMESPACE, nodes)
 
 
-def peers(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
+def peers(run: Parser) -> None:
+    run.switch(
         "--with-peers",
-        action="store_true",
-        help="share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
+        "share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
     )
-    run.add_argument(
-        "--key",
-        metavar="FILE",
-        type=Path,
-        help=f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})",
-    )
-    run.add_argument(
+    key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})"
+    run.path("--key", key)
+    run.word(
         "--hello",
-        metavar="MS",
-        help="milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
+        "MS",
+        "milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
         f"(default {DEFAULT_HELLO_MS})",
+        None,
     )
-    run.add_argument(
-        "--ethertype",
-        metavar="NUMBER",
-        help=f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
-    )
+    ethertype = f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})"
+    run.word("--ethertype", "NUMBER", ethertype, None)
     hand_over(run)
 
 
-def hand_over(parser: argparse.ArgumentParser) -> None:
+def hand_over(parser: Parser) -> None:
     parser.add_argument(
         "--hand-over",
         action=argparse.BooleanOptionalAction,
@@ -118,55 +188,47 @@ def hand_over(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def take_over(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def take_over(parser: Parser) -> None:
+    parser.switch(
         "--take-over",
-        action="store_true",
-        help="wait while another load balancer answers for an EIP, and take the EIP when it falls silent "
-        "(docs/migration)",
+        "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)",
     )
 
 
-def runtime(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--runtime-dir",
-        metavar="DIR",
-        type=Path,
-        default=DEFAULT_RUNTIME_DIR,
-        help="for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)",
-    )
+def runtime(parser: Parser) -> None:
+    text = "for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)"
+    parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")
 
 
-def kernel(
-    parser: argparse.ArgumentParser,
-    forwarder: str = "what forwards the traffic (default %(default)s: ipvs if the kernel has it, else nftables)",
-) -> None:
+def kernel(parser: Parser, text: str = FORWARDS) -> None:
     runtime(parser)
-    parser.add_argument(
-        "--forwarder", choices=[kind.value for kind in Forwarding], default=Forwarding.AUTO.value, help=forwarder
-    )
+    kinds = [kind.value for kind in Forwarding]
+    parser.add_argument("--forwarder", choices=kinds, default=Forwarding.AUTO.value, help=text)
 
 
-def limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def forwarder_of_cluster(parser: Parser, text: str) -> None:
+    """The same on all of its nodes: none of them chooses."""
+    kinds = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
+    parser.add_argument("--forwarder", choices=kinds, default=Forwarding.NONE.value, help=text)
+
+
+def limits(parser: Parser) -> None:
+    parser.word(
         "--ipvs-timeouts",
-        metavar="TCP,TCPFIN,UDP",
-        help="with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
+        "TCP,TCPFIN,UDP",
+        "with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
         "0 keeps the current value (default: keep all)",
+        None,
     )
-    parser.add_argument(
-        "--conntrack-max",
-        metavar="N",
-        help="raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)",
-    )
-    parser.add_argument(
+    most = "raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)"
+    parser.word("--conntrack-max", "N", most, None)
+    parser.switch(
         "--metrics-real-servers",
-        action="store_true",
-        help="with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each",
+        "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each",
     )
 
 
-def outlive(parser: argparse.ArgumentParser) -> None:
+def outlive(parser: Parser) -> None:
     parser.add_argument(
         "--outlive",
         metavar="S",
@@ -177,7 +239,7 @@ def outlive(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settle(parser: argparse.ArgumentParser) -> None:
+def settle(parser: Parser) -> None:
     parser.add_argument(
         "--settle",
         metavar="S",
@@ -201,51 +263,33 @@ def _seconds(text: str) -> float:
     return float(number)
 
 
-def metrics(parser: argparse.ArgumentParser) -> None:
-    """Where this process is watched: its metrics, its page, and a broker that it tells."""
-    parser.add_argument(
-        "--metrics",
-        metavar="ADDRESS:PORT",
-        default=DEFAULT_METRICS,
-        help="where to serve /metrics and /healthz, or 'off' (default %(default)s)",
-    )
-    parser.add_argument(
-        "--page",
-        metavar="ADDRESS:PORT",
-        default="off",
-        help="where to serve a live status page, without a login (default %(default)s)",
-    )
-    parser.add_argument(
-        "--mqtt",
-        metavar="URL",
-        help="publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)",
-    )
-    parser.add_argument(
-        "--mqtt-ca", metavar="FILE", type=Path, help="CAs for the broker's certificate (default: the system's)"
-    )
-    parser.add_argument("--mqtt-cert", metavar="FILE", type=Path, help="client certificate, if the broker wants one")
-    parser.add_argument("--mqtt-key", metavar="FILE", type=Path, help="its key (default: in the same file)")
-    parser.add_argument("--mqtt-login", metavar="FILE", type=Path, help="file with user name and password, a line each")
+def metrics(parser: Parser) -> None:
+    """Where this process is watched: its metrics, its page, and a broker that it publishes to."""
+    where = "where to serve /metrics and /healthz, or 'off' (default %(default)s)"
+    parser.word("--metrics", "ADDRESS:PORT", where, DEFAULT_METRICS)
+    page = "where to serve a live status page, without a login (default %(default)s)"
+    parser.word("--page", "ADDRESS:PORT", page, "off")
+    broker = "publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)"
+    parser.word("--mqtt", "URL", broker, None)
+    parser.path("--mqtt-ca", "CAs for the broker's certificate (default: the system's)")
+    parser.path("--mqtt-cert", "client certificate, if the broker wants one")
+    parser.path("--mqtt-key", "its key (default: in the same file)")
+    parser.path("--mqtt-login", "file with user name and password, a line each")
+
+
+def log(parser: Parser) -> None:
+    form = "of the log on stderr (default %(default)s)"
+    parser.add_argument("--log-format", choices=get_args(LogFormat), default="text", help=form)
+    least = "log only what is at least this important (default %(default)s)"
+    parser.add_argument("--log-level", choices=get_args(LogLevel), default="info", help=least)
 
 
 def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
-    """None where no broker is to be told. Raises SettingError."""
+    """None: there is no broker. Raises SettingError."""
     found = MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
     if found is not None and find_spec("aiomqtt") is None:
         raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'aiomqtt>=2.5.1,<3'")
     return found
-
-
-def log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--log-format", choices=get_args(LogFormat), default="text", help="of the log on stderr (default %(default)s)"
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=get_args(LogLevel),
-        default="info",
-        help="log only what is at least this important (default %(default)s)",
-    )
 
 
 def own_name() -> str:

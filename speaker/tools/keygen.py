@@ -19,7 +19,7 @@ from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
 from speaker.system.files import absolute, is_there, shown, write_atomically
-from speaker.tools.following import following
+from speaker.tools.terminal import following
 
 
 class Step(Enum):

@@ -15,10 +15,10 @@ from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
-from speaker.standalone.memory import recall
 from speaker.standalone.patience import Patience
+from speaker.standalone.state import recall
 from speaker.system.files import shown
-from speaker.tools.rehearsal import foreseen, settled
+from speaker.tools.validate import foreseen, settled
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
@@ -31,7 +31,7 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
     now = clock_gettime(CLOCK_BOOTTIME)
     allocator = recall(settings.state, settings.rest_seconds, now)
     try:
-        world = load(settings.directory, named=settings.peers is not None).world
+        world = load(settings.directory, named=settings.peers is not None, honoured=settings.honoured).world
         with foreseen(settings.directory):
             _must_count(settings, world, allocator, now)
             snapshot = await look()

@@ -15,7 +15,7 @@ from speaker.errors import EdgeError, folded
 from speaker.model import rank
 from speaker.system.decoding import UNFIT
 from speaker.tools import ask
-from speaker.tools.table import printable, table
+from speaker.tools.terminal import printable, table
 
 if TYPE_CHECKING:  # they bring the API's client with them
     from speaker.tools.agents import Answers, Cluster

@@ -7,8 +7,8 @@ docs/failover.md for what was measured), and a node that is late by the self-lea
 ::
 
     main process                                   wire process
-    remote.Wire       ── commands.py ──► channel ──► process.Conversation ──► shared.SharedOwner
-    node.Report, …    ◄── model/events.py ─ channel ◄── sender.EventSender ◄── owner, layer 2
+    remote.Wire       ── messages.Commands ──► process.Conversation ──► shared.SharedOwner
+    node.Report, …    ◄── model/events.py ──── sender.EventSender ◄──── owner, layer 2
 
 The first process is the wire process, and starts the main process: ``parent.py``.
 """

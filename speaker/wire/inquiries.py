@@ -2,8 +2,10 @@
 asked."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
+from typing import Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
@@ -27,18 +29,27 @@ OVER_SECONDS = 10.0
 EDGE = "inquiry"
 
 
-class Inquiries:
-    """``heard`` and ``answered`` are told the index of the link, ``heard`` also what ``FrameHeard`` says.
-    ``ours``: whether a MAC is one of this host's."""
+_Target: TypeAlias = tuple[IPAddress, Mac | None]
+"""An address, and the MAC that alone is asked for it; None: everybody is."""
 
-    def __init__(
-        self,
-        ours: Callable[[Mac], bool],
-        heard: Callable[[int, int | None], None],
-        answered: Callable[[int, Answer], None],
-        events: Events,
-    ) -> None:
-        self._ours, self._heard, self._answered, self._events = ours, heard, answered, events
+
+class AsksLinks(Protocol):
+    """Who wants to know. Links are named by their index."""
+
+    def is_ours(self, mac: Mac) -> bool:
+        """Whether it is one of this host's."""
+
+    def hear_frame(self, link: int, version: int | None) -> None:
+        """As ``FrameHeard`` says."""
+
+    def hear_answer(self, link: int, answer: Answer) -> None: ...
+
+
+class Inquiries:
+    """``asker`` hears what comes of them."""
+
+    def __init__(self, asker: AsksLinks, events: Events) -> None:
+        self._asker, self._events = asker, events
         self._inquirers: dict[int, Inquirer] = {}
         self._neighbors: dict[int, list[Neighbor]] = {}
         """As they were when listening began."""
@@ -49,48 +60,35 @@ class Inquiries:
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
         """By the index of the link."""
 
-    def ask(
-        self, link: Link, own: Addresses, eips: Sequence[IPAddress], speakers: Sequence[Speaker], *, anybody: bool
-    ) -> None:
-        """As ``events.Ask`` says; ``speakers`` are the silent ones. What goes wrong is told; the next call tries
+    def ask(self, link: Link, own: Addresses, order: Ask | Question, speakers: Mapping[str, Speaker]) -> None:
+        """As ``events`` says; ``speakers`` are all that are known. What goes wrong is reported; the next call tries
         again."""
+        talk = isinstance(order, Ask)
         try:
-            inquirer = self._listening(link)
-            others = self._others(link.index, speakers) if anybody else ()
-            inquirer.ask(eips, self._questions(link, own, eips, others))
+            inquirer = self._listening(link, talk=talk)
+            if isinstance(order, Ask):
+                targets = self._targets(link.index, order, speakers)
+            else:
+                targets = self._doubts(link.index, order, speakers)
+            frames = (question_from(link.mac, own, *target) for target in targets if target[0] not in own)
+            others = isinstance(order, Ask) or order.doubted
+            inquirer.ask(order.eips, filter(None, frames), talk=talk, others=others)
         except EdgeError as error:
             self._refused(link.index, str(error))
         else:
             self._recovered(link.index)
 
-    def carry_out(self, link: Link, own: Addresses, order: Ask | Question, speakers: Mapping[str, Speaker]) -> None:
-        """As ``events`` says; ``speakers`` are all that are known. What goes wrong is told; the next call tries
-        again."""
-        if isinstance(order, Ask):
-            silent = [speakers[node] for node in order.nodes if order.anybody and node in speakers]
-            self.ask(link, own, order.eips, silent, anybody=order.anybody)
-            return
-        try:
-            inquirer = self._listening(link, talk=False)
-            inquirer.ask(order.eips, self._doubts(link, own, order, speakers), talk=False)
-        except EdgeError as error:
-            self._refused(link.index, str(error))
-        else:
-            self._recovered(link.index)
-
-    def _doubts(self, link: Link, own: Addresses, order: Question, speakers: Mapping[str, Speaker]) -> Iterator[bytes]:
+    def _doubts(self, link: int, order: Question, speakers: Mapping[str, Speaker]) -> Iterable[_Target]:
         """The others come last: where only so much leaves, their answers say nothing of what did not."""
-        targets: list[tuple[IPAddress, Mac | None]] = [(eip, None) for eip in order.eips]
+        targets: list[_Target] = [(eip, None) for eip in order.eips]
         if order.doubted:
             if (holder := speakers.get(order.node)) is not None:
                 targets += [(eip, holder.mac) for eip in order.eips]
             self._turn += OTHERS
             others = [speaker for node, speaker in speakers.items() if node != order.node]
-            targets += [(gateway, None) for gateway in self.gateways.get(link.index, ())[:OTHERS]]
+            targets += [(gateway, None) for gateway in self.gateways.get(link, ())[:OTHERS]]
             targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
-        for address, mac in targets:
-            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
-                yield frame
+        return targets
 
     def retell(self) -> None:
         """Somebody else listens from now on: what goes wrong still is news."""
@@ -103,16 +101,11 @@ class Inquiries:
         self._neighbors.pop(link, None)
         self._recovered(link)
 
-    def _listening(self, link: Link, *, talk: bool = True) -> Inquirer:
+    def _listening(self, link: Link, *, talk: bool) -> Inquirer:
         index = link.index
         if (inquirer := self._inquirers.get(index)) is None:
-            inquirer = self._inquirers[index] = Inquirer(
-                link,
-                self._ours,
-                lambda version: self._heard(index, version),
-                lambda answer: self._answered(index, answer),
-                self._events,
-            )
+            heard, answered = partial(self._asker.hear_frame, index), partial(self._asker.hear_answer, index)
+            inquirer = self._inquirers[index] = Inquirer(link, self._asker.is_ours, heard, answered, self._events)
         if not talk:
             inquirer.open(talk=False)
         elif not inquirer.listens:
@@ -120,26 +113,21 @@ class Inquiries:
             self._neighbors[index] = neighbors(index, NEIGHBORS)
         return inquirer
 
-    def _others(self, link: int, speakers: Sequence[Speaker]) -> Iterable[tuple[IPAddress, Mac | None]]:
-        """Whose answer says that this node hears."""
-        known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link, [])}
-        self._turn += SPEAKERS
-        return (
-            *((gateway, known.get(gateway)) for gateway in self.gateways.get(link, ())),
-            *known.items(),
-            *((address, one.mac) for one in _in_turn(speakers, self._turn, SPEAKERS) for address in one.addresses),
-        )
-
-    def _questions(
-        self, link: Link, own: Addresses, eips: Iterable[IPAddress], others: Iterable[tuple[IPAddress, Mac | None]]
-    ) -> Iterator[bytes]:
-        """The EIPs of everybody, as a client would; the others by their MACs, which disturbs nobody else."""
-        targets: dict[IPAddress, Mac | None] = dict.fromkeys(eips)
-        for address, mac in others:
-            targets.setdefault(address, mac)
-        for address, mac in targets.items():
-            if address not in own and (frame := question_from(link.mac, own, address, mac)) is not None:
-                yield frame
+    def _targets(self, link: int, order: Ask, speakers: Mapping[str, Speaker]) -> Iterable[_Target]:
+        """The EIPs are asked of everybody, as a client would; others, whose answers say that this node hears, by their
+        MACs, which disturbs nobody else."""
+        targets: dict[IPAddress, Mac | None] = dict.fromkeys(order.eips)
+        if order.anybody:
+            known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link, [])}
+            silent = [speakers[node] for node in order.nodes if node in speakers]
+            self._turn += SPEAKERS
+            for address, mac in (
+                *((gateway, known.get(gateway)) for gateway in self.gateways.get(link, ())),
+                *known.items(),
+                *((address, one.mac) for one in _in_turn(silent, self._turn, SPEAKERS) for address in one.addresses),
+            ):
+                targets.setdefault(address, mac)
+        return targets.items()
 
     def _refused(self, link: int, words: str) -> None:
         if self._failing.get(link) != words:

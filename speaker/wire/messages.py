@@ -1,19 +1,216 @@
 """What the main process and the wire process say to each other: every message is a type of its own.
 
-The main process says who it is with a ``Spec``, which ``Began`` answers. From then on it sends ``Request``s, each of
-which a ``Reply`` answers, and hears every ``WireEvent`` as it comes. Both processes are of one release: the wire
-process hangs up on whoever sends what it does not know, and ``parent.py`` starts another main process.
+The main process says who it is with a ``Spec``, which ``Began`` answers. From then on it sends ``Request``s: each names
+a method of ``Commands``, is sent by ``remote.Wire``, done by ``process.Conversation`` or the owner, and answered by a
+``Reply``. It hears every ``WireEvent`` as it comes. Both processes are of one release: the wire process hangs up on
+whoever sends what it does not know, and ``parent.py`` starts another main process.
 """
 
-from typing import Any, NamedTuple, Protocol, TypeAlias
+import asyncio
+import pickle
+import socket
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from speaker.model import Addresses, Incarnation, IPAddress, Link, Mac, Placement, Speaker
 from speaker.model.events import Countable, Event
-from speaker.ownership.events import NameClash, NameFree, PeersAddress, WriteRecord
+from speaker.ownership import events
+from speaker.ownership.balance import Rebalancing
 from speaker.system.supervise import Supervisor
-from speaker.wire.commands import Request, Spec
-from speaker.wire.events import Resumed
+
+# ── How things are ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ClaimStatus(NamedTuple):
+    """What is known of the claim to an EIP."""
+
+    mine: bool
+    holder: str | None
+    """Node; None: nobody's, as far as this node knows."""
+    term: int
+    """0 where no other node could have claimed it."""
+    since: float | None
+    """Seconds since 1970 when this node claimed it; None unless ``mine``."""
+    link: int | None = None
+    """Index of the link on which a peer says that it holds it; None where none does."""
+
+
+NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
+
+
+class PeerSeen(NamedTuple):
+    """Another speaker, as heard on one of our links."""
+
+    node: str
+    link: str
+    alive: bool
+    draining: bool
+    heard: bool = True
+    """By ourselves, within the time of a failover."""
+    hears_us: bool = True
+    hello_ms: int = 0
+    """Between its hellos, as it says; 0: it does not."""
+    began: int = 0
+    """By its own clock, seconds since 1970; later where it had to come after an earlier life."""
+    mac: Mac | None = None
+    addresses: Addresses = ()
+    loss: int | None = None
+    """Percent of its last hellos that did not arrive here; None: it does not say how many there are."""
+    loses: int = 0
+    """Percent of ours that it says it loses; 0: hardly any."""
+    sick: bool = False
+    """Our own link there loses what is said, not theirs (rule 40)."""
+    patience_ms: int = 0
+    """Of silence until it counts as dead, where that is longer than usual: its hellos came late (rule 38)."""
+
+
+class Taken(NamedTuple):
+    """An EIP that this node answers for, and the other node that had it last, if one is known."""
+
+    placement: Placement
+    before: str | None
+
+
+class Resumed(NamedTuple):
+    """What a main process finds when it comes to a wire process that is at work already."""
+
+    offered: Mapping[IPAddress, Placement] = {}
+    held: Mapping[IPAddress, Taken] = {}
+    incarnation: Incarnation | None = None
+    speakers: tuple[tuple[int, str, Speaker], ...] = ()
+    """Index of the link, node, and how it speaks there."""
+    draining: bool = False
+
+
+# ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PeerSpec(Struct, frozen=True):
+    """``secrets``: of the key that signs, and of another that is accepted if there is one. ``api``: there is an API
+    server that keeps records; ``revision`` as in ``Hello``."""
+
+    hello: float
+    ethertype: int
+    secrets: tuple[bytes, ...]
+    api: bool = False
+    revision: int = 0
+
+
+class Spec(Struct, frozen=True):
+    """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
+    another load balancer, which still answers."""
+
+    node: str
+    peers: PeerSpec | None
+    take_over: bool = False
+
+
+class Request(NamedTuple):
+    """A ``command`` by its name. ``number``: the reply has the same one."""
+
+    number: int
+    command: str
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = {}
+
+
+class UseAddresses(Struct, frozen=True, gc=False):
+    """This node's own on its links, by index: one of each family, all of them, and those of its gateways there."""
+
+    own: Mapping[int, Addresses]
+    bound: Mapping[int, frozenset[IPAddress]]
+    gateways: Mapping[int, tuple[IPAddress, ...]]
+
+
+ApiEvent: TypeAlias = (
+    events.RecordRead | events.RecordsRestored | events.RecordWritten | events.LeaseSeen | events.ApiUp | events.ApiDown
+)
+"""What the ownership machine hears about the API server."""
+
+
+class CommandsToAll(Protocol):
+    """What every wire process is asked."""
+
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
+        """EIPs are announced on these links and no others. ``macs``: every MAC of this host."""
+
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        """This node may hold these no longer: nothing is answered for them when the reply comes."""
+
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        """This node may hold these as well. The reply names those that could not be taken."""
+
+    def offered_all(self) -> None:
+        """The main process has said all that may be held here."""
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        """What is known of the claims to these, in order."""
+
+    def ready(self) -> bool:
+        """Whether each EIP that was offered is held, by this node or by one that it knows."""
+
+    def has_peers(self) -> bool:
+        """Whether somebody could take over."""
+
+    def peers(self) -> list[PeerSeen]:
+        """The other speakers, as heard."""
+
+    def hold_lock(self) -> None:
+        """Lock the runtime directory again if somebody removed the lock."""
+
+    def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """The main process is alive: seconds that each of its loops has spent at one step, by name; ``where``: what the
+        longest of them waits for."""
+
+
+class Commands(CommandsToAll, Protocol):
+    """And what only one that has peers is."""
+
+    def keys(self, secrets: tuple[bytes, ...]) -> None:
+        """Sign and verify hellos with these from now on; as in ``PeerSpec``."""
+
+    def use_addresses(self, ours: UseAddresses) -> None: ...
+
+    def gateway(self, link: int, answers: bool) -> None:
+        """Whether the gateway on the link of this index answers."""
+
+    def drain(self, on: bool) -> None:
+        """Hand everything over, or end that."""
+
+    def rebalance(self) -> Rebalancing | None:
+        """Begin to level the load where that is not under way; how far it is."""
+
+    def rebalancing(self) -> Rebalancing | None:
+        """How far the last rebalancing is."""
+
+    def demote(self, on: bool) -> None:
+        """Other nodes go first, for a reason that concerns this whole node."""
+
+    def recalled(self, on: bool) -> None:
+        """What is offered is what the API said before the start of the main process."""
+
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
+        """What the API server said, in order."""
+
+    def recorded(self) -> tuple[IPAddress, ...]:
+        """The EIPs that have a record, as far as the wire process knows."""
+
+    def informed(self) -> bool:
+        """Whether a living peer says that it goes by what it reads in the API."""
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(name for name in vars(kind) if not name.startswith("_"))
+
+
+WITH_PEERS = _names(Commands)
+NAMES = _names(CommandsToAll) | WITH_PEERS
+
+
+# ── What is answered and told ────────────────────────────────────────────────────────────────────────────────
 
 
 class Before(NamedTuple):
@@ -22,9 +219,6 @@ class Before(NamedTuple):
 
     end: str = ""
     away: float = 0.0
-
-
-FromMain: TypeAlias = Spec | Request
 
 
 class Began(Struct, frozen=True, gc=False):
@@ -46,8 +240,9 @@ class Stop(Struct, frozen=True, gc=False):
     """The main process is to hand over and end."""
 
 
-WireEvent: TypeAlias = Event | PeersAddress | NameClash | NameFree | WriteRecord
+WireEvent: TypeAlias = Event | events.PeersAddress | events.NameClash | events.NameFree | events.WriteRecord
 """What happened in the wire process."""
+FromMain: TypeAlias = Spec | Request
 FromWire: TypeAlias = Began | Reply | Stop | WireEvent
 
 
@@ -63,3 +258,57 @@ class Hears(Protocol):
     """Who hears of it in the main process, and passes over what does not concern it."""
 
     def hear(self, event: Began | WireEvent) -> None: ...
+
+
+# ── How it gets there ──────────────────────────────────────────────────────────────────────────────────────────
+
+_LENGTH = struct.Struct("!I")
+_Sent = TypeVar("_Sent")
+_Received = TypeVar("_Received")
+
+
+class Channel(Generic[_Sent, _Received]):
+    """Edge: one end of a socket pair that nobody else holds. A message is pickled, behind its length: both ends are the
+    same program, and no byte comes from anywhere else. ``send`` never waits: what the other end does not read is kept.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Self:
+        end.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def send(self, message: _Sent) -> None:
+        if self._writer.is_closing():  # the other end is gone: asyncio would say so on stderr, unasked
+            return
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._writer.write(_LENGTH.pack(len(body)) + body)
+
+    async def messages(self) -> AsyncIterator[_Received]:
+        """Until the other end is closed, however that came."""
+        while True:
+            try:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+                body = await self._reader.readexactly(length)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return
+            yield pickle.loads(body)  # noqa: S301 -- from our own other half
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other end has not read."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close it at once: what the other end has not read is lost."""
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+ToMain: TypeAlias = Channel[FromWire, FromMain]
+ToWire: TypeAlias = Channel[FromMain, FromWire]
+"""Each names the other end."""

@@ -4,7 +4,7 @@ the main process beside itself, again and again.
 ::
 
     cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node/host.py
-                                 ▲ SIGTERM                          socket pair: channel.py, remote.py
+                                 ▲ SIGTERM                          socket pair: messages.py, remote.py
 
 In a pod the first process must live for the others to live. What must never be late is also the least likely to die:
 it goes on with what it was last offered when the main process is killed or fails, and the next one takes it over.
@@ -23,7 +23,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,12 +37,12 @@ from speaker.model.events import BugMet, LinkLost
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.garbage import OUT_OF_MEMORY
-from speaker.system.priority import take_priority
+from speaker.system.process import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
+from speaker.system.waiting import set_within
 from speaker.telemetry.lateness import run
-from speaker.wire.messages import Before
 from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 
@@ -52,7 +52,7 @@ SHOW_STACKS = signal.SIGUSR2
 STACKS_SECONDS = 0.5
 """That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
 MOST_STACKS = 16384
-"""Bytes that are told of them."""
+"""Bytes of them that are reported."""
 LOOK_SECONDS = 5.0
 """Between two looks at whether the main process gets on, or half its limit where that is less."""
 ENDING_SECONDS = 10.0
@@ -162,7 +162,7 @@ class Main:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     async def _polled(self) -> int:
-        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- of this nobody is told
+        while (code := self.process.poll()) is None:  # noqa: ASYNC110 -- the kernel cannot wake us
             await asyncio.sleep(POLL_SECONDS)
         return code
 
@@ -218,7 +218,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | N
     While there is none, what was offered last is answered for. From ``outlive`` seconds on after the last one went that
     had said all that may be held here, what a peer with a working main process can take over is given up.
     """
-    talk, stopping = Conversation(lock.hold), asyncio.Event()
+    talk, stopping = Conversation(lock), asyncio.Event()
     heed_callbacks(talk.events)
     loop = asyncio.get_running_loop()
 
@@ -229,23 +229,22 @@ async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     failures, alone_since, patience = 0, boottime(), patience or Patience()
-    before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
         stack.callback(_tell_untold, talk)  # when all else is over
         while True:
             begun = boottime()
-            words, code, slow = await _one(begin, talk, stopping, stack, before, patience)
+            words, code, slow = await _one(begin, talk, stopping, stack, patience)
             gone = boottime()
             if stopping.is_set() or not (talk.offered or slow):
                 return code
-            if talk.offered_all or (gone - begun >= outlive and not slow):
+            if talk.is_all_offered or (gone - begun >= outlive and not slow):
                 failures, alone_since = 0, gone
             failures += 1
             left = alone_since + outlive - boottime()
-            await _pause(stopping, min(wait(failures), left) if left > 0 else wait(failures))
+            await set_within(stopping, min(wait(failures), left) if left > 0 else wait(failures))
             if boottime() >= alone_since + outlive and talk.forsake():
                 _say(OUTLIVED)
-            before = partial(_before, words, gone)
+            talk.ended = words, gone
 
 
 def _say(words: str, stacks: str = "") -> None:
@@ -253,15 +252,11 @@ def _say(words: str, stacks: str = "") -> None:
 
 
 def _log(event: str, **fields: object) -> None:
-    """Of this no main process can tell. Raises nothing."""
+    """What no main process can tell of. Raises nothing."""
     with suppress(*BUGS):
-        _write(event, fields)
-
-
-def _write(event: str, fields: Mapping[str, object]) -> None:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    line = {"event": event, **fields, "level": "error", "timestamp": now}
-    sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}, default=str) + "\n")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"event": event, **fields, "level": "error", "timestamp": now}
+        sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}, default=str) + "\n")
 
 
 class _LastWords:
@@ -290,18 +285,8 @@ def _tell_untold(talk: Conversation) -> None:
             _log("internal error", task=task, again=count)
 
 
-def _before(words: str, gone: float) -> Before:
-    """A new one takes a second or so from its start until it comes."""
-    return Before(words, boottime() - gone)
-
-
 async def _one(
-    begin: Callable[[], Awaitable[Main]],
-    talk: Conversation,
-    stopping: asyncio.Event,
-    stack: AsyncExitStack,
-    before: Callable[[], Before],
-    patience: Patience,
+    begin: Begin, talk: Conversation, stopping: asyncio.Event, stack: AsyncExitStack, patience: Patience
 ) -> tuple[str, int, bool]:
     """The life of one main process; how it ended, in words and as an exit code, and whether it was too slow."""
     if stopping.is_set():
@@ -321,7 +306,7 @@ async def _one(
     watching = asyncio.create_task(_replace_if_stuck(main, talk, patience.seconds))
     why = ""
     try:
-        await talk.hold(main.end, stack, before)
+        await talk.hold(main.end, stack)
     except Exception as error:  # it may be of another version than this process
         if not talk.offered:
             raise
@@ -331,13 +316,14 @@ async def _one(
     watching.cancel()
     await asyncio.wait((watching,))
     stuck = not watching.cancelled() and watching.exception() is None
-    patience.ended(stuck=stuck, worked=talk.offered_all)
+    patience.ended(stuck=stuck, worked=talk.is_all_offered)
     if stuck:
-        why = f"it did not get on ({watching.result()[0]}), "
-        told = f"it did not get on ({watching.result()[0]}) and was replaced"
-        talk.events.replaced(told, watching.result()[1])
+        late, stacks = watching.result()
+        why = f"it did not get on ({late}), "
+        told = f"it did not get on ({late}) and was replaced"
+        talk.events.replaced(told, stacks)
         if not talk.offered:  # perhaps nobody comes so far as to tell it
-            _say(f"main process: {told}", watching.result()[1])
+            _say(f"main process: {told}", stacks)
     elif crash := main.shown:
         talk.events.replaced(words, crash)
     main.close()
@@ -351,7 +337,7 @@ async def _one(
 async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
     """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
     progress, why, look = MainProgress(limit), None, min(LOOK_SECONDS, limit / 2)
-    talk.progress = progress
+    talk.main_progress = progress
     while why is None:
         await asyncio.sleep(look)
         with contained("progress", talk.events):
@@ -366,12 +352,10 @@ async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tup
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:
     """Its end is closed: it ends by itself within ``ENDING_SECONDS``, or it is killed."""
-    try:
-        async with asyncio.timeout(ENDING_SECONDS):
-            return await asyncio.shield(ending)
-    except TimeoutError:
+    await asyncio.wait((ending,), timeout=ENDING_SECONDS)
+    if not ending.done():
         main.process.kill()
-        return await ending
+    return await ending
 
 
 def _reap() -> None:
@@ -387,12 +371,6 @@ async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) ->
     if talk.listened:
         await asyncio.Event().wait()
     main.process.kill()
-
-
-async def _pause(stopping: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
 
 
 async def _with_threads(work: Awaitable[int]) -> int:

@@ -26,7 +26,7 @@ and counts as rest: only what nothing else ends comes this far."""
 LONGEST = 1440.0
 """To which the limit doubles with each main process in a row that did not get on: one that needs longer gets it."""
 WHERE_SECONDS = 10.0
-"""At one step, after which it is told where."""
+"""At one step, after which the report says where."""
 MOST_FRAMES = 30
 
 
@@ -37,7 +37,7 @@ class Loops:
         self._loops: dict[str, Progress] = {}
 
     def measured(self, name: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """``work``, whose progress is told of. It is at rest only in what ``system/waiting.py`` has for that."""
+        """``work``, whose progress is reported. It rests only in what ``system/waiting.py`` has for that."""
         progress = self._loops.setdefault(name, Progress())
         return partial(progress.of, work)
 

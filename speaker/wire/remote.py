@@ -3,30 +3,30 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from speaker.errors import EdgeError, WireError
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded, PeerChanged
+from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
-from speaker.ownership.events import (
-    ApiDown,
-    ApiUp,
-    LeaseSeen,
-    Record,
-    RecordRead,
-    RecordsRestored,
-    RecordWritten,
-    WriteRecord,
-)
 from speaker.ownership.hello import Addresses, Incarnation
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import get_on
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Commands, Request, Spec, UseAddresses
-from speaker.wire.events import ClaimStatus
-from speaker.wire.messages import Began, FromMain, FromWire, Hears, Reply, Stop, WireEvent
+from speaker.wire.messages import (
+    Began,
+    ClaimStatus,
+    Commands,
+    Hears,
+    Reply,
+    Request,
+    Spec,
+    Stop,
+    ToWire,
+    UseAddresses,
+    WireEvent,
+)
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -72,16 +72,14 @@ class Wire:
         """As it was last asked for."""
         self.peers_changed = asyncio.Event()
         """One was heard, or fell silent."""
-        self._channel: Channel[FromMain, FromWire]
+        self._channel: ToWire
 
     async def __aenter__(self) -> Self:
-        self._channel = await Channel.over(self._end)
+        self._channel = await ToWire.over(self._end)
         self._channel.send(self._spec)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._channel.close()
 
     @property
@@ -212,27 +210,27 @@ class Wire:
 
     # ── what the API server says; only with one ──
 
-    async def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
+    async def records(self, records: Iterable[tuple[IPAddress, events.Record]]) -> None:
         """As they stand there now."""
         for some in _slices(records):
-            await self._ask(Commands.api_says, [RecordRead(*each) for each in some])
+            await self._ask(Commands.api_says, [events.RecordRead(*each) for each in some])
 
     async def restored(self) -> None:
         """An older backup of the API server's data was restored: all records are sent again after this."""
-        await self._ask(Commands.api_says, [RecordsRestored()])
+        await self._ask(Commands.api_says, [events.RecordsRestored()])
 
-    async def written(self, order: WriteRecord, succeeded: bool, record: Record | None) -> None:
+    async def written(self, order: events.WriteRecord, succeeded: bool, record: events.Record | None) -> None:
         """The reply to ``order``; ``record``: what stands there now, where that is known."""
-        await self._ask(Commands.api_says, [RecordWritten(order.eip, order.attempt, succeeded, record)])
+        await self._ask(Commands.api_says, [events.RecordWritten(order.eip, order.attempt, succeeded, record)])
 
     async def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
         """Node, incarnation, and whether it was renewed while we looked (``LeaseSeen``)."""
         for some in _slices(leases):
-            await self._ask(Commands.api_says, [LeaseSeen(*each) for each in some])
+            await self._ask(Commands.api_says, [events.LeaseSeen(*each) for each in some])
 
     async def api(self, up: bool) -> None:
         """Whether the API server answers: mirrors are whole and our own Lease was just renewed, or not."""
-        await self._ask(Commands.api_says, [ApiUp() if up else ApiDown()])
+        await self._ask(Commands.api_says, [events.ApiUp() if up else events.ApiDown()])
 
     # ── commands that are asked as they are ──
 

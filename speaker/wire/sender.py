@@ -2,23 +2,17 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
-from speaker.model.events import (
-    BugMet,
-    BugsMetAgain,
-    Countable,
-    Counts,
-    EipClaimed,
-    EipYielded,
-    JoinFailed,
-    LinkLost,
-    WasFrozen,
-)
+from speaker.model import Incarnation, IPAddress, Link, events
+from speaker.ownership.events import NameClash, NameFree, PeersAddress
+from speaker.ownership.machine.peers import PeerState
 from speaker.system.supervise import described
 from speaker.system.waiting import tick
-from speaker.wire.messages import WireEvent
+from speaker.wire.messages import Events, FromWire, ToMain, WireEvent
 
+MAX_WAITING = 64 * 2**20
+"""Bytes that a main process may leave unread: one that does not read them is replaced."""
 MAIN_TASK = "main process"
 """What a main process that did not get on counts as among the errors that nobody foresaw."""
 MAX_FAILURES = 100
@@ -27,20 +21,17 @@ MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
 COUNT_SECONDS = 2.0
 """Counts are handed on so long after the first of them at most, and when whoever reads them wakes anyway."""
+FORGETTING = 60.0
+"""Seconds after which peers are counted again although none changed, so that those long gone are forgotten."""
 
 
 class EventSender:
-    """Sends transitions at once and counts a few times a second. ``messages.Events``."""
+    """Sends transitions at once and counts a few times a second, to whoever reads ``channel``; None: nobody does.
+    ``messages.Events``."""
 
-    def __init__(
-        self,
-        send: Callable[[WireEvent], None],
-        read: Callable[[], bool] = lambda: True,
-        listened: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """``read``: whoever is told keeps up; counts wait until it does. ``listened``: there is somebody."""
-        self._send, self._read, self._listened = send, read, listened
-        self._counts: Counter[Countable] = Counter()
+    def __init__(self, channel: ToMain | None = None) -> None:
+        self.channel = channel
+        self._counts: Counter[events.Countable] = Counter()
         self._delays: list[tuple[float, float]] = []
         self._counted = asyncio.Event()
         """There is something to hand on."""
@@ -52,6 +43,19 @@ class EventSender:
         froze."""
         self._ending = False
 
+    def send(self, message: FromWire) -> None:
+        """Without a main process the message is dropped: the next one is sent the whole state, and the claims and bugs
+        that nobody heard of. One that does not read for too long is cut off."""
+        if self.channel is not None:
+            self.channel.send(message)
+            if self.channel.waiting > MAX_WAITING:
+                self.channel.abort()
+
+    @property
+    def _is_read(self) -> bool:
+        """There is a main process, and it has read nearly all that it was sent."""
+        return self.channel is not None and self.channel.waiting < MAX_WAITING // 64
+
     async def run(self) -> None:
         """Endless."""
         while True:
@@ -60,8 +64,8 @@ class EventSender:
             self.flush()
 
     def flush(self) -> None:
-        if (self._counts or self._delays) and self._read():
-            self._send(Counts(dict(self._counts), self._delays))
+        if (self._counts or self._delays) and self._is_read:
+            self.send(events.Counts(dict(self._counts), self._delays))
             self._counts.clear()
             self._delays = []
             self._counted.clear()
@@ -74,20 +78,24 @@ class EventSender:
         """What happened while nobody listened."""
         untold, self._untold = self._untold, {}
         for event in untold.values():
-            if isinstance(event, BugMet):
+            if isinstance(event, events.BugMet):
                 self._bugs.add((event.task, event.place))
-            self._send(event)
+            self.send(event)
 
     def end(self) -> None:
         """Who listens is asked to end as well: what is met from now on is among the ``last_words``."""
         self._ending = True
 
-    def last_words(self) -> tuple[list[BugMet | LinkLost | JoinFailed], dict[str, int]]:
+    def last_words(self) -> tuple[list[events.BugMet | events.LinkLost | events.JoinFailed], dict[str, int]]:
         """What nobody will be told of any more, and how many more bugs were met, by task."""
-        again = {what.task: count for what, count in self._counts.items() if isinstance(what, BugsMetAgain)}
-        return [event for event in self._untold.values() if isinstance(event, BugMet | LinkLost | JoinFailed)], again
+        again = {what.task: count for what, count in self._counts.items() if isinstance(what, events.BugsMetAgain)}
+        return [
+            event
+            for event in self._untold.values()
+            if isinstance(event, events.BugMet | events.LinkLost | events.JoinFailed)
+        ], again
 
-    def count(self, what: Countable, number: int) -> None:
+    def count(self, what: events.Countable, number: int) -> None:
         self._counts[what] += number
         self._counted.set()
 
@@ -98,38 +106,134 @@ class EventSender:
             self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
     def tell(self, event: WireEvent) -> None:
-        if isinstance(event, EipYielded):
+        if isinstance(event, events.EipYielded):
             self._untold.pop(event.eip, None)
-        if self._listened():
-            self._send(event)
+        if self.channel is not None:
+            self.send(event)
         else:
             self._keep(event)
 
     def _keep(self, event: WireEvent) -> None:
         match event:
-            case EipClaimed(eip=eip):
+            case events.EipClaimed(eip=eip):
                 self._untold[eip] = event
-            case WasFrozen():
+            case events.WasFrozen():
                 self._untold[object()] = event
-            case LinkLost() | JoinFailed():
-                failures = sum(isinstance(one, LinkLost | JoinFailed) for one in self._untold.values())
+            case events.LinkLost() | events.JoinFailed():
+                failures = sum(isinstance(one, events.LinkLost | events.JoinFailed) for one in self._untold.values())
                 if failures < MAX_FAILURES:
                     self._untold[object()] = event
             case _:
-                self._send(event)  # dropped there: the next main process is sent the whole state
+                self.send(event)  # dropped there: the next main process is sent the whole state
 
     def internal_error(self, task: str, error: BaseException) -> None:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
-        key, bug, listened = (task, place), BugMet(task, words, place, trace), self._listened()
+        key, bug, listened = (task, place), events.BugMet(task, words, place, trace), self.channel is not None
         if key in (self._bugs if listened else self._untold):
-            self.count(BugsMetAgain(task), 1)
+            self.count(events.BugsMetAgain(task), 1)
         elif listened:
             self._bugs.add(key)
-            self._send(bug)
+            self.send(bug)
         if not listened or self._ending:
             self._untold.setdefault(key, bug)
 
     def replaced(self, words: str, stacks: str) -> None:
         """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""
-        self._untold[MAIN_TASK, words] = BugMet(MAIN_TASK, words, "the main process", stacks)
+        self._untold[MAIN_TASK, words] = events.BugMet(MAIN_TASK, words, "the main process", stacks)
+
+
+class News:
+    """What was last reported of peers, names and addresses: ``events`` hears of what changed, and a new main process of
+    all."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.incarnation: Incarnation | None = None
+        self._alive: Mapping[tuple[int, str], bool] = {}
+        """By index of the link, and node."""
+        self._heard: dict[tuple[int, str], None] = {}
+        """Those of them that were told of as alive, and not as silent since."""
+        self._claims_heard = 0
+        """Changes of what others claim that were told of."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Name of the link → how many are alive there, and how many silent."""
+        self._peers_changed: int | None = None
+        self._counted_at = float("-inf")
+        self._peers_own: dict[IPAddress, PeersAddress] = {}
+        """EIPs that are a peer's own addresses."""
+        self._clash: NameClash | None = None
+
+    def retell(self) -> None:
+        """What a new main process must hear, and is not in ``Resumed``."""
+        self._counted.clear()
+        self._heard.clear()
+        self._alive = {}
+        self._peers_changed = None
+        if self._clash is not None:
+            self._events.tell(self._clash)
+        for event in self._peers_own.values():
+            self._events.tell(event)
+
+    def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
+        """``claims_heard``: so many changes of what others claim there were by now."""
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
+            self._events.tell(events.LifeBegan(incarnation))
+        if claims_heard != self._claims_heard:
+            self._claims_heard = claims_heard
+            self._events.count(events.PeersClaims(), 1)
+
+    def tell(self, event: PeersAddress | NameClash | NameFree) -> None:
+        """What the machine says, and what of it a new main process must hear."""
+        match event:
+            case PeersAddress(eip=eip, node=node):
+                self._peers_own.pop(eip, None)
+                if node is not None:
+                    self._peers_own[eip] = event
+            case NameClash():
+                self._clash = event
+            case NameFree():
+                self._clash = None
+        self._events.tell(event)
+
+    def may_have_changed(self, peers_changed: int, now: float) -> bool:
+        """Whether there may be news for ``peers``. ``peers_changed``: so many changes there were by now."""
+        if peers_changed == self._peers_changed and now < self._counted_at + FORGETTING:
+            return False
+        self._peers_changed, self._counted_at = peers_changed, now
+        return True
+
+    def peers(
+        self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link], fresh: Collection[int] = ()
+    ) -> bool:
+        """Reports who lives on the ``links`` that carry hellos (``states``, by their index), and who is silent without
+        having said that it goes. On a link that no longer carries them nobody is counted; who fell silent there is
+        reported when it carries them again and is not one of the ``fresh``, where nobody had the time to be heard yet.
+        Whether anything is news."""
+        alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
+        gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
+        changed = alive != self._alive
+        self._alive = alive
+        for index, node in dict.fromkeys((*alive, *self._heard)):
+            lives = alive.get((index, node), False)
+            if not lives and index in fresh:
+                continue
+            if ((index, node) in self._heard) is not lives and (link := links.get(index)) is not None:
+                if lives:
+                    self._heard[index, node] = None
+                else:
+                    del self._heard[index, node]
+                self._events.tell(events.PeerChanged(node, link, lives))
+        counts = dict.fromkeys(self._counted, (0, 0))
+        for index, link in links.items():
+            number = sum(lives for (at, _), lives in alive.items() if at == index)
+            silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
+            counts[link.name] = number, 0 if index in fresh else silent
+        for name, count in counts.items():
+            if self._counted.get(name) != count:
+                self._counted[name] = count
+                self._events.tell(events.PeersCounted(name, *count))
+        if fresh:
+            self._peers_changed = None  # there is more to tell soon, though nothing changes
+        return changed

@@ -6,62 +6,33 @@
 
 Everything runs in the event loop's thread, one ``_step`` at a time: ``ownership/machine/machine.py`` says what follows
 from an event, and these orders are carried out before the next event is looked at. The EIPs that are claimed go to
-``layer2/link.py`` by ``take_each``: it answers ARP and NDP for them.
+``layer2/link.py`` by ``take_each``: it answers ARP and NDP for them, and asks this object what ``Owner`` says.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, drop_each, take_each
-from speaker.layer2.responder import AnswerPolicy
+from speaker.layer2.link import Links, drop_each, take_each
 from speaker.model import IPAddress, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
+from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
-from speaker.ownership.events import (
-    Announce,
-    Ask,
-    Claim,
-    Drain,
-    DropRequests,
-    EipAnswered,
-    Event,
-    FrameHeard,
-    HelloHeard,
-    InternalError,
-    LinkChanged,
-    Listen,
-    NameClash,
-    NameFree,
-    Order,
-    PeersAddress,
-    Question,
-    Rebalance,
-    SendHello,
-    SetAside,
-    Tick,
-    Withdraw,
-    WriteRecord,
-)
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
 from speaker.packets.asking import Answer
 from speaker.system.supervise import contained, report
-from speaker.wire.commands import ApiEvent, UseAddresses
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken
+from speaker.wire.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.inquiries import Inquiries
-from speaker.wire.messages import Events
-from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
-from speaker.wire.sharing.news import News
-from speaker.wire.sharing.offers import Offers
+from speaker.wire.messages import NOBODYS, ApiEvent, ClaimStatus, Events, PeerSeen, Resumed, Taken, UseAddresses
+from speaker.wire.sender import News
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -90,14 +61,17 @@ class SharedOwner:
         self._clock, self._events = clock, events
         self._news = News(events)
         self._tasks = asyncio.TaskGroup()
-        self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
-        ours = lambda mac: mac in self._ever_macs  # noqa: E731
-        self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
-        hear, age, known = self.hello_links.hear_before_answering, times.request_age, (self._excuses, times.listen)
-        failed = lambda link, address: self._set_aside([ip_address(address)])  # noqa: E731
-        policy = AnswerPolicy(hear, age, *known, ours, self._found, failed)
-        self._layer2 = layer2(clock, events, self.hello_links.lost, policy)
-        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
+        self.request_age, self.trial = times.request_age, times.listen
+        self._layer2 = layer2(clock, events, self)
+        self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
+        self._inquiries = Inquiries(self, events)
+        self.placements: dict[IPAddress, Placement] = {}
+        """Where each EIP may be held. The main process decides it; this is the copy that goes on without it."""
+        self._silent_gateways: set[int] = set()
+        self._demoted = self._recalled = False
+        """For a reason that concerns the whole node."""
+        self.headless = False
+        """No main process keeps all this up to date."""
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
@@ -121,56 +95,86 @@ class SharedOwner:
         self.look()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        await self._stack.__aexit__(kind, error, tb)
+        await self._stack.__aexit__(*error)
 
-    # ── What the node may hold ────────────────────────────────────────────────────────────────────────────────
+    # ── What the node may hold: as ``Commands`` says, which the main process sends ────────────────────────────────
 
-    def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
-        """Hellos on these links and no others."""
+    def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
         self._macs, self._ever_macs = macs, self._ever_macs | macs
         if self._alone:
             for link in links:
                 self._layer2.peers(link.index, macs)
                 if link.index not in self._up:
                     self._up.add(link.index)
-                    self._step(LinkChanged(link.index, up=True))
+                    self._step(events.LinkChanged(link.index, up=True))
             return
         self._layer2.keep(links)  # first: a hello promises answers
         self.hello_links.serve(links)
         for hello_link in self.hello_links:
             self._acquaint(hello_link)
 
-    def addresses(self, ours: UseAddresses) -> None:
+    def use_addresses(self, ours: UseAddresses) -> None:
         """Sent in hellos; the gateways are asked with ``events.Ask``."""
         self._addresses, self._inquiries.gateways = ours, ours.gateways
         for link, own in ours.own.items():
             self._layer2.ask_from(link, own)
 
-    def withdraw(self, addresses: Iterable[IPAddress]) -> None:
-        self.offers.withdraw(addresses)
+    def withdraw(self, eips: Sequence[IPAddress]) -> None:
+        for eip in eips:
+            if self.placements.pop(eip, None) is not None:
+                self._step(events.EligibilityChanged(eip, None))
 
-    def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
-        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn.
-        Returns those that a bug of ours keeps from it: none, as what fails is set aside for a while and tried again."""
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
+        """The machine hears of each, and claims it in its turn. Returns none: what a bug of ours keeps from that is set
+        aside for a while and tried again."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
-        self.offers.add(placements)
+        self.placements.update(placements)
+        for address in placements:
+            self._offer(address)
         _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._held}, (), self._events)
         self._set_aside(failed)
         return []
 
-    @property
-    def offered(self) -> Collection[IPAddress]:
-        """What this node may hold."""
-        return self.offers.placements.keys()
+    def gateway(self, link: int, answers: bool) -> None:
+        """A node whose gateway is silent claims behind the others (rule 13)."""
+        (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
+        self._offer_again({link})
+
+    def demote(self, on: bool) -> None:
+        """So does one that is not Ready."""
+        self._demoted = on
+        self._offer_again(self.hello_links.indexes)
+
+    def recalled(self, on: bool) -> None:
+        """And one that does not read the API: who does knows better."""
+        self._recalled = on
+        self._offer_again(self.hello_links.indexes)
+
+    def _offer_again(self, links: Collection[int]) -> None:
+        """What is placed there, soon: a bug in it ends nothing else."""
+        self._tasks.create_task(self._offer_each(links), name="offer again")
+
+    async def _offer_each(self, links: Collection[int]) -> None:
+        for address, placement in list(self.placements.items()):
+            with contained("offer again", self._events):
+                if placement.link.index in links and address in self.placements:
+                    self._offer(address)
+                    await asyncio.sleep(0)
+
+    def _offer(self, address: IPAddress) -> None:
+        link = self.placements[address].link.index
+        if self._recalled and self.informed():
+            self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
+            return
+        demoted = self._demoted or self._recalled or link in self._silent_gateways
+        self._step(events.EligibilityChanged(address, link, demoted=demoted))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
-        offered = self.offers.placements
+        offered = self.placements
         held = {a: Taken(offered[a], self.machine.held_before(a)) for a in self._held if a in offered}
         draining = self.machine.draining_since is not None
         return Resumed(dict(offered), held, self._news.incarnation, tuple(speakers), draining)
@@ -184,16 +188,22 @@ class SharedOwner:
         """The kernel is asked for it more often than it reports it by itself."""
         self.hello_links.carrier(link, up)
         if not up and (hello_link := self.hello_links.get(link)) is not None:
-            self._step(LinkChanged(link, up=False))
+            self._step(events.LinkChanged(link, up=False))
             hello_link.fail(EdgeError(f"{hello_link.link.name}: no carrier"))
 
     # ── What the API server says ──────────────────────────────────────────────────────────────────────────────
 
-    def api_says(self, events: Iterable[ApiEvent]) -> None:
+    def api_says(self, events: Sequence[ApiEvent]) -> None:
         for event in events:
             self._step(event)
 
-    # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
+    def recorded(self) -> tuple[IPAddress, ...]:
+        return self.machine.recorded()
+
+    # ── What the main process asks ────────────────────────────────────────────────────────────────────────────
+
+    def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
+        return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (since := self._held.get(address)) is not None:
@@ -201,26 +211,24 @@ class SharedOwner:
         known = self.machine.holder(address, self._clock())
         return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
 
-    @property
     def has_peers(self) -> bool:
-        """Somebody could take over."""
         return any(peer.alive and not peer.draining for peer in self.peers())
 
     def informed(self) -> bool:
-        """A living peer holds what it may by what it reads in the API."""
         return self.hello_links.informed(self.machine.peers(self._clock()))
 
-    @property
     def ready(self) -> bool:
         return not self.hello_links.indexes or (bool(self.hello_links) and self.machine.ready)
 
     def drain(self, on: bool) -> None:
-        self._step(Drain(on))
+        self._step(events.Drain(on))
 
     def rebalance(self) -> Rebalancing | None:
-        """Begins one where none is under way; how far it is."""
         if (state := self.machine.rebalancing) is None or state.finished:
-            self._step(Rebalance())
+            self._step(events.Rebalance())
+        return self.machine.rebalancing
+
+    def rebalancing(self) -> Rebalancing | None:
         return self.machine.rebalancing
 
     def peers(self) -> list[PeerSeen]:
@@ -230,22 +238,16 @@ class SharedOwner:
 
     def opened(self, hello_link: HelloLink) -> None:
         self._acquaint(hello_link)
-        self._step(LinkChanged(hello_link.link.index, up=True))
+        self._step(events.LinkChanged(hello_link.link.index, up=True))
 
     def closed(self, link: int) -> None:
         self._inquiries.close(link)
-        self._step(LinkChanged(link, up=False))
-
-    def answers_on(self, link: int) -> bool:
-        return self._layer2.answers_on(link)
-
-    def left(self, link: int, until: float) -> None:
-        self._layer2.extend(until, link)
+        self._step(events.LinkChanged(link, up=False))
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
         (hello, mac, age), now = received, self._clock()
-        event = HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
+        event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
             with contained("meet", self._events):
@@ -256,8 +258,8 @@ class SharedOwner:
         """A hello that counts says which MAC and which addresses are its sender's."""
         if not self.machine.believed(hello_link.link.index, hello):
             return
-        if hello_link.speakers.inform(hello) and self.offers.recalled:
-            self.offers.offer_again()
+        if hello_link.speakers.inform(hello) and self._recalled:
+            self._offer_again(self.hello_links.indexes)
         if (speaker := hello_link.speakers.meet(hello, mac)) is not None:
             self._events.tell(SpeakerSeen(hello_link.link.index, hello.node, speaker))
             self._acquaint(hello_link)
@@ -265,32 +267,32 @@ class SharedOwner:
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
-    def _hear_frame(self, link: int, version: int | None) -> None:
+    def hear_frame(self, link: int, version: int | None) -> None:
         self.hello_links.hear()
-        self._step(FrameHeard(link, version))
+        self._step(events.FrameHeard(link, version))
 
-    def _found(self, link: int, address: bytes, mac: Mac) -> None:
-        """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
+    def found(self, link: int, address: bytes, mac: Mac) -> None:
+        """Not in the middle of what others said."""
         answer = Answer(ip_address(address), mac)
-        asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
+        asyncio.get_running_loop().call_soon(partial(self.hear_answer, link, answer, probed=True))
 
-    def _hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
+    def hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
         self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self._clock()
         if not hello_link.speakers.answer(answer.address, node, now, probed=probed):
             return
-        self._step(EipAnswered(answer.address, link, node, probed))
+        self._step(events.EipAnswered(answer.address, link, node, probed))
         if node is not None and hello_link.speakers.is_unheard(node, now, FILTERED * self._times.dead):
             self.hello_links.note_filtered(hello_link, node, answer.address)
 
-    def _ask(self, order: Ask | Question) -> None:
+    def _ask(self, order: events.Ask | events.Question) -> None:
         if (hello_link := self.hello_links.get(order.link)) is not None:
             own, known = self._addresses.own.get(order.link, ()), dict(hello_link.speakers.items())
-            self._inquiries.carry_out(hello_link.link, own, order, known)
+            self._inquiries.ask(hello_link.link, own, order, known)
 
-    def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
+    def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
         hello_link, eip, now = self.hello_links.get(link), ip_address(address), self._clock()
         return (
@@ -302,6 +304,21 @@ class SharedOwner:
     def _acquaint(self, hello_link: HelloLink) -> None:
         """Tells layer 2 the MACs of speakers: what these say of EIPs is judged by their hellos."""
         self._layer2.peers(hello_link.link.index, self._macs | hello_link.speakers.macs)
+
+    def before_answering(self) -> None:
+        """Rule 28: what news leads to is not only heard but done before any request is answered."""
+        if self.hello_links.hear():
+            self.look()
+
+    def is_ours(self, mac: Mac) -> bool:
+        """This host has it, or had it while we run."""
+        return mac in self._ever_macs
+
+    def failed(self, link: int, address: bytes) -> None:
+        self._set_aside([ip_address(address)])
+
+    def lost(self, link: Link, error: BaseException) -> None:
+        self.hello_links.lost(link, error)
 
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -317,14 +334,14 @@ class SharedOwner:
             self._unheard = 0
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
-        self._step(Tick())
+        self._step(events.Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
         with contained("hear", self._events):
-            if self._clock() >= self.machine.watch_at and not isinstance(event, Tick | FrameHeard):
+            if self._clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
                 self.hello_links.hear()
         now = self._clock()
         wake = now + AGAIN_SECONDS
@@ -340,11 +357,11 @@ class SharedOwner:
                 self._alarm.cancel()
             self._alarm = loop.call_at(when, self.look)
 
-    def _carry_out(self, orders: list[Order], now: float) -> None:
+    def _carry_out(self, orders: list[events.Order], now: float) -> None:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
         if not orders:
             return
-        if given_up := [order for order in orders if isinstance(order, Withdraw)]:
+        if given_up := [order for order in orders if isinstance(order, events.Withdraw)]:
             if self._alone:
                 self._unused.update(order.eip for order in given_up if not self._layer2.is_unproven(order.eip))
             drop_each(self._layer2, [order.eip for order in given_up], self._events)
@@ -352,35 +369,35 @@ class SharedOwner:
                 with contained("withdraw", self._events):
                     self._let_go(gone)
         for order in orders:
-            if isinstance(order, SendHello):
+            if isinstance(order, events.SendHello):
                 with contained("send hello", self._events):
                     self._send(order, now)
-        if taken := [order for order in orders if isinstance(order, Claim)]:
+        if taken := [order for order in orders if isinstance(order, events.Claim)]:
             self._take(taken)
         for order in orders:
             with contained("order", self._events):
                 match order:
-                    case Announce(eips=eips):
+                    case events.Announce(eips=eips):
                         self._layer2.announce(eips)
-                    case Listen():
+                    case events.Listen():
                         self._listen()
-                    case DropRequests():
+                    case events.DropRequests():
                         self._layer2.drop_queued()
                         self._events.tell(WasFrozen())
-                    case Ask() | Question():
+                    case events.Ask() | events.Question():
                         self._ask(order)
-                    case WriteRecord():
+                    case events.WriteRecord():
                         self._events.tell(order)
-                    case NameClash(link=link):
+                    case events.NameClash(link=link):
                         self._news.tell(replace(order, on=self.hello_links.links.get(link or 0)))
-                    case PeersAddress() | NameFree():
+                    case events.PeersAddress() | events.NameFree():
                         self._news.tell(order)
-                    case InternalError(doing=doing, what=what, error=error):
+                    case events.InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         report(f"ownership: {doing}", error, self._events)
 
-    def _take(self, orders: Iterable[Claim]) -> None:
-        offered = self.offers.placements
+    def _take(self, orders: Iterable[events.Claim]) -> None:
+        offered = self.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
         probe = frozenset(order.eip for order in orders if order.first and order.eip not in self._unused)
         probed = [eip for eip in placements.keys() - probe if eip in self._held]
@@ -395,14 +412,14 @@ class SharedOwner:
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         """Soon: not in the middle of other orders."""
         for eip in eips:
-            asyncio.get_running_loop().call_soon(self._step, SetAside(eip))
+            asyncio.get_running_loop().call_soon(self._step, events.SetAside(eip))
 
-    def _let_go(self, order: Withdraw) -> None:
+    def _let_go(self, order: events.Withdraw) -> None:
         if self._held.pop(order.eip, None) is None:
             return
         self._events.tell(EipYielded(order.eip, order.reason.value, self.claim_status(order.eip).holder))
 
-    def _send(self, order: SendHello, now: float) -> None:
+    def _send(self, order: events.SendHello, now: float) -> None:
         link = order.link
         if self._alone:
             self._layer2.extend(now + HOLD, link)
@@ -414,9 +431,7 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = order.hello._replace(
-            addresses=addresses, own=own, recalled=self.offers.recalled, headless=self.offers.headless
-        )
+        hello = order.hello._replace(addresses=addresses, own=own, recalled=self._recalled, headless=self.headless)
         self.hello_links.send(hello_link, order._replace(hello=hello), now)
 
     def _listen(self) -> None:
@@ -431,5 +446,5 @@ class SharedOwner:
         if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
             return
         fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
-        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self.offers.recalled:
-            self.offers.offer_again()
+        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self._recalled:
+            self._offer_again(self.hello_links.indexes)

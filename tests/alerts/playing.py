@@ -19,8 +19,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from speaker.controller.run import ControllerMetrics
-from speaker.telemetry.eips import METRICS as EIPS
-from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.metrics import TEXTS, Metrics
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "manifests" / "alerts" / "rules.yaml"
@@ -112,7 +111,7 @@ def served() -> set[str]:
     registries = Metrics().registry, Metrics(api=True).registry, ControllerMetrics().registry
     families = [family for registry in registries for family in registry.collect()]
     ends: dict[str, list[str]] = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
-    return {family.name + end for family in families for end in ends.get(family.type, [""])} | set(EIPS)
+    return {family.name + end for family in families for end in ends.get(family.type, [""])} | set(TEXTS)
 
 
 # ── Recordings ──

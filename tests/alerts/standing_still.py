@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from speaker.system.priority import take_priority
+from speaker.system.process import take_priority
 
 BEAT = 0.01
 LONG = 0.2

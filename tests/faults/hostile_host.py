@@ -35,6 +35,10 @@ def goes_on():
         return True
 
 
+def advertised(mac, address):
+    return ndp.unsolicited_advertisement(ndp.advertisement_part(mac, address.packed))
+
+
 def own_mac(link):
     return Mac(bytes.fromhex(Path(f"/sys/class/net/{link}/address").read_text().strip().replace(":", "")))
 
@@ -112,7 +116,7 @@ def ndp_frames(eips):
                 whole = ndp.solicitation(mac, some_ipv6("fe80::"), target).pack()
                 yield whole[:56] + b"\0\0" + whole[58:]  # its checksum is wrong
             case 6:
-                yield ndp.unsolicited(mac, some_ipv6()).pack()
+                yield advertised(mac, some_ipv6())
             case _:
                 whole = ndp.solicitation(mac, some_ipv6("fe80::"), target).pack()
                 yield whole[:21] + b"\x40" + whole[22:]  # it has passed a router
@@ -141,7 +145,7 @@ def spoof_frames(eips):
     for number in range(4096):
         eip, mac = CHANCE.choice(eips), some_mac()
         if eip.version == 6:
-            yield ndp.unsolicited(mac, eip).pack()
+            yield advertised(mac, eip)
         else:
             yield (arp.gratuitous_reply if number % 2 else arp.gratuitous_request)(mac, eip).pack()
 

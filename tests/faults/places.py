@@ -58,7 +58,7 @@ MAIN = (
     "speaker.node.report:Report.publish",
     "speaker.node.report:Report.status",
     "speaker.node.gauges:Counted.own_loop_delay",
-    "speaker.telemetry.traffic:exposition",
+    "speaker.telemetry.metrics:exposition",
     # looking around
     "speaker.interfaces.martians:martian_sources",
     "speaker.forwarding.limits:look",
@@ -98,7 +98,7 @@ MORE_MAIN = (
 
 WIRE = (
     "speaker.wire.shared:SharedOwner._step",
-    "speaker.wire.sharing.hello_links:HelloLinks._hear",
+    "speaker.wire.hello_links:HelloLinks._hear",
     "speaker.wire.shared:SharedOwner._take",
     "speaker.wire.shared:SharedOwner._let_go",
     "speaker.wire.shared:SharedOwner.offer",
@@ -111,18 +111,18 @@ WIRE = (
     "speaker.ownership.hellos.hellos:Hellos.receive",
     "speaker.layer2.answer:answer_arp",
     "speaker.layer2.answer:answer_ndp",
-    "speaker.layer2.sockets.packet_socket:PacketSocket.receive",
-    "speaker.layer2.links:Links.take",
-    "speaker.layer2.announcer:Announcer._announce_slice",
+    "speaker.layer2.packet_socket:PacketSocket.receive",
+    "speaker.layer2.link:Links.take",
+    "speaker.layer2.sender:Sender._announce_slice",
     "speaker.interfaces.carrier:_Probe.has_carrier",
     "speaker.wire.sender:EventSender.flush",
 )
 MORE_WIRE = (
     "speaker.wire.shared:SharedOwner._carry_out",
     "speaker.wire.shared:SharedOwner._meet",
-    "speaker.wire.sharing.hello_links:HelloLinks.send",
+    "speaker.wire.hello_links:HelloLinks.send",
     "speaker.wire.shared:SharedOwner.withdraw",
-    "speaker.wire.shared:SharedOwner.links",
+    "speaker.wire.shared:SharedOwner.use_links",
     "speaker.wire.shared:SharedOwner.claim_status",
     "speaker.wire.shared:SharedOwner.peers",
     "speaker.ownership.machine.machine:Ownership.next_wake",
@@ -131,9 +131,9 @@ MORE_WIRE = (
     "speaker.ownership.machine.peers:Peer.learn",
     "speaker.ownership.hellos.frames:peek",
     "speaker.layer2.responder:Responder.answer_turn",
-    "speaker.layer2.sockets.packet_socket:PacketSocket.send",
-    "speaker.layer2.links:Links.drop",
-    "speaker.layer2.links:Links.extend",
+    "speaker.layer2.packet_socket:PacketSocket.send",
+    "speaker.layer2.link:Links.drop",
+    "speaker.layer2.link:Links.extend",
     "speaker.layer2.link:LinkResponder._work_off_slice",
     "speaker.wire.sender:EventSender.loop_delay",
 )
@@ -153,19 +153,19 @@ LASTING = (
     # answering
     "speaker.layer2.answer:answer_arp!CancelledError",
     "speaker.layer2.responder:Responder._answer_batch",
-    "speaker.layer2.claims:Claims.expired",
+    "speaker.layer2.answer:Claims.expired",
     # what goes before an answer
-    "speaker.wire.sharing.hello_links:HelloLinks.__iter__",
+    "speaker.wire.hello_links:HelloLinks.__iter__",
     # what comes after a hello left
     "speaker.wire.sender:EventSender.count",
-    "speaker.layer2.links:Links.extend",
+    "speaker.layer2.link:Links.extend",
 )
 MORE_LASTING = (
     "speaker.layer2.answer:answer_arp",
     "speaker.layer2.answer:answer_ndp",
     "speaker.layer2.responder:Responder._send",
     "speaker.layer2.responder:Responder.answer_turn",
-    "speaker.layer2.announcer:Announcer._announce_slice",
+    "speaker.layer2.sender:Sender._announce_slice",
 )
 """Beside those above, for seconds on end: what an EIP costs is a failover all the same."""
 MORE = (
@@ -183,6 +183,6 @@ CONSTANTS = {
     "speaker.interfaces.gateway:EVERY": 0.2,
     "speaker.telemetry.internal_errors:QUIET_SECONDS": 1.5,
     "speaker.layer2.link:RETRY_MAX": 0.5,
-    "speaker.wire.sharing.hello_links:RETRY_MAX": 0.5,
+    "speaker.wire.hello_links:RETRY_MAX": 0.5,
 }
 """What the speaker does now and then it does often, so that nobody has to wait for it here."""

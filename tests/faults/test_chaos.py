@@ -16,7 +16,7 @@ SECONDS = 2.0
 KNOWN = (
     "wire speaker.layer2.answer:answer_arp CancelledError once STEADY",
     "wire speaker.layer2.answer:answer_ndp Exception lasting STEADY",
-    "wire speaker.layer2.claims:Claims.expired Exception lasting STEADY",
+    "wire speaker.layer2.answer:Claims.expired Exception lasting STEADY",
     "wire speaker.wire.sender:EventSender.count MemoryError lasting STEADY",
     "main speaker.standalone.manifests:load StopIteration once EDIT",
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",

@@ -2,13 +2,17 @@
 
 import sys
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import atheris
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 with atheris.instrument_imports():
+    import replies
+
     from speaker.errors import MalformedPacket
-    from speaker.layer2.answer import Ignored, answer_arp
-    from speaker.layer2.claims import Claims
+    from speaker.layer2.answer import Claims, Ignored, answer_arp
     from speaker.model import Mac
     from speaker.packets import arp
 
@@ -30,7 +34,7 @@ def one(data: bytes) -> None:
             continue
         assert attempt.startswith(packet.pack())
         if isinstance(outcome, bytes):
-            assert outcome == arp.reply(packet, CLAIMS.mac).pack()
+            assert outcome == replies.reply(packet, CLAIMS.mac).pack()
 
 
 if __name__ == "__main__":

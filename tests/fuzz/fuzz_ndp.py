@@ -2,13 +2,17 @@
 
 import sys
 from ipaddress import IPv6Address
+from pathlib import Path
 
 import atheris
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 with atheris.instrument_imports():
+    import replies
+
     from speaker.errors import MalformedPacket
-    from speaker.layer2.answer import Ignored, answer_ndp
-    from speaker.layer2.claims import Claims
+    from speaker.layer2.answer import Claims, Ignored, answer_ndp
     from speaker.model import Mac
     from speaker.packets import ndp
 
@@ -46,7 +50,7 @@ def one(data: bytes) -> None:
         packet.pack()
         if isinstance(outcome, bytes):
             assert isinstance(packet, ndp.NeighborSolicitation)
-            assert outcome == ndp.advertisement(packet, CLAIMS.mac).pack()
+            assert outcome == replies.advertisement(packet, CLAIMS.mac).pack()
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.system.threads import start_threads
-from speaker.telemetry.mqtt import states
-from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.metrics import MqttMetrics
+from speaker.telemetry.mqtt import messages
+from speaker.telemetry.mqtt.messages import States, Topics
 from speaker.telemetry.mqtt.publisher import Me, Publisher
-from speaker.telemetry.mqtt.topics import States, Topics
 
 TOPICS = Topics("eip-speaker")
 
@@ -45,7 +45,7 @@ class Said:
 async def publisher(url: str = "mqtt://127.0.0.1", **files: object) -> AsyncIterator[tuple[Publisher, Said]]:
     said = Said()
     settings = MqttSettings.parse(url, **files)
-    me = Me("n1", f"{settings.prefix}/n1", partial(states.node, TOPICS, "n1"))
+    me = Me("n1", f"{settings.prefix}/n1", partial(messages.node, TOPICS, "n1"))
     found = Publisher(settings, me, MqttMetrics(said.registry), said.failed, said.recovered)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(found.run())
@@ -71,7 +71,7 @@ def eips(count: int, change: int = 0) -> States:
     """As many states, each other than at another ``change``."""
     names = (f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" for number in range(count))
     return dict(
-        states.eip(TOPICS, name, "lan", ["default/web"], {"holder": "n1", "term": change}, None) for name in names
+        messages.eip(TOPICS, name, "lan", ["default/web"], {"holder": "n1", "term": change}, None) for name in names
     )
 
 

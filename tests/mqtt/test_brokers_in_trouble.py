@@ -15,8 +15,8 @@ from speaker.errors import EdgeError
 from speaker.model.events import ConflictBegun
 from speaker.settings import MqttSettings
 from speaker.telemetry.mqtt.connection import WINDOW, Connection, Login
+from speaker.telemetry.mqtt.messages import Message
 from speaker.telemetry.mqtt.outbox import MAX_EVENTS
-from speaker.telemetry.mqtt.topics import Message
 
 EIPS = TOPICS.all_eips
 

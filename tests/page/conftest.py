@@ -12,8 +12,7 @@ from chromium import Chromium, chromium, missing
 
 from speaker.settings import Bind
 from speaker.telemetry.page.document import Document
-from speaker.telemetry.page.live import Live
-from speaker.telemetry.page.server import serving
+from speaker.telemetry.page.server import Live, serving
 
 
 class Page:

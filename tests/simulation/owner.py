@@ -9,11 +9,10 @@ watch them. A module of its own, since ``.ci/compiled.py`` cannot compile what i
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, cast
 
-from speaker.layer2.claims import Claims
+from speaker.layer2.answer import Claims
 from speaker.layer2.holdings import Holdings
-from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links
-from speaker.layer2.observer import Observer
+from speaker.layer2.link import LinkResponder, Links
+from speaker.layer2.responder import Observer
 from speaker.model import Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Countable, EipClaimed, EipYielded
 from speaker.ownership.events import Ask, Order, Question, SendHello, WriteRecord, Yielded
@@ -69,7 +68,7 @@ class Owner:
 
     def offer(self, eip: IPAddress, link: int | None) -> None:
         """As the main process offers it: ``link`` None takes the offer back."""
-        placements = cast(dict[IPAddress, Placement], self._owner.offers.placements)
+        placements = self._owner.placements
         if link is None:
             placements.pop(eip, None)
         else:
@@ -132,7 +131,7 @@ class _HelloLinks:
 
     def send(self, link: int, order: SendHello, now: float) -> None:
         if self._deeds.send(order):
-            self._owner.left(link, now + self._owner.machine.times.self_lease)
+            self._owner._layer2.extend(now + self._owner.machine.times.self_lease, link)
 
     def drop_queued(self) -> None:
         self._deeds.drop_hellos()
@@ -142,11 +141,12 @@ class _Links(Links):
     deeds: Deeds
 
     def answers(self, address: bytes, now: float) -> bool:
-        responder = cast("Responder | None", self._where.get(address))
-        return responder is not None and responder.claims.answered(address) and not responder.claims.expired(now)
+        responders = cast(Iterable[Responder], self._responders.values())
+        return any(one.claims.answered(address) and not one.claims.expired(now) for one in responders)
 
     def proven(self, address: bytes, now: float) -> None:
-        cast(Responder, self._where[address]).holdings.proven([address], now)
+        for responder in cast(Iterable[Responder], self._responders.values()):
+            responder.holdings.proven([address], now)
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
         super().take(placements, probe)
@@ -165,8 +165,9 @@ class _Links(Links):
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         eips = tuple(addresses)
         super().announce(eips)
-        for link in {responder.link.index for responder in self._by_responder(eip.packed for eip in eips)}:
-            self.deeds.announce(link, eips)
+        for one in cast(Iterable[Responder], self._responders.values()):
+            if any(eip.packed in one.holdings.eips for eip in eips):
+                self.deeds.announce(one.link.index, eips)
 
     def drop_queued(self) -> None:
         self.deeds.drop_requests()
@@ -192,7 +193,7 @@ class Responder:
         return True
 
     def is_unproven(self, address: bytes) -> bool:
-        return address in self.holdings.wanted.unproven
+        return address in self.holdings.unproven
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         self.holdings.take(eips, probe)

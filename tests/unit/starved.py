@@ -38,9 +38,9 @@ from speaker.interfaces.carrier import watch_carrier
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy import kernel
 from speaker.kubeproxy.recognise import Mode
-from speaker.layer2.multicast.groups import Groups
-from speaker.layer2.sockets.filter import NOTHING
-from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.filter import NOTHING
+from speaker.layer2.groups import Groups
+from speaker.layer2.packet_socket import PacketSocket
 from speaker.model import Family, Link, Mac, Protocol
 from speaker.node.control import serving_control
 from speaker.ownership.hellos.keyfile import read_keys

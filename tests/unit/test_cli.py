@@ -92,7 +92,8 @@ def test_validate_ends_with_1_where_something_is_wrong_and_0_where_nothing_is(tm
 
 def test_validate_insists_on_names_only_where_there_are_peers(tmp_path, capsys):
     (tmp_path / "a.yaml").write_text(
-        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n---\n"
+        "apiVersion: eip-speaker.io/v1alpha1\nkind: Eip\nmetadata: {name: lan}\nspec: {addresses: [192.0.2.1]}\n"
     )
     assert main(["validate", str(tmp_path)]) == 0
     assert main(["validate", str(tmp_path), "--with-peers"]) == 1

@@ -12,7 +12,7 @@ import pytest
 from documented import LINES, NEEDS, ROOT, RUN, Line, first_word, lines_of, where
 
 from speaker.cli import _parser
-from speaker.commands.parser import parse
+from speaker.tools.flags import parse
 
 
 def name_of(line: Line) -> str:

@@ -27,9 +27,7 @@ from speaker.ownership.events import Yielded
 from speaker.ownership.hellos.frames import Rejected
 from speaker.ownership.hellos.hellos import Replayed
 from speaker.standalone.manifests import load
-from speaker.telemetry.eips import METRICS as EIPS
-from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.traffic import METRICS as TRAFFIC
+from speaker.telemetry.metrics import TEXTS, Metrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -61,7 +59,7 @@ def test_every_metric_is_listed():
         for api in (False, True)
         for metric in Metrics(api=api).registry.collect()
     }
-    assert first_column(section("operations.md", "What to look at")) == names | TRAFFIC.keys() | EIPS.keys()
+    assert first_column(section("operations.md", "What to look at")) == names | TEXTS.keys()
 
 
 def test_every_reason_to_let_a_claim_go_and_to_reject_a_hello_is_listed():
@@ -188,7 +186,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
 def test_every_metric_that_is_named_is_one(file):
     registries = Metrics().registry, Metrics(api=True).registry, ControllerMetrics().registry
     metrics = [metric for registry in registries for metric in registry.collect()]
-    known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")} | EIPS.keys()
+    known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")} | TEXTS.keys()
     assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
 
 

@@ -24,8 +24,7 @@ from speaker.ownership.events import Claim, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.mqtt.events import event
-from speaker.telemetry.mqtt.topics import Topics
+from speaker.telemetry.mqtt.messages import Topics, event
 from speaker.telemetry.page.host import HostPage
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

@@ -19,9 +19,7 @@ import lines  # noqa: E402
 
 FEW_LINES = 30
 
-SMALL_WITH_ONE_USER = {
-    "speaker.layer2.multicast.mld": "a codec, pure and tested as one; its user is an edge",
-}
+SMALL_WITH_ONE_USER: dict[str, str] = {}
 """Files of a few lines that stand for themselves, and why."""
 
 IMPURE = {"asyncio", "logging", "os", "pyroute2", "random", "socket", "structlog", "subprocess", "time"}

@@ -25,7 +25,7 @@ from speaker.forwarding.nftables.table import Step, Table
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Protocol
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 
 Forget: TypeAlias = Callable[[Iterable[VirtualServerKey], Callable[[Flow], bool]], Awaitable[int]]
 

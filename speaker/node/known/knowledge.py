@@ -29,7 +29,7 @@ from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, Tra
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.ownership.eligibility import veto
 from speaker.settings import Node
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import ClaimStatus, PeerSeen
 
 _LOCAL = TrafficPolicy.LOCAL
 MOST = 256

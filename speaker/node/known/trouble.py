@@ -10,7 +10,7 @@ from speaker.forwarding.plan import EMPTY
 from speaker.model import IPAddress
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.known.knowledge import InForce, KnownEip, KnownService, known_eip, known_service
-from speaker.wire.events import NOBODYS, ClaimStatus
+from speaker.wire.messages import NOBODYS, ClaimStatus
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
 """Reasons of the resolver that need no finding of their own."""

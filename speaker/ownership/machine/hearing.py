@@ -50,6 +50,7 @@ class Hearing:
         was_alive = old is not None and old.is_alive(now, self._k.times)
         was_mutual = old is not None and old.hears_us(now, self._k.times)
         made_way = old is not None and old.makes_way
+        was_missed = old is None or now >= old.missed_at(self._k.times)
         accused = old.accuses if old is not None else frozenset()
         if not segment.peers.by_node:
             segment.meet_the_first(now)
@@ -76,6 +77,8 @@ class Hearing:
             self._silence.peer_changed(peer)
         if peer.accuses != accused:
             self._unanswered.hear_accused(segment, accused, peer, now)
+        if was_missed and not hello.direct and not peer.claims.keys().isdisjoint(segment.own.terms):
+            self._agenda.hurry()  # it stands, or gives way, once it hears that it is heard
         self._answer_requests(segment, peer, hello, now)
         self._moves.hear(segment, peer, hello, now)
         if peer.hears_us(now, self._k.times) and not (was_mutual and peer is old):

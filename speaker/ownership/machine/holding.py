@@ -141,8 +141,9 @@ class Claims:
         return FOREVER
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
-        """Keep it, at a term above."""
+        """Keep it, at a term above: claimed in the other's hearing."""
         x.weak = False
+        self._k.at(x).claimed_alone -= {x.address}
         x.unknowing_since.clear()
         self.raise_term(x, next_term(term), now)
         self.announce(x)

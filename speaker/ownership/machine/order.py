@@ -24,6 +24,10 @@ class Ordered:
     def remove(self, eip: IPAddress) -> None:
         del self._entries[bisect_left(self._entries, rank(eip), key=_rank)]
 
+    def has(self, version: int) -> bool:
+        """One of that IP version: IPv4 comes first."""
+        return bool(self._entries) and self._entries[0 if version == 4 else -1][1].version == version
+
     def within(self, span: Span) -> list[IPAddress]:
         first = bisect_left(self._entries, rank(span.first), key=_rank)
         end = bisect_right(self._entries, rank(span.last), key=_rank)

@@ -117,7 +117,8 @@ class Peer:
         return self.heard_at + self.suspect_after(times)
 
     def suspect_after(self, times: Parameters) -> float:
-        return max(times.suspect * self.patience, self.lenience.lasts(self.heard_at) * times.suspect / times.dead)
+        usual, lenience = times.suspect * self.patience, self.lenience
+        return max(usual, lenience.lasts(self.heard_at) * times.suspect / times.dead) if lenience.learnt else usual
 
     def missed_at(self, times: Parameters) -> float:
         """None of its broadcasts came for too long then."""
@@ -129,7 +130,8 @@ class Peer:
 
     def dead_after(self, times: Parameters) -> float:
         """Seconds of silence that are its death."""
-        return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
+        usual, lenience = times.dead * self.patience, self.lenience
+        return max(usual, lenience.lasts(self.heard_at)) if lenience.learnt else usual
 
     def patient_for(self, now: float, times: Parameters) -> int:
         lasts = self.lenience.lasts(now)
@@ -144,6 +146,10 @@ class Peer:
 
     def hears_us(self, now: float, times: Parameters) -> bool:
         return now < self.hears_us_at + self.dead_after(times)
+
+    def holds_any(self, version: int) -> bool:
+        """It claims an EIP of that IP version."""
+        return self._in_order.has(version)
 
     def synced(self) -> bool:
         return self.digest.count == len(self.claims) and self.digest.sum == self.sum
@@ -318,11 +324,12 @@ class Peers:
         if not hello.direct:
             peer.arrivals.hear(hello.sequence, hello.links)
             peer.broadcast_at = now
-        lost = dict(islice(((n, share) for n, share in hello.lost.items() if n == self._me or n in self.by_node), SAID))
-        peer.lost = lost if hello.part == 0 else {**peer.lost, **lost}
+        if hello.lost or peer.lost:
+            known = ((n, share) for n, share in hello.lost.items() if n == self._me or n in self.by_node)
+            peer.lost = {**(peer.lost if hello.part else {}), **dict(islice(known, SAID))}
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
-        if not hello.part:
+        if not hello.part and (hello.unanswered or peer.accuses):
             peer.accuses = frozenset(islice(hello.unanswered, SAID))
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)

@@ -110,7 +110,18 @@ class Rules:
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
-        return max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+        until = max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+        return max(until, now + k.times.slot) if self.recorded_since_heard(k, x, now) else until
+
+    def recorded_since_heard(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 12: its record names a living peer, and came after that one's last hello: the hello that told of the
+        claim may be lost. Whoever let it go has said so."""
+        record = x.record
+        peer = k.peer(x, record.holder) if record is not None else None
+        if record is None or peer is None or record.incarnation != peer.incarnation:
+            return False
+        told = peer.heard_at > x.record_read_at or x.address in peer.ended or self.making_way(peer)
+        return not told and peer.is_alive(now, k.times)
 
     def binds(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         """What this living peer claims is not ours to take."""
@@ -273,25 +284,24 @@ class Rules:
 
     def sick(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 40: our own link accounts for what gets lost here, those of the others do not."""
-        losses = segment.losses(now)
-        if not any(each.ours or each.theirs for each in losses):
+        if not (losses := segment.losses(now)):
             return False
         found = sick(k.node, losses)
         return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
         """Rules 39 and 40: where there is what to hand over and who takes it."""
-        if not segment.own.terms:
+        standing = self.stands_still(k, now)
+        offering = segment.sick and (now - segment.sick_since) % AGAIN < k.times.drain
+        if not segment.own.terms or not (standing or offering):
             return False
         takers = [
             peer.node
             for peer in segment.peers.living(now)
             if peer.hears_us(now, k.times) and not peer.demoted and not self.making_way(peer)
         ]
-        if self.stands_still(k, now):
+        if standing:
             return bool(takers)
-        if not segment.sick or (now - segment.sick_since) % AGAIN >= k.times.drain:
-            return False
         losses = segment.losses(now)
         return not well(k.node, losses, sick(k.node, losses)).isdisjoint(takers)
 

@@ -164,9 +164,12 @@ class Segment:
         self.sick, self.sick_at = sick, now if sick else self.sick_at
 
     def losses(self, now: float) -> list[Losses]:
-        """Of those whom we hear, and who say how much they send."""
-        heard = [peer for peer in self.peers.by_node.values() if peer.arrivals.links]
-        return [Losses(p.node, p.arrivals.said, p.lost) for p in heard if p.is_heard(now, self._times)]
+        """Of those whom we hear, and who say how much they send; of nobody where nobody loses anything."""
+        peers = self.peers.by_node.values()
+        if not any(peer.arrivals.said or peer.lost for peer in peers):
+            return []  # nearly always
+        heard = [peer for peer in peers if peer.arrivals.links and peer.is_heard(now, self._times)]
+        return [Losses(peer.node, peer.arrivals.said, peer.lost) for peer in heard]
 
     def pause(self) -> None:
         """Hellos passed us by here, or were dropped unread: they are no loss of the link."""

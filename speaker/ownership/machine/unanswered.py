@@ -74,7 +74,7 @@ class Unanswered:
             Accused(node, version): present[node]
             for step, node in enumerate(before)
             for version in _VERSIONS
-            if any(eip.version == version for eip in present[node].claims)
+            if present[node].holds_any(version)
             if step < WATCHED or self._rules.accusers(self._k, segment, Accused(node, version), now)
         }
 

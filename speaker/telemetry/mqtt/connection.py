@@ -7,8 +7,10 @@ does costs us more than the connection.
 import logging
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +21,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
-from speaker.telemetry.mqtt.topics import VERSION, Message
+from speaker.system.files import read_regular, shown
+from speaker.telemetry.mqtt.messages import VERSION, Message
 
 KEEPALIVE = 15
 """Seconds; after one and a half times as many a broker gives a host up that it does not hear, and says so: our will."""
@@ -107,11 +110,8 @@ class Connection(aiomqtt.Client):
 
     async def __aenter__(self) -> Self:
         try:
-            return await super().__aenter__()
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
-        except ValueError as error:  # a host name that is none
-            raise EdgeError(str(error)) from error
+            with self._broken():
+                return await super().__aenter__()
         finally:
             if not self._connected.done() or self._connected.cancelled() or self._connected.exception() is not None:
                 self._given_up = True
@@ -131,43 +131,41 @@ class Connection(aiomqtt.Client):
         self._client._sock_close()
         self._begun = False
         if self._disconnected.done() and not self._disconnected.cancelled():
-            self._disconnected.exception()  # or it would be told of as one that nobody heard of
+            self._disconnected.exception()  # or asyncio would log it as one that nobody retrieved
 
-    def _words(self, error: Exception) -> str:
-        return f"{error} ({self._last.words})" if self._last.words else str(error)
+    @contextmanager
+    def _broken(self) -> Iterator[None]:
+        """What breaks the connection is an EdgeError."""
+        try:
+            yield
+        except (aiomqtt.MqttError, ValueError) as error:  # ValueError: a host name that is none
+            cause = str(error.__cause__ or "")
+            words = str(error) if cause in str(error) else f"{error}: {cause}"
+            raise EdgeError(f"{words} ({self._last.words})" if self._last.words else words) from error
 
     async def watch(self) -> None:
         """Endless. Raises EdgeError when the connection is gone."""
-        try:
+        with self._broken():
             async for _ in self.messages:  # none comes here: see _on_message
                 pass
-        except aiomqtt.MqttError as error:
-            cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
-            raise EdgeError(self._words(Exception(cause))) from error
 
     async def say(self, message: Message) -> None:
         """Returns when the broker has it. Raises EdgeError."""
-        properties = self._properties_of(message, PacketTypes.PUBLISH)
-        try:
+        with self._broken():
+            properties = self._properties_of(message, PacketTypes.PUBLISH)
             await self.publish(message.topic, message.payload, 1, message.retain, properties)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
 
     async def follow(self, area: str) -> bool:
         """Have the broker say what it retains there, and what others say from now on. Whether it does."""
         self._heard = 0
         options = SubscribeOptions(qos=0, noLocal=True, retainAsPublished=True)
-        try:
+        with self._broken():
             codes = await self.subscribe(area, options=options)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
         return not any(getattr(code, "is_failure", False) for code in codes)
 
     async def unfollow(self, area: str) -> None:
-        try:
+        with self._broken():
             await self.unsubscribe(area)
-        except aiomqtt.MqttError as error:
-            raise EdgeError(self._words(error)) from error
 
     # ── What paho asks of a loop. aiomqtt's own answers take a number for the socket, from two threads: once that is
     # closed the number is somebody else's. Here the loop has it only when the thread that connects is done. ──
@@ -226,7 +224,7 @@ class Connection(aiomqtt.Client):
             self._hang_up()
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
-        """aiomqtt would have us wait for an answer that cannot come any more. In whatever thread."""
+        """aiomqtt would have us wait for an answer that can no longer come. In any thread."""
         self._loop.call_soon_threadsafe(self._break, aiomqtt.MqttError(f"hung up: {reason_code}"))
 
     def _break(self, error: aiomqtt.MqttError) -> None:
@@ -282,3 +280,75 @@ def _connected(place: tuple[str, int], context: ssl.SSLContext | None) -> socket
         secure.close()
         raise
     return secure
+
+
+# ── What proves who we are, and who the broker is ───────────────────────────────────────────────────────────
+#
+# Files, read again for every connection. Nothing of their content is in any message.
+
+MAX_BYTES = 2**20
+
+
+def login(path: Path | None) -> Login:
+    """User name and password, a line each; the latter may be missing. Raises EdgeError."""
+    if path is None:
+        return Login()
+    content = _read(path)
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise EdgeError(f"{shown(path)}: must be text in UTF-8") from error
+    if not 1 <= len(lines) <= 2 or not lines[0]:
+        raise EdgeError(f"{shown(path)}: must have two lines: the user name, and the password")
+    return Login(lines[0], lines[1] if len(lines) > 1 else None)
+
+
+def context(settings: MqttSettings) -> ssl.SSLContext | None:
+    """None without TLS. The broker's certificate has to be good, and of its name. Raises EdgeError."""
+    if not settings.tls:
+        return None
+    made = ssl.create_default_context()
+    if settings.ca is not None:
+        made = ssl.create_default_context(cadata=_text(settings.ca))
+    made.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as cluster/transport/trust.py has it
+    if settings.cert is not None:
+        key = settings.key or settings.cert
+        for path in (settings.cert, key):
+            _read(path)  # for its mistakes: OpenSSL would wait for a FIFO's writer
+        try:
+            made.load_cert_chain(settings.cert, key, password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise EdgeError(
+                f"{shown(settings.cert)}, {shown(key)}: no certificate with its key: {_words(error)}"
+            ) from error
+    return made
+
+
+def _text(ca: Path) -> str:
+    text = _read(ca).decode("ascii", errors="replace")
+    try:
+        ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise EdgeError(f"{shown(ca)}: no certificates of authorities in PEM: {_words(error)}") from error
+    return text
+
+
+def _no_password() -> str:
+    """OpenSSL would ask whoever sits at the terminal."""
+    raise ValueError("the key must have no password")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        content, found = read_regular(path, MAX_BYTES)
+    except OSError as error:
+        raise EdgeError(f"{shown(path)}: cannot be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise EdgeError(f"{shown(path)}: is larger than {MAX_BYTES} bytes")
+    if stat.S_IMODE(found.st_mode) & 0o002:
+        raise EdgeError(f"{shown(path)}: must not be writable by everybody")
+    return content
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

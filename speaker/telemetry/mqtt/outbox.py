@@ -1,19 +1,18 @@
 """What is yet to be said to a broker: bounded, and of a topic's states only the last. Pure.
 
-States wait as long as it takes, as there are no more of them than things to tell of. Events are dropped, oldest first,
-where too many wait. The two take turns: neither keeps the other waiting for long.
+States wait as long as it takes: there are only as many of them as things to tell of. If too many events wait, the
+oldest are dropped. The two take turns: neither keeps the other waiting for long.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from speaker.telemetry.mqtt.states import turn
-from speaker.telemetry.mqtt.topics import Message, States
+from speaker.telemetry.mqtt.messages import Message, States, turn
 
 MAX_EVENTS = 1000
 """That wait."""
 MAX_LEFTOVERS = 20_000
-"""Topics at the broker that are not ours to say any more, which wait to be cleared; of more, later."""
+"""Topics at the broker that are no longer ours to say, which wait to be cleared; of more, later."""
 LONGEST_TOPIC = 1024
 """Characters of one that may be cleared: ours are shorter."""
 
@@ -86,7 +85,7 @@ class Outbox:
             self._states[message.topic] = None
 
     def take(self) -> Message | None:
-        """The next one, which waits no more."""
+        """The next one, which no longer waits."""
         turns = [self._next_event, self._next_state] if self._event_next else [self._next_state, self._next_event]
         for each in turns:
             if (message := each()) is not None:

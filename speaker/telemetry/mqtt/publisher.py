@@ -16,12 +16,10 @@ from speaker.system.retry import retrying
 from speaker.system.supervise import single
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
-from speaker.telemetry.mqtt import credentials
-from speaker.telemetry.mqtt.connection import WINDOW, Connection
-from speaker.telemetry.mqtt.counted import MqttMetrics
-from speaker.telemetry.mqtt.events import event
+from speaker.telemetry.metrics import MqttMetrics
+from speaker.telemetry.mqtt.connection import WINDOW, Connection, context, login
+from speaker.telemetry.mqtt.messages import STATE_SECONDS, Message, States, Topics, event
 from speaker.telemetry.mqtt.outbox import Outbox
-from speaker.telemetry.mqtt.topics import STATE_SECONDS, Message, States, Topics
 
 REFRESH = STATE_SECONDS / 3
 """Seconds after which all of it is said again: what is true does not expire, and what the broker lost is there."""
@@ -154,14 +152,13 @@ class Publisher:
 
     async def _connect(self) -> None:
         self._since, self._refused = None, ""
-        login = await in_thread(credentials.login, self._settings.login)
-        context = await in_thread(credentials.context, self._settings)
+        credentials, tls = await in_thread(login, self._settings.login), await in_thread(context, self._settings)
         me = self._me
         ((topic, payload),) = me.presence("lost").items()
         before = _cancellations()  # a TaskGroup of Python 3.11 takes its own back only sometimes
         will = Message(topic, payload, retain=True)
         async with Connection(
-            self._settings, login, context, me.client, will, me.name, self._found, self._was_refused
+            self._settings, credentials, tls, me.client, will, me.name, self._found, self._was_refused
         ) as connection:
             _insist(before)
             self._since = self._loop.time()

@@ -4,12 +4,13 @@ A host's comes of what its status file says (``node/status.py``), a controller's
 (``controller/page.py``). Where nothing changed it is the same.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from speaker import __version__
-from speaker.telemetry.mqtt.states import PROBLEMS, SENTENCE, Pools, rfc3339
+from speaker.telemetry.mqtt.messages import PROBLEMS, SENTENCE, Pools, rfc3339
 
 NAMED = 5
 """Services of one EIP."""
@@ -69,10 +70,10 @@ def eip(
     pool: str, services: Collection[str], holder: str | None, since: str = "", conflict: str = "", message: str = ""
 ) -> dict[str, Any]:
     """``since``: RFC 3339, '' where that is not known; ``message``: why it is not held where the page is from."""
-    told: dict[str, Any] = {"pool": pool, "services": sorted(services)[:NAMED], "holder": holder or ""}
+    shown: dict[str, Any] = {"pool": pool, "services": sorted(services)[:NAMED], "holder": holder or ""}
     if len(services) > NAMED:
-        told["more"] = len(services) - NAMED
-    return told | {
+        shown["more"] = len(services) - NAMED
+    return shown | {
         name: value[:SENTENCE]
         for name, value in (("since", since), ("conflict", conflict), ("message", message))
         if value
@@ -81,13 +82,13 @@ def eip(
 
 def of_host(
     node: str,
-    told: Mapping[str, Any],
+    status: Mapping[str, Any],
     pools: Pools,
     conflicts: Mapping[str, str],
     failovers: list[dict[str, Any]],
     nodes: Iterable[str],
 ) -> Document:
-    """``told``: what the status file says."""
+    """``status``: what the status file says."""
     eips = {
         one["address"]: eip(
             one["pool"],
@@ -97,10 +98,10 @@ def of_host(
             conflicts.get(one["address"], ""),
             one.get("message", "") if one["holder"] is None else "",
         )
-        for one in told["eips"]
+        for one in status["eips"]
     }
-    refused = [(one["service"], one["reason"], one["message"]) for one in told["refused"]]
-    return document(node, "host", eips, pools, failovers, told["problems"], refused, [node, *nodes])
+    refused = [(one["service"], one["reason"], one["message"]) for one in status["refused"]]
+    return document(node, "host", eips, pools, failovers, status["problems"], refused, [node, *nodes])
 
 
 def change(before: Document, after: Document) -> Document:
@@ -118,3 +119,61 @@ def _pools(found: Pools) -> Iterator[dict[str, Any]]:
 
 def _first(problems: Collection[str]) -> list[str]:
     return [each[:SENTENCE] for each in [*problems][:PROBLEMS]]
+
+
+# ── The last failovers, those of many EIPs for one cause as one ─────────────────────────────────────────────
+
+MOST = 50
+"""That are remembered."""
+NAMED_EIPS = 10
+"""EIPs of each."""
+TOGETHER = 2.0
+"""Seconds in which what goes from one node to one other does so for one cause."""
+
+
+@dataclass(slots=True)
+class _Failover:
+    at: float
+    before: str
+    node: str
+    eips: list[str] = field(default_factory=list)
+    count: int = 0
+    least: float = float("inf")
+    most: float = 0.0
+
+
+class Failovers:
+    def __init__(self) -> None:
+        self._last: deque[_Failover] = deque(maxlen=MOST)
+        """The newest first."""
+
+    def add(self, at: float, eip: str, before: str, node: str, unanswered: float) -> None:
+        """``node`` answers in place of ``before``, ``unanswered`` seconds after the last sign of that one. ``at``:
+        seconds since 1970."""
+        found = self._of_one_cause(at, before, node)
+        if found is None:
+            found = _Failover(at, before, node)
+            self._last.appendleft(found)
+        found.count += 1
+        found.least, found.most = min(found.least, unanswered), max(found.most, unanswered)
+        if len(found.eips) < NAMED_EIPS:
+            found.eips.append(eip)
+
+    def _of_one_cause(self, at: float, before: str, node: str) -> _Failover | None:
+        same = (one for one in self._last if (one.before, one.node) == (before, node))
+        found = next(same, None)
+        return found if found is not None and abs(at - found.at) <= TOGETHER else None
+
+    def told(self) -> list[dict[str, Any]]:
+        """The newest first."""
+        return [
+            {
+                "at": rfc3339(one.at),
+                "from": one.before,
+                "to": one.node,
+                "eips": [*one.eips],
+                "count": one.count,
+                "unanswered": [one.least, one.most],
+            }
+            for one in [*self._last]
+        ]

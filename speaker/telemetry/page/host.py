@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 from speaker.model.events import EipClaimed, PeerChanged
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
-from speaker.telemetry.mqtt.states import Pools
-from speaker.telemetry.page.document import Document, examination, of_host
-from speaker.telemetry.page.failovers import Failovers
-from speaker.telemetry.page.live import Live
+from speaker.telemetry.mqtt.messages import Pools
+from speaker.telemetry.page.document import Document, Failovers, examination, of_host
+from speaker.telemetry.page.server import Live
 
 EXAMINED = 60.0
 """Seconds between two looks of the doctor's, which take a second or two and some questions on the LAN."""
@@ -44,10 +43,10 @@ class HostPage:
                     one = {(node, link.name)}
                     self._alive = self._alive | one if alive else self._alive - one
 
-    def shown(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
+    def shown(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""
         with suppress(RuntimeError):  # at the very end there is no loop
-            self._loop.call_soon_threadsafe(self._show, partial(self._document, told, pools, conflicts))
+            self._loop.call_soon_threadsafe(self._show, partial(self._document, status, pools, conflicts))
 
     def _show(self, make: Callable[[], Document]) -> None:
         self._make = make
@@ -69,7 +68,7 @@ class HostPage:
         if self._make is not None:
             self._show(self._make)
 
-    def _document(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
+    def _document(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
         nodes = {node for node, _ in self._alive}
-        shown = of_host(self._node, told, pools, conflicts, self._failovers.told(), nodes)
+        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes)
         return shown | {"doctor": self._examination}

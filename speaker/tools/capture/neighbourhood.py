@@ -1,24 +1,236 @@
-"""Who is who on a link: every message in its order → what there is to say of it. Pure: times are arguments.
-
-What hellos mean is asked of ``ownership/machine/peers.py``, as the speaker asks it.
-"""
+"""A frame as it was on the wire → what it says, by the speaker's own reading of hellos, ARP and NDP. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from ipaddress import IPv4Address
-from typing import assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 from speaker.errors import MalformedPacket
-from speaker.model import IPAddress, Mac, rank
-from speaker.ownership.hello import Hello
+from speaker.model import IPAddress, Mac, format_mac, rank
+from speaker.ownership.hello import Hello, Terms
+from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.hearing import MAX_EIPS
 from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.parameters import Parameters
+from speaker.packets import arp, ndp
 from speaker.packets.arp import ArpPacket, Operation
+from speaker.packets.ethernet import HEADER_LENGTH
 from speaker.packets.ndp import NeighborAdvertisement, NeighborSolicitation
-from speaker.tools.capture.events import REJECTIONS, Event, What, names
-from speaker.tools.capture.seen import Seen
+from speaker.tools.terminal import printable
+
+Message: TypeAlias = Hello | Rejected | arp.ArpPacket | ndp.NeighborMessage | MalformedPacket
+
+MAX_FRAME = 65536
+"""Bytes; no link carries more, whatever a file says."""
+_VLAN = b"\x81\x00"
+_ICMPV6, _NEXT_HEADER, _TYPE = 58, 20, 54
+
+
+class Seen(NamedTuple):
+    """``vlan``: the tag that the frame carried, None without one."""
+
+    source: Mac
+    message: Message
+    vlan: int | None = None
+
+
+def read(frame: bytes, keys: Keys | None, ethertype: int = frames.ETHERTYPE) -> Seen | None:
+    """None for what is about nothing that we show. ``keys``: None believes hellos as they are."""
+    if not HEADER_LENGTH <= len(frame) <= MAX_FRAME:
+        return None
+    vlan = None
+    if frame[12:14] == _VLAN:
+        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
+        frame = frame[:12] + frame[16:]
+    message = _message(frame, keys, ethertype)
+    return None if message is None else Seen(Mac(frame[6:12]), message, vlan)
+
+
+def _message(frame: bytes, keys: Keys | None, ethertype: int) -> Message | None:
+    kind = int.from_bytes(frame[12:14], "big")
+    try:
+        if kind == ethertype:
+            return frames.unverified(frame) if keys is None else frames.decode(frame, keys)
+        if kind == arp.ETHERTYPE:
+            return arp.parse(frame)
+        if kind == ndp.ETHERTYPE and _is_neighbour_message(frame):
+            return ndp.parse(frame)
+    except MalformedPacket as error:
+        return error
+    return None
+
+
+def _is_neighbour_message(frame: bytes) -> bool:
+    kinds = (ndp.SOLICITATION, ndp.ADVERTISEMENT)
+    return len(frame) > _TYPE and frame[_NEXT_HEADER] == _ICMPV6 and frame[_TYPE] in kinds
+
+
+# ── What was noticed, and the sentence that says it ─────────────────────────────────────────────────────────
+#
+# Names come from the LAN: nothing that a terminal would obey is ever part of a sentence.
+
+SHOWN = 4
+"""EIPs and names in one sentence; the rest is counted. JSON has all of them."""
+
+
+class What(Enum):
+    """The value is the event's name in JSON."""
+
+    HELLO = "hello"
+    """The first of a node's life; with ``--all`` every one."""
+    STATE = "state"
+    CLAIMS = "claims"
+    RELEASES = "releases"
+    SILENT = "silent"
+    CLASH = "name clash"
+    REJECTED = "rejected hello"
+    ASKS = "asks"
+    PROBES = "probes"
+    ANSWERS = "answers"
+    ANNOUNCES = "announces"
+    USES = "uses"
+    """Sends from an EIP as its own address."""
+    MALFORMED = "malformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``at``: seconds since 1970 by whoever captured it. ``node``: of ``mac``, by its hellos."""
+
+    at: float
+    what: What
+    mac: Mac
+    node: str | None = None
+    verified: bool = False
+    """By its tag; of hellos alone."""
+    eips: Terms | None = None
+    """Of claims and releases, with their terms."""
+    address: IPAddress | None = None
+    """That is asked about, or answered for."""
+    sender: IPAddress | None = None
+    """Whose address stands in the message, as the one who asks; None where it has none."""
+    to: IPAddress | None = None
+    """Who is answered."""
+    holders: Mapping[str, int] | None = None
+    """Living nodes that claim ``address``, with their terms."""
+    alarm: bool = False
+    """Nobody does that on a LAN that is well."""
+    detail: str = ""
+    vlan: int | None = None
+
+    def as_json(self) -> dict[str, object]:
+        found = {
+            "time": round(self.at, 6),
+            "event": self.what.value,
+            "mac": format_mac(self.mac),
+            "node": self.node,
+            "verified": self.verified if self.what in _OF_HELLOS else None,
+            "eips": None if self.eips is None else {str(eip): term for eip, term in self.eips.items()},
+            "address": _text(self.address),
+            "sender": _text(self.sender),
+            "to": _text(self.to),
+            "holders": None if self.holders is None else dict(self.holders),
+            "alarm": self.alarm,
+            "vlan": self.vlan,
+            "sentence": sentence(self),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+_OF_HELLOS = frozenset({What.HELLO, What.STATE, What.CLAIMS, What.RELEASES, What.CLASH, What.REJECTED})
+_CLAIMING = frozenset({What.ANSWERS, What.ANNOUNCES, What.USES})
+
+
+def _text(address: IPAddress | None) -> str | None:
+    return None if address is None else str(address)
+
+
+def sentence(event: Event) -> str:
+    """One line, of printable characters only."""
+    words = f"{_who(event)} {_does(event)}"
+    if event.vlan is not None:
+        words += f" [VLAN {event.vlan}]"
+    if event.what in _OF_HELLOS and event.what is not What.REJECTED and not event.verified:
+        words += " [unverified]"
+    return words
+
+
+def _who(event: Event) -> str:
+    mac = format_mac(event.mac)
+    if event.node is not None:
+        return printable(event.node)
+    if event.what in _CLAIMING:
+        return f"a STRANGER ({mac})" if event.alarm else "a host"
+    return mac if event.sender is None else f"{event.sender} ({mac})"
+
+
+def _does(event: Event) -> str:
+    match event.what:
+        case What.CLAIMS | What.RELEASES:
+            return (
+                f"{'claims' if event.what is What.CLAIMS else 'lets go of'} {_listed(event.eips or {})}{event.detail}"
+            )
+        case What.SILENT:
+            held = f", and held {_listed(event.eips)}" if event.eips else ""
+            return f"has been silent for {event.detail}{held}"
+        case What.CLASH:
+            return f"is the name of another host, too: {format_mac(event.mac)} says hello by it while the first lives"
+        case What.ASKS:
+            return f"asks who has {event.address}"
+        case What.PROBES:
+            return f"asks whether anybody has {event.address}, without an address of its own"
+        case What.ANSWERS:
+            whom = "" if event.to is None else f" {event.to}"
+            return f"answers{whom}: {event.address} is at {format_mac(event.mac)}{_against(event)}"
+        case What.ANNOUNCES:
+            return f"announces {event.address} at {format_mac(event.mac)}{_against(event)}"
+        case What.USES:
+            return f"uses {event.address} as its own address{_against(event)}"
+        case What.HELLO | What.STATE | What.REJECTED | What.MALFORMED:
+            return event.detail
+
+
+def _against(event: Event) -> str:
+    """That it is another's, where it is."""
+    holders = event.holders or {}
+    if not holders or event.node in holders:
+        return ""
+    return (
+        f", which {' and '.join(_few([f'{printable(node)} claims (term {term})' for node, term in holders.items()]))}"
+    )
+
+
+def _listed(terms: Terms) -> str:
+    return ", ".join(_few([f"{eip} (term {term})" for eip, term in terms.items()]))
+
+
+def _few(texts: list[str]) -> Iterator[str]:
+    yield from texts[:SHOWN]
+    if len(texts) > SHOWN:
+        yield f"and {len(texts) - SHOWN} more"
+
+
+def names(nodes: list[str]) -> str:
+    return ", ".join(_few([printable(node) for node in nodes]))
+
+
+REJECTIONS: Mapping[Rejected, str] = {
+    Rejected.FOREIGN: "sends another protocol with the hellos' EtherType",
+    Rejected.TRUNCATED: "sends a hello that is cut off",
+    Rejected.OVERSIZED: "sends a hello that is longer than it says",
+    Rejected.VERSION: "sends a hello of a version that this release does not read",
+    Rejected.WRONG_KEY: "sends a hello that is signed with another key",
+    Rejected.FORGED: "sends a FORGED hello: it names our key, and its signature is wrong",
+    Rejected.MALFORMED: "sends a hello that breaks the format",
+}
+
+
+# ── Who is who on a link ────────────────────────────────────────────────────────────────────────────────────
+#
+# What hellos mean is asked of ``ownership/machine/peers.py``, as the speaker asks it.
 
 _STATES = ("draining", "deaf", "demoted")
 
@@ -40,7 +252,7 @@ class Neighbourhood:
         """By the MACs that their hellos come from."""
 
     def notice(self, at: float, seen: Seen) -> Iterator[Event]:
-        """What is to be told of a frame captured ``at``, and first of those who fell silent before it."""
+        """What a frame that was captured ``at`` says, after those who fell silent before it."""
         yield from self.pass_time(at)
         for event in self._events(at, seen):
             yield event if seen.vlan is None else replace(event, vlan=seen.vlan)

@@ -10,18 +10,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TypeVar
 
 import pytest
+from link_owner import LinkOwner
 
 from speaker.errors import EdgeError
 from speaker.lab.network.namespaces import Namespace
-from speaker.layer2.link import LinkResponder
-from speaker.layer2.links import Links
-from speaker.layer2.probe import AS_USUAL, Pace
-from speaker.layer2.responder import AnswerPolicy
+from speaker.layer2.holdings import AS_USUAL, Pace
+from speaker.layer2.link import LinkResponder, Links
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 from speaker.model.events import Announcements, Answers, Conflict, Ignorings, JoinFailed, SendFailures
 
@@ -153,10 +152,10 @@ class Station(Inside):
     """
 
     def __init__(
-        self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, policy: AnswerPolicy
+        self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, policy: LinkOwner, pace: Pace
     ) -> None:
         super().__init__(namespace)
-        self._held, self._gratuitous, self._policy = set(holding), gratuitous, policy
+        self._held, self._gratuitous, self._policy, self._pace = set(holding), gratuitous, policy, pace
         self._may_go = threading.Event()
         self._may_go.set()
         self._ahead = 0.0
@@ -169,7 +168,9 @@ class Station(Inside):
 
     async def work(self) -> None:
         self.link = link_here("eth0")
-        self.speaker = LinkResponder(self.link, self._clock, self.counts, self._policy, self._lost)
+        self.speaker = LinkResponder(
+            self.link, self._clock, self.counts, replace(self._policy, lost=self._lost), self._pace
+        )
         async with asyncio.TaskGroup() as tasks:
             self.speaker.start(tasks)
             self.speaker.extend(boottime() + 3600)
@@ -246,8 +247,8 @@ class Fleets(Inside):
             self._lost.set()
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
-        policy = AnswerPolicy(self._before_answer, self._oldest, failed=failed)
-        async with Links(boottime, self.counts, lost, policy) as self.layer2:
+        owner = LinkOwner(self._before_answer, self._oldest, failed=failed, lost=lost)
+        async with Links(boottime, self.counts, owner) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 
@@ -340,8 +341,8 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             trial: float = 0.0,
             pace: Pace = AS_USUAL,
         ) -> Station:
-            policy = AnswerPolicy(before, oldest, excuses, trial, ours, pace=pace)
-            station = Station(lan.node, addresses, gratuitous, policy)
+            policy = LinkOwner(before, oldest, excuses, trial, ours)
+            station = Station(lan.node, addresses, gratuitous, policy, pace)
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)

@@ -3,13 +3,14 @@
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+import replies
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
 from speaker.layer2.holdings import DEFEND_INTERVAL
 from speaker.model import Family, Mac, format_mac
-from speaker.packets import arp, ndp
+from speaker.packets import arp
 
 pytestmark = pytest.mark.netns
 
@@ -53,7 +54,7 @@ def test_it_is_told_with_the_mac_and_the_eip_is_announced_again(lan, speaking, e
     defence = client.until(lambda frame: frame[6:12] == station.link.mac)
     mac = station.link.mac
     if address == EIP6:
-        assert defence == ndp.unsolicited(mac, IPv6Address(EIP6)).pack()
+        assert defence == replies.unsolicited(mac, IPv6Address(EIP6)).pack()
     else:
         assert defence == arp.announce_by_request(mac, IPv4Address(EIP4).packed)
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, STRANGER, True)]

@@ -3,11 +3,12 @@
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+import replies
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import AGAIN, PROBES, TAKE_OVER
+from speaker.layer2.holdings import AGAIN, PROBES, TAKE_OVER
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -42,7 +43,7 @@ def announces(address):
 def claim_of(mac, address):
     """What a stranger who has it sends."""
     if ":" in address:
-        return ndp.unsolicited(mac, IPv6Address(address)).pack()
+        return replies.unsolicited(mac, IPv6Address(address)).pack()
     return arp.announce_by_reply(mac, IPv4Address(address).packed)
 
 
@@ -92,7 +93,7 @@ def test_who_answers_only_those_that_name_themselves_is_found_too(lan, speaking,
         return ICMPv6ND_NS in packet and packet[ICMPv6ND_NS].tgt == EIP6 and packet[IPv6].src == str(own)
 
     asked = ndp.parse(client.until(asks))
-    client.send(ndp.unsolicited(client.mac, IPv6Address(EIP6)).pack())
+    client.send(replies.unsolicited(client.mac, IPv6Address(EIP6)).pack())
     station.counts.wait_for(lambda counts: counts.conflicts)
     assert asked.source == own
     assert asked.source_link_layer == station.link.mac

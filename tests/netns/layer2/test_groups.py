@@ -5,8 +5,8 @@ from ipaddress import IPv6Address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2.multicast import mld
-from speaker.layer2.multicast.groups import KERNEL_GROUPS
+from speaker.layer2 import groups as mld
+from speaker.layer2.groups import KERNEL_GROUPS
 from speaker.model import Family
 from speaker.packets import ndp
 

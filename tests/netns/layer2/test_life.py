@@ -6,8 +6,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from speaker.layer2.claims import Claims
-from speaker.layer2.links import drop_each
+from speaker.layer2.answer import Claims
+from speaker.layer2.link import drop_each
 from speaker.model import Gratuitous, Placement
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
@@ -98,8 +98,8 @@ def test_one_bug_that_only_our_own_request_meets_costs_nothing(lan, holding, ear
     until(lambda: ask(client))
     (responder,) = running.layer2._responders.values()
     answers = iter([lambda passes: 1 / 0, lambda passes: None])
-    for proof in responder._proofs.values():
-        proof.give = lambda passes: next(answers, lambda passes: None)(passes)
+    for port in responder._opened.ports:
+        port.proof.give = lambda passes: next(answers, lambda passes: None)(passes)
     assert running.do(running.layer2.answers_on, eth0.index)
     assert [task for task, _ in running.counts.errors] == ["link"]
     assert running.lost == []

@@ -9,22 +9,22 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.layer2.link import LinkResponder
+from speaker.layer2.packet_socket import Batch, PacketSocket
 from speaker.layer2.responder import Responder
-from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
 from speaker.model import Gratuitous, Placement
 from speaker.model.events import EipClaimed, LinkLost
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
+from speaker.wire.hello_links import HelloLink
 from speaker.wire.process import incarnate
 from speaker.wire.shared import SharedOwner
-from speaker.wire.sharing.hello_links import HelloLink
 
 pytestmark = pytest.mark.netns
 
 KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, HelloLink
-OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
+OPEN = {"LinkResponder": 1, "Responder": 6, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 PATIENCE = 30.0
@@ -82,7 +82,7 @@ async def flapped(sh, lan, eth0):
     """What is alive while the link is open, and when it is open again after it went down and came up so often."""
     told = Told()
     async with shared(told) as owner:
-        owner.links([eth0], frozenset({eth0.mac}))
+        owner.use_links([eth0], frozenset({eth0.mac}))
         owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
         await asyncio.wait_for(told.claims.wait(), PATIENCE)
         await once(lambda: is_open(owner) == (True, True))
@@ -103,7 +103,7 @@ async def left_alone(sh, lan, eth0, while_down):
     """Until nothing is alive after it was told so often to leave the link alone and to take it up again."""
     async with shared(Told()) as owner:
         for _ in range(FLAPS):
-            owner.links([eth0], frozenset({eth0.mac}))
+            owner.use_links([eth0], frozenset({eth0.mac}))
             owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
             await once(lambda: is_open(owner) == (True, True))
             if while_down:
@@ -111,7 +111,7 @@ async def left_alone(sh, lan, eth0, while_down):
                 await once(lambda: is_open(owner) == (False, False))
                 sh(lan.node, "ip link set eth0 up")
             owner.withdraw(EIPS)
-            owner.links([], frozenset())
+            owner.use_links([], frozenset())
             await once(lambda: is_open(owner) == (False, False))
         await once(lambda: not alive())
 

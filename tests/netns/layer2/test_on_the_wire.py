@@ -4,6 +4,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+import replies
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
@@ -39,7 +40,7 @@ def test_a_padded_request_is_answered(lan, speaking, ear):
     station.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 2)
     client.send(ask4(client.mac).pack().ljust(60, b"\x00"))
     reply = client.until(lambda frame: frame[:6] == client.mac)
-    assert reply == arp.reply(ask4(client.mac), station.link.mac).pack()
+    assert reply == replies.reply(ask4(client.mac), station.link.mac).pack()
 
 
 def test_a_unicast_solicitation_without_a_source_option_is_answered(lan, speaking, ear):
@@ -49,7 +50,7 @@ def test_a_unicast_solicitation_without_a_source_option_is_answered(lan, speakin
     )
     client.send(bare.pack())
     reply = client.until(lambda frame: advertises(frame) and frame[:6] == client.mac)
-    assert reply == ndp.advertisement(bare, station.link.mac).pack()
+    assert reply == replies.advertisement(bare, station.link.mac).pack()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_strangers_announcement_of_our_eip_is_a_conflict(lan, speaking, ear):
         arp.announce_by_reply(arps.mac, IPv4Address(EIP4).packed),
     ):
         arps.send(frame)
-    ndps.send(ndp.unsolicited(ndps.mac, IPv6Address(EIP6)).pack())
+    ndps.send(replies.unsolicited(ndps.mac, IPv6Address(EIP6)).pack())
     station.counts.wait_for(lambda counts: counts.reasons == {Ignored.CONFLICT: 3})
 
 
@@ -134,7 +135,7 @@ def test_an_announcement_is_a_request_and_a_reply_and_an_advertisement_repeated(
     by_request = arp.announce_by_request(mac, IPv4Address(EIP4).packed)
     by_reply = arp.announce_by_reply(mac, IPv4Address(EIP4).packed)
     assert [arps.until(tells_of(EIP4)) for _ in range(4)] == [by_request, by_reply] * 2
-    news = ndp.unsolicited(mac, IPv6Address(EIP6)).pack()
+    news = replies.unsolicited(mac, IPv6Address(EIP6)).pack()
     assert [ndps.until(advertises) for _ in range(2)] == [news] * 2
     station.announce(EIP4, "192.0.2.99")
     assert arps.until(tells_of(EIP4)) == by_request

@@ -3,12 +3,13 @@
 import select
 import socket
 import time
+from contextlib import closing
 from ipaddress import IPv4Address
 
 import pytest
 
-from speaker.layer2.sockets.filter import around, arp_program
-from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.filter import around, arp_program
+from speaker.layer2.packet_socket import PacketSocket
 from speaker.packets import arp
 
 pytestmark = pytest.mark.netns
@@ -30,7 +31,7 @@ def packets(lan, link):
     with lan.node.entered():
         program = arp_program(around([EIP.packed]))
         found = PacketSocket(link(lan.node, "eth0"), arp.ETHERTYPE, program, room=64, frame_length=arp.LENGTH)
-    with found:
+    with closing(found):
         yield found
 
 

@@ -15,7 +15,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.model import Link, Mac, Speaker
 from speaker.ownership import inquirer
-from speaker.ownership.events import FrameHeard, Question
+from speaker.ownership.events import Ask, FrameHeard, Question
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
@@ -82,11 +82,14 @@ class Told:
         self.events, self.errors, self.failures = [], [], []
         self._news = asyncio.Event()
 
-    def heard(self, link, version):
+    def hear_frame(self, link, version):
         self._note(FrameHeard(link, version))
 
-    def answered(self, link, answer):
+    def hear_answer(self, link, answer):
         self._note((answer.address, answer.mac))
+
+    def is_ours(self, mac_of_frame):
+        return mac_of_frame in (mac(OURS), mac(OUR_OTHER))
 
     def _note(self, event):
         self.events.append(event)
@@ -109,13 +112,18 @@ class Told:
         self.errors.append(error)
 
 
+def ask(inquiries, link, own, eips, peers=(), anybody=True):
+    """As the machine has it asked, with these silent ``peers``."""
+    silent = {f"n{number}": peer for number, peer in enumerate(peers)}
+    inquiries.ask(link, own, Ask(link.index, tuple(eips), tuple(silent), anybody), silent)
+
+
 def within(namespace, story):
     """``story(inquiries, told, link)`` in a loop inside the namespace. Its host has two MACs."""
-    ours = {mac(OURS), mac(OUR_OTHER)}
 
     async def run():
         told = Told()
-        inquiries = Inquiries(ours.__contains__, told.heard, told.answered, told)
+        inquiries = Inquiries(told, told)
         link = Link(socket.if_nametoindex("eth0"), "eth0", mac(OURS))
         try:
             await story(inquiries, told, link)
@@ -143,8 +151,8 @@ def test_whoever_answers_for_an_eip_is_found(lan, sh, eip):
     sh(neighbour, f"ip addr add {eip}/{'128 nodad' if eip.version == 6 else 32} dev eth0")
 
     async def story(inquiries, told, link):
-        ask = partial(inquiries.ask, link, OWN, [eip], [], anybody=True)
-        await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
+        again = partial(ask, inquiries, link, OWN, [eip], [])
+        await told.until(lambda events: (eip, mac(THEIRS)) in events, again)
 
     within(node, story)
 
@@ -159,10 +167,29 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (eip,), doubted=True)
-        ask = partial(inquiries.carry_out, link, OWN, asked, known)
+        ask = partial(inquiries.ask, link, OWN, asked, known)
         await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
         await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
         assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
+
+    within(node, story)
+
+
+def test_while_nothing_is_doubted_an_answer_that_nobody_asked_for_is_no_news(quiet_lan, stranger):
+    """The gateway answers this host's other programs every second."""
+    node, _ = quiet_lan
+
+    async def story(inquiries, told, link):
+        asked = Question(link.index, "n2", (EIP4,), doubted=False)
+        ask = partial(inquiries.ask, link, OWN, asked, {})
+
+        def ask_and_answer():
+            ask()
+            stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc="192.0.2.9", hwdst=OURS))
+            stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS))
+
+        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, ask_and_answer)
+        assert FrameHeard(link.index, 4) not in told.events
 
     within(node, story)
 
@@ -172,8 +199,8 @@ def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
     sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
 
     async def story(inquiries, told, link):
-        ask = partial(inquiries.ask, link, (), [EIP4, EIP6], [], anybody=True)
-        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, ask)
+        again = partial(ask, inquiries, link, (), [EIP4, EIP6], [])
+        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, again)
 
     within(node, story)
 
@@ -188,8 +215,8 @@ def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
         if whom == "its gateway":
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
         peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
-        ask = partial(inquiries.ask, link, OWN, [], peers, anybody=True)
-        await told.until(lambda events: FrameHeard(link.index, 4) in events, ask)
+        again = partial(ask, inquiries, link, OWN, [], peers)
+        await told.until(lambda events: FrameHeard(link.index, 4) in events, again)
 
     within(node, story)
 
@@ -199,7 +226,7 @@ def test_that_a_third_host_speaks_shows_that_we_hear(quiet_lan, stranger, frame)
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [], [], anybody=True)
+        ask(inquiries, link, OWN, [])
         stranger(frame)
         await told.until(lambda events: events == [FrameHeard(link.index)])
 
@@ -238,7 +265,7 @@ def test_what_shows_nothing_is_passed_over(quiet_lan, stranger, what, frame):
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         for _ in range(5):
             stranger(frame)
         await asyncio.sleep(0)
@@ -301,12 +328,12 @@ def test_a_flood_is_heard_a_few_frames_at_a_time(lan, flood, most):
 
     async def story(inquiries, told, link):
         loop = asyncio.get_running_loop()
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         with flooding(neighbour, flood) as sent:
             await told.until(bool)
             begun, before = loop.time(), len(told.events)
             while sent() < 20_000 or loop.time() < begun + pauses * inquirer.PAUSE:
-                inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+                ask(inquiries, link, OWN, [EIP4])
                 await asyncio.sleep(inquirer.PAUSE)
             await told.until(lambda events: len(events) > before)
             passed = (loop.time() - begun) / inquirer.PAUSE + 2
@@ -319,7 +346,7 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [], [], anybody=True)
+        ask(inquiries, link, OWN, [])
         for _ in range(3):
             stranger(BROADCASTS[0])
         await told.until(bool)
@@ -336,9 +363,9 @@ def test_an_answer_is_heard_through_a_flood_of_broadcasts(lan, sh):
 
     async def story(inquiries, told, link):
         with flooding(neighbour, [bytes(BROADCASTS[0])]):
-            inquiries.ask(link, OWN, [], [], anybody=True)
+            ask(inquiries, link, OWN, [])
             await told.until(bool)
-            inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+            ask(inquiries, link, OWN, [EIP4])
             await told.until(lambda events: (EIP4, mac(THEIRS)) in events)
 
     within(node, story)
@@ -349,7 +376,7 @@ def test_of_addresses_without_end_those_asked_for_last_are_told_of(quiet_lan, st
     reply = Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS, pdst="192.0.2.1")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         inquirer_of(inquiries, link).ask([ip_address("10.0.0.0") + n for n in range(inquirer.MAX_ASKED)], [])
         stranger(reply)
         await told.until(lambda events: events == [FrameHeard(link.index, 4)])
@@ -369,14 +396,14 @@ def test_nothing_is_open_before_the_first_question_and_a_second_after_the_last(l
 
     async def story(inquiries, told, link):
         before = packet_sockets()
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         assert packet_sockets() == before + 2
         asked = asyncio.get_running_loop().time()
         async with asyncio.timeout(GUARD):
             while packet_sockets() > before:  # noqa: ASYNC110 -- nobody tells
                 await asyncio.sleep(0.01)
         assert asyncio.get_running_loop().time() >= asked + inquirer.LISTEN
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         assert packet_sockets() == before + 2
 
     within(node, story)
@@ -391,7 +418,7 @@ def test_what_is_heard_may_end_the_listening(quiet_lan, stranger, number):
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.errors.append(context))
         note, told._note = told._note, lambda event: (inquiries.close(link.index), note(event))
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         for _ in range(inquirer.FRAMES):
             stranger((BROADCASTS[0], Ether(lies(256)))[number])
         await told.until(bool)
@@ -408,12 +435,12 @@ def test_what_goes_wrong_is_told_once_and_tried_again(lan, sh):
     async def story(inquiries, told, link):
         sh(node, "ip link set eth0 down")
         for _ in range(3):
-            inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+            ask(inquiries, link, OWN, [EIP4])
         ((edge, error),) = told.failures
         assert edge == "inquiry"
         assert "eth0" in error
         sh(node, "ip link set eth0 up")
-        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        ask(inquiries, link, OWN, [EIP4])
         assert told.failures == [(edge, error), (edge, None)]
 
     within(node, story)

@@ -126,7 +126,7 @@ def during(new_namespace, wire, sh):
         async def tell():
             host = Host(Link(socket.if_nametoindex("eth0"), "eth0", OURS), sock)
             async with host.owner:
-                host.owner.links([host.link], frozenset({OURS}))
+                host.owner.use_links([host.link], frozenset({OURS}))
                 await host.until_told(LinkChanged(host.link.index, up=True))
                 host.machine.events.clear()
                 await story(host)
@@ -155,11 +155,11 @@ def test_of_many_answers_for_one_eip_each_node_counts_once_in_a_while(during):
     async def story(host):
         await host.hear_hello(1)
         for mac in (THEIRS, *(Mac(b"\x02\0\0\0\1" + bytes((number,))) for number in range(9)), THEIRS):
-            host.owner._hear_answer(host.link.index, Answer(EIP, mac))
+            host.owner.hear_answer(host.link.index, Answer(EIP, mac))
         told = [EipAnswered(EIP, host.link.index, node) for node in ("n2", None)]
         assert host.machine.events[-2:] == told
         host.now += 2 * inquirer.PAUSE
-        host.owner._hear_answer(host.link.index, Answer(EIP, THEIRS))
+        host.owner.hear_answer(host.link.index, Answer(EIP, THEIRS))
         assert host.machine.events[-3:] == [*told, told[0]]
 
     during(story)
@@ -171,7 +171,7 @@ def test_what_waits_unread_is_heard_before_what_was_answered(during):
     async def story(host):
         (frame,) = frames.encode(Hello("n2", Incarnation(1), 1, 1), KEYS, THEIRS)
         host._socket.send(frame)
-        host.owner._hear_frame(host.link.index, None)
+        host.owner.hear_frame(host.link.index, None)
         assert [type(event) for event in host.machine.events] == [HelloHeard, FrameHeard]
 
     during(story)
@@ -198,11 +198,11 @@ def test_a_link_that_is_gone_is_not_asked_and_not_heard_on(during):
         host.ask(EIP)
         await host.until_told(EipAnswered(EIP, host.link.index, None))
         host.machine.events.clear()
-        host.owner.links([], frozenset())
+        host.owner.use_links([], frozenset())
         await host.until_told(LinkChanged(host.link.index, up=False))
         host.ask(EIP)
         await host.until(lambda: not host.machine.orders)
-        host.owner._hear_answer(host.link.index, Answer(EIP, THEIRS))
+        host.owner.hear_answer(host.link.index, Answer(EIP, THEIRS))
         assert host.count(EipAnswered) == 0
         assert not host.owner._inquiries._inquirers
 
@@ -215,10 +215,10 @@ def test_whoever_goes_by_what_the_api_said_before_its_start_goes_last(during):
         host.owner.offer({EIP: Placement(host.link, Gratuitous())})
         await host.until_told(offered)
         host.machine.events.clear()
-        host.owner.offers.recall(True)
+        host.owner.recalled(True)
         await host.until_told(replace(offered, demoted=True))
         host.machine.events.clear()
-        host.owner.offers.recall(False)
+        host.owner.recalled(False)
         await host.until_told(offered)
 
     during(story)

@@ -34,7 +34,7 @@ OFTEN = {
     "speaker.node.report:WRITE_AGAIN": 0.2,
     "speaker.ownership.machine.naming:SILENCE": 1.0,
     "speaker.wire.shared:FILTERED": 2.0,
-    "speaker.wire.sharing.hello_links:FILTERED_SECONDS": 0.2,
+    "speaker.wire.hello_links:FILTERED_SECONDS": 0.2,
 }
 HELLOS = ("--hello", "150")
 """Milliseconds: a busy machine keeps a speaker from running now and then, and longer than most where it is not root."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replies
 
 from speaker.model import Mac
 from speaker.ownership.hellos.keys import generate
@@ -141,7 +142,7 @@ def test_names_who_claims_who_asks_who_answers_and_who_must_not(nodes, write, st
         with sending(nodes[other], arp.request(CLIENT, CLIENT_IP, EIP).pack()):
             asked = running.until(lambda event: event.get("sender") == str(CLIENT_IP))
             answered = running.until(lambda event: event.get("to") == str(CLIENT_IP))
-        send(nodes[other], arp.gratuitous_reply(STRANGER, EIP).pack())
+        send(nodes[other], replies.gratuitous_reply(STRANGER, EIP).pack())
         alarm = running.until(lambda event: event["alarm"])
         running.process.send_signal(signal.SIGINT)
         rest, words = running.process.communicate(timeout=60)

@@ -19,7 +19,7 @@ from speaker.lab.watching.outage import asking, outages
 from speaker.ownership.hellos.keys import generate
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_HELLO_MS
-from speaker.system.priority import priority_of
+from speaker.system.process import priority_of
 
 pytestmark = pytest.mark.netns
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +17,7 @@ from speaker.errors import EdgeError, NotDone, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import BugMet, EdgeFailed, EdgeRecovered
 from speaker.system.files import Lock, locked
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Commands, PeerSpec, Spec
-from speaker.wire.messages import Began
+from speaker.wire.messages import Began, Channel, Commands, PeerSpec, Spec
 from speaker.wire.parent import STACKS, VARIABLE, Main, serve
 from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
@@ -323,15 +320,12 @@ import os, threading
 from speaker.wire.parent import inherited
 end = inherited()
 def settle_for_ever():
+    end.send(b"1")
     while True:
         pass
 threading.Thread(target=settle_for_ever, daemon=True).start()
 end.recv(1)
 """
-
-
-def threads_of(process):
-    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
 
 
 def test_the_stacks_of_all_threads_are_seen_also_of_one_that_never_lets_go():
@@ -342,9 +336,8 @@ def test_the_stacks_of_all_threads_are_seen_also_of_one_that_never_lets_go():
     process = subprocess.Popen([sys.executable, "-c", LOOPING], pass_fds=descriptors, env=environment)
     main = Main(process, ours, stacks)
     try:
-        deadline = time.monotonic() + 30
-        while threads_of(process) < 2:
-            assert time.monotonic() < deadline
+        ours.settimeout(30)
+        assert ours.recv(1)
         shown = asyncio.run(main.show_stacks())
     finally:
         process.kill()

@@ -130,7 +130,7 @@ class Canon:
             (index, self._float(r.claims.deadline), sorted(a for a, part in r.claims.arp.items() if part is not None))
             for (index, _), r in found.items()
         ]
-        return responders, sorted(int(eip) for eip in owner._owner.offers.placements)
+        return responders, sorted(int(eip) for eip in owner._owner.placements)
 
     # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ import pytest
 from speaker.agent.api_state import LOOK_SECONDS, ApiState
 from speaker.cluster.mirror.reflector import Resource
 from speaker.errors import ApiRefused, ApiUnreachable
-from speaker.telemetry.spells import LASTING
+from speaker.telemetry.lines import LASTING
 
 LATE = ApiUnreachable("/api/v1/nodes: no answer in time")
 FORBIDDEN = ApiRefused(403, "Forbidden", "nodes is forbidden")

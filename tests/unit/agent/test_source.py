@@ -37,8 +37,7 @@ from speaker.ownership.events import NameClash, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import Resumed
-from speaker.wire.messages import Before, Began
+from speaker.wire.messages import Before, Began, Resumed
 
 SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"

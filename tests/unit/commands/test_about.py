@@ -7,8 +7,8 @@ import pytest
 
 from speaker import __version__
 from speaker.cli import _parser, main
-from speaker.commands.about import SHELLS
-from speaker.commands.parser import subparsers
+from speaker.commands.tools import SHELLS
+from speaker.tools.flags import subparsers
 
 COMMANDS = [*subparsers(_parser())]
 

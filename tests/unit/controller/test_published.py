@@ -15,8 +15,7 @@ from speaker.controller.decider import Decided
 from speaker.controller.published import changes, shown
 from speaker.model import Assignment, Family, ServiceKey
 from speaker.model.events import Assigned, Refused, Released
-from speaker.telemetry.mqtt.events import event
-from speaker.telemetry.mqtt.topics import Topics
+from speaker.telemetry.mqtt.messages import Topics, event
 
 TOPICS = Topics("eip-speaker")
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")

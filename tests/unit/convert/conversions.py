@@ -25,13 +25,17 @@ def objects_of(text):
     return parsed.objects
 
 
+def inner(text):
+    return next(iter(parse("", text).objects), None)
+
+
 def converted(text, **settings):
-    return convert(objects_of(text), Settings(**settings))
+    return convert(objects_of(text), Settings(**settings), inner)
 
 
 def of_data(*documents, **settings):
     """Of plain data instead of YAML."""
-    return convert([ApiObject(document) for document in documents], Settings(**settings))
+    return convert([ApiObject(document) for document in documents], Settings(**settings), inner)
 
 
 def pools_of(conversion):

@@ -6,6 +6,8 @@ Written apart from ``speaker.convert``: plain data, ``ipaddress`` and loops.
 from dataclasses import dataclass, field
 from ipaddress import collapse_addresses, ip_address, ip_network
 
+import yaml
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -72,11 +74,27 @@ def metallb(documents, probe):
         in_namespace = (not names and not by_label) or probe.namespace in names
         in_namespace = in_namespace or any(matches(one, probe.namespace_labels) for one in by_label)
         fits = in_namespace and (not services or any(matches(one, probe.labels) for one in services))
-        asked = spec.get("autoAssign", True) if probe.pool is None else probe.pool == name
+        # internal/allocator (Allocate): with a serviceAllocation that selects nothing nobody gets it unasked
+        auto = spec.get("autoAssign", True) and (spec.get("serviceAllocation") is None or names or by_label or services)
+        asked = auto if probe.pool is None else probe.pool == name
         if announced and fits and asked:
             every = [address for text in spec["addresses"] for address in each(text)]
             found |= {one for one in every if not (spec.get("avoidBuggyIPs") and ends_badly(one))}
+    for pool in metallb_before_0_13(documents):
+        asked = pool.get("auto-assign", True) if probe.pool is None else probe.pool == pool["name"]
+        if asked and pool["protocol"] == "layer2":
+            every = [address for text in pool["addresses"] for address in each(text)]
+            found |= {one for one in every if not (pool.get("avoid-buggy-ips") and ends_badly(one))}
     return found
+
+
+def metallb_before_0_13(documents):
+    for config in of_kind(documents, "ConfigMap"):
+        yield from yaml.safe_load(config["data"]["config"])["address-pools"]
+    for pool in of_kind(documents, "AddressPool"):
+        spec = {key: value for key, value in pool["spec"].items() if key in ("protocol", "addresses")}
+        auto = pool["spec"].get("autoAssign", True)
+        yield {"name": pool["metadata"]["name"], "auto-assign": auto, **spec}
 
 
 def openelb(documents, probe):
@@ -102,7 +120,7 @@ def kubevip(documents, probe):
     (config,) = of_kind(documents, "ConfigMap")
     data = config["data"]
     keys = (f"cidr-{probe.namespace}", "cidr-global", f"range-{probe.namespace}", "range-global")
-    text = next((data[key] for key in keys if key in data), "")
+    text = next((data[key] or "" for key in keys if key in data), "")
     if text in ("", "0.0.0.0/32") or probe.pool is not None:
         return set()
     if "/" not in text:

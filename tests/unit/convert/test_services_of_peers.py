@@ -4,9 +4,9 @@ import pytest
 from conversions import of_data
 
 from speaker.api.fields import ApiObject, read
+from speaker.api.others import WISHES
 from speaker.api.service import service
-from speaker.convert.annotations import MEANINGS, Means
-from speaker.convert.conversion import Peer
+from speaker.model import Balancer
 
 OURS = "eip-speaker.io/speaker"
 
@@ -47,7 +47,7 @@ def to_decide(conversion):
     return [(each.path, each.why) for each in conversion.decisions]
 
 
-@pytest.mark.parametrize("name", [name for name, means in MEANINGS.items() if means is Means.ADDRESSES])
+@pytest.mark.parametrize("name", [name for name, means in WISHES.items() if means == "addresses"])
 def test_every_peers_annotation_for_addresses_becomes_ours(name):
     opt_in = {"lb.kubesphere.io/v1alpha1": "openelb"}
     found = of_data(*metallb("192.0.2.0/28"), a_service(annotations={name: "192.0.2.7", **opt_in}))
@@ -57,14 +57,14 @@ def test_every_peers_annotation_for_addresses_becomes_ours(name):
     assert found.decisions == ()
 
 
-@pytest.mark.parametrize("name", [name for name, means in MEANINGS.items() if means is Means.POOL])
+@pytest.mark.parametrize("name", [name for name, means in WISHES.items() if means == "pool"])
 def test_every_peers_annotation_for_a_pool_becomes_ours(name):
     found = of_data(*metallb("192.0.2.0/28"), a_service(annotations={name: "lan"}))
     assert only(found)[0]["metadata"]["annotations"] == {"eip-speaker.io/pool": "lan"}
     assert found.decisions == ()
 
 
-@pytest.mark.parametrize("name", [name for name, means in MEANINGS.items() if means is Means.SHARE])
+@pytest.mark.parametrize("name", [name for name, means in WISHES.items() if means == "share"])
 def test_every_peers_sharing_key_becomes_ours(name):
     found = of_data(*metallb("192.0.2.0/28"), a_service(annotations={name: "a key, of any text"}))
     assert only(found)[1].share == "a key, of any text"
@@ -88,8 +88,8 @@ def test_the_annotation_counts_over_the_field_and_the_difference_is_listed():
     ("cls", "settings", "whose"),
     [
         (None, {}, "nothing tells which balancer serves it"),
-        (None, {"peer": Peer.OPENELB}, "OpenELB does not serve it"),
-        (None, {"peer": Peer.METALLB}, None),
+        (None, {"peer": Balancer.OPENELB}, "OpenELB does not serve it"),
+        (None, {"peer": Balancer.METALLB}, None),
         ("io.cilium/l2-announcer", {}, None),
         ("kube-vip.io/kube-vip-class", {}, None),
         ("purelb.io/purelbv2", {}, None),

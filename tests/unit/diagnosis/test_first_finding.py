@@ -57,9 +57,9 @@ from speaker.node.known.knowledge import InForce, Rejected
 from speaker.node.problems import Problems
 from speaker.node.report import Report
 from speaker.settings import Node, PeerSettings
-from speaker.system.priority import Priority
+from speaker.system.process import Priority
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
+from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 
 EIPS = 3000
 FIRST, FOREIGN, NAMED = ip_address("10.0.16.1"), ip_address("203.0.113.200"), ip_address("10.0.250.1")

@@ -10,7 +10,7 @@ from speaker.errors import EdgeError
 from speaker.kubeproxy.judge import Rules
 from speaker.kubeproxy.kernel import Tables
 from speaker.kubeproxy.recognise import Mode
-from speaker.system.rights import may_administer_network
+from speaker.system.process import may_administer_network
 
 pytestmark = pytest.mark.skipif(not may_administer_network(), reason="without NET_ADMIN nobody is asked")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.layer2.claims import Claims
+from speaker.layer2.answer import Claims
 
 
 @pytest.fixture

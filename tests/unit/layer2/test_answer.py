@@ -4,12 +4,12 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
+import replies
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import MalformedPacket
-from speaker.layer2.answer import Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
-from speaker.layer2.claims import Claims
+from speaker.layer2.answer import Claims, Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
 from speaker.model import Mac
 from speaker.packets import arp, ndp
 from speaker.packets.ethernet import (
@@ -51,7 +51,7 @@ def ask6(lan):
 def test_requests_are_answered(claims, lan, ask4, story, changes, pkttype):
     request = replace(ask4, **changes)
     reply = answer_arp(request.pack(), pkttype, claims, NOW)
-    assert reply == arp.reply(request, lan.mac).pack()
+    assert reply == replies.reply(request, lan.mac).pack()
 
 
 def test_a_request_padded_to_the_ethernet_minimum_gets_the_same_answer(claims, ask4):
@@ -120,7 +120,7 @@ def test_nothing_is_answered_before_the_owner_sets_a_deadline(lan, ask4):
 def test_after_the_deadline_another_holder_is_no_conflict(claims, lan):
     news = arp.announce_by_request(lan.stranger, lan.eip4.packed)
     assert answer_arp(news, PACKET_BROADCAST, claims, 100.0) is Ignored.CLAIM_EXPIRED
-    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CLAIM_EXPIRED
+    assert answer_ndp(replies.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CLAIM_EXPIRED
 
 
 def test_who_uses_an_eip_that_is_probed_for_is_heard_of_past_the_deadline_too(claims, lan):
@@ -129,7 +129,7 @@ def test_who_uses_an_eip_that_is_probed_for_is_heard_of_past_the_deadline_too(cl
         claims.watch(address.packed)
     news = arp.announce_by_request(lan.stranger, lan.eip4.packed)
     assert answer_arp(news, PACKET_BROADCAST, claims, 100.0) is Ignored.CONFLICT
-    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CONFLICT
+    assert answer_ndp(replies.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CONFLICT
 
 
 def test_a_withdrawn_eip_is_not_ours_and_the_others_still_are(claims, lan, ask4, ask6):
@@ -155,14 +155,14 @@ def test_solicitations_are_answered(claims, lan, ask6):
         ("one whose option names another MAC than the frame", another_mac, PACKET_MULTICAST),
         ("duplicate address detection", duplicate_detection, PACKET_MULTICAST),
     ):
-        assert answer_ndp(request.pack(), pkttype, claims, NOW) == ndp.advertisement(request, lan.mac).pack(), story
-    to_all = ndp.parse(ndp.advertisement(duplicate_detection, lan.mac).pack())
+        assert answer_ndp(request.pack(), pkttype, claims, NOW) == replies.advertisement(request, lan.mac).pack(), story
+    to_all = ndp.parse(replies.advertisement(duplicate_detection, lan.mac).pack())
     assert (str(to_all.destination), to_all.solicited, to_all.override) == ("ff02::1", False, True)
 
 
 def test_unknown_options_and_padding_change_nothing(claims, lan, ask6):
     frame = ask6.pack()
-    assert answer_ndp(frame + b"\x00" * 9, PACKET_MULTICAST, claims, NOW) == ndp.advertisement(ask6, lan.mac).pack()
+    assert answer_ndp(frame + b"\x00" * 9, PACKET_MULTICAST, claims, NOW) == replies.advertisement(ask6, lan.mac).pack()
 
 
 @pytest.mark.parametrize(
@@ -188,11 +188,11 @@ def test_solicitations_are_ignored_for_a_reason(claims, ask6, reason, changes, p
 
 
 def test_a_strangers_advertisement_of_our_eip_is_a_conflict_and_our_own_is_not(claims, lan, ask6):
-    from_link_local = replace(ndp.unsolicited(lan.stranger, lan.eip6), source=IPv6Address("fe80::1"))
-    frames = (ndp.unsolicited(lan.stranger, lan.eip6), ndp.advertisement(ask6, lan.stranger), from_link_local)
+    from_link_local = replace(replies.unsolicited(lan.stranger, lan.eip6), source=IPv6Address("fe80::1"))
+    frames = (replies.unsolicited(lan.stranger, lan.eip6), replies.advertisement(ask6, lan.stranger), from_link_local)
     assert [answer_ndp(one.pack(), 2, claims, NOW) for one in frames] == [Ignored.CONFLICT] * 3
-    assert answer_ndp(ndp.unsolicited(lan.mac, lan.eip6).pack(), 2, claims, NOW) is Ignored.FROM_US
-    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.foreign6).pack(), 2, claims, NOW) is Ignored.NOT_OURS
+    assert answer_ndp(replies.unsolicited(lan.mac, lan.eip6).pack(), 2, claims, NOW) is Ignored.FROM_US
+    assert answer_ndp(replies.unsolicited(lan.stranger, lan.foreign6).pack(), 2, claims, NOW) is Ignored.NOT_OURS
 
 
 def test_a_wrong_hop_limit_and_a_wrong_checksum_have_their_own_names(claims, ask6):
@@ -216,12 +216,12 @@ def test_a_rival_is_named_by_the_eip_he_claims_and_his_mac(claims, lan, ask4, as
         replace(ask4, sender_ip=lan.eip4, target_ip=lan.other4).pack(),
     ):
         assert arp_rival(frame, claims) == Rival(lan.eip4.packed, lan.stranger)
-    claim = ndp.unsolicited(lan.stranger, lan.eip6)
+    claim = replies.unsolicited(lan.stranger, lan.eip6)
     for message in (
         claim,
         replace(claim, target_link_layer=None),
         replace(claim, source=IPv6Address("fe80::1")),
-        ndp.advertisement(ask6, lan.stranger),
+        replies.advertisement(ask6, lan.stranger),
         replace(ask6, source=lan.eip6, target=lan.other6),
     ):
         assert ndp_rival(message.pack(), claims) == Rival(lan.eip6.packed, lan.stranger)
@@ -230,7 +230,7 @@ def test_a_rival_is_named_by_the_eip_he_claims_and_his_mac(claims, lan, ask4, as
 def test_what_a_peer_says_of_our_eips_is_no_conflict_and_what_it_asks_is_answered(claims, lan, ask4, ask6):
     claims.peers = frozenset({lan.stranger})
     assert answer_arp(arp.announce_by_request(lan.stranger, lan.eip4.packed), 1, claims, NOW) is Ignored.PEER
-    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, NOW) is Ignored.PEER
+    assert answer_ndp(replies.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, NOW) is Ignored.PEER
     assert isinstance(answer_arp(ask4.pack(), 1, claims, NOW), bytes)
     assert isinstance(answer_ndp(ask6.pack(), 2, claims, NOW), bytes)
 
@@ -260,7 +260,7 @@ def test_a_watched_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_rival(
 def test_a_watched_ipv6_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_rival(claims, lan, ask6):
     claims.watch(lan.eip6.packed)
     rivals = (
-        ndp.unsolicited(lan.stranger, lan.eip6),
+        replies.unsolicited(lan.stranger, lan.eip6),
         ndp.solicitation(lan.stranger, NOBODY6, lan.eip6),
         replace(ask6, source=lan.eip6, target=lan.other6),
     )
@@ -350,7 +350,7 @@ def test_the_fast_arp_answer_says_what_the_parser_says(frame):
     else:
         assert outcome is not Ignored.MALFORMED
         if isinstance(outcome, bytes):
-            assert outcome == arp.reply(packet, OURS.mac).pack()
+            assert outcome == replies.reply(packet, OURS.mac).pack()
             assert packet.operation == 1
 
 
@@ -365,4 +365,4 @@ def test_the_fast_ndp_answer_says_what_the_parser_says(frame):
         assert outcome not in (Ignored.MALFORMED, Ignored.CHECKSUM, Ignored.HOP_LIMIT)
         if isinstance(outcome, bytes):
             assert isinstance(packet, ndp.NeighborSolicitation)
-            assert outcome == ndp.advertisement(packet, OURS.mac).pack()
+            assert outcome == replies.advertisement(packet, OURS.mac).pack()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from speaker.layer2.burst import Burst
+from speaker.layer2.holdings import Burst
 from speaker.model import Gratuitous
 
 EIP, OTHER = IPv4Address("192.0.2.10").packed, IPv6Address("2001:db8::10").packed

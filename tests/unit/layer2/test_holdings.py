@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings, Progress, Wanted
+from speaker.layer2.answer import Claims
+from speaker.layer2.holdings import Holdings, Progress
 from speaker.model import Gratuitous, Mac
 
 EIP, OTHER, SIX = (one.packed for one in (IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), IPv6Address("fd00::1")))
@@ -92,7 +92,7 @@ def test_an_unproven_eip_is_watched_and_silent_until_it_is_proven(holdings):
     holdings.proven([EIP], 0.06)
     assert holdings.claims.answered(EIP)
     assert holdings.burst.due(0.06, 10) == [EIP]
-    assert not holdings.wanted.unproven
+    assert not holdings.unproven
 
 
 def test_only_what_is_new_is_probed_for(holdings):
@@ -100,7 +100,7 @@ def test_only_what_is_new_is_probed_for(holdings):
     holdings.take({EIP: THRICE}, {EIP, OTHER})
     worked_off(holdings)
     assert holdings.claims.answered(EIP)
-    assert not holdings.wanted.unproven
+    assert not holdings.unproven
 
 
 def test_an_unproven_eip_stays_unproven_when_it_is_taken_again(holdings):
@@ -144,7 +144,7 @@ def test_started_over_it_answers_nothing_until_all_is_taken_anew_and_probed_for_
     assert watched(holdings.claims, OTHER)
     assert OTHER in holdings.probes
     holdings.proven([OTHER], 0.06)
-    assert holdings.wanted == Wanted({EIP: ONCE, OTHER: ONCE})
+    assert (holdings.eips, holdings.unproven) == ({EIP: ONCE, OTHER: ONCE}, set())
 
 
 class Holding(RuleBasedStateMachine):
@@ -190,8 +190,8 @@ class Holding(RuleBasedStateMachine):
     def nothing_else_is_answered(self):
         assert {*self.holdings.claims.arp, *self.holdings.claims.ndp} <= self.held
         assert not any(self.holdings.claims.answered(address) for address in self.unproven)
-        assert self.holdings.wanted.unproven == self.unproven
-        assert self.holdings.wanted.eips.keys() == self.held
+        assert self.holdings.unproven == self.unproven
+        assert self.holdings.eips.keys() == self.held
 
     @precondition(lambda self: not self.holdings.unfinished)
     @invariant()

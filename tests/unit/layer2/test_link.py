@@ -2,8 +2,9 @@
 
 import asyncio
 
+from link_owner import LinkOwner
+
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Link, Mac
 
 NOWHERE = Link(2**31 - 1, "eth9", Mac(b"\x02\0\0\0\0\x01"))
@@ -26,8 +27,7 @@ def test_a_bug_in_telling_that_a_link_is_lost_ends_no_other_link():
                 enough.set()
             raise TypeError("a bug")
 
-        policy = AnswerPolicy()
-        responder = LinkResponder(NOWHERE, lambda: 0.0, bugs, policy, lost)
+        responder = LinkResponder(NOWHERE, lambda: 0.0, bugs, LinkOwner(lost=lost))
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             other = tasks.create_task(enough.wait())
             responder.start(tasks)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.probe import AGAIN, ASKED_A_SECOND, SPACING, TAKE_OVER, Probes
+from speaker.layer2.holdings import AGAIN, ASKED_A_SECOND, SPACING, TAKE_OVER, Probes
 from speaker.ownership.parameters import Parameters
 
 EIP, OTHER = b"\xc0\x00\x02\x0a", b"\xc0\x00\x02\x0b"

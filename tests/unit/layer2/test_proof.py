@@ -4,12 +4,9 @@ import asyncio
 
 import pytest
 
-from speaker.layer2.answer import Ignored, answer_arp, answer_ndp, arp_rival, ndp_rival
-from speaker.layer2.claims import Claims
-from speaker.layer2.proof import IDLE, Proof, Unproven
-from speaker.layer2.responder import Protocol
-from speaker.layer2.sockets.filter import arp_program
-from speaker.layer2.sockets.filter_tracker import FilterTracker
+from speaker.layer2.answer import Claims, Ignored, answer_arp, answer_ndp, arp_rival, ndp_rival
+from speaker.layer2.filter import FilterTracker, arp_program
+from speaker.layer2.responder import IDLE, Proof, Protocol, Unproven
 from speaker.model import Family
 
 ARP, NDP = Protocol(Family.IPV4, answer_arp, arp_rival), Protocol(Family.IPV6, answer_ndp, ndp_rival)

@@ -8,8 +8,8 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import answer_arp, arp_rival
-from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
-from speaker.layer2.sockets.packet_socket import Received
+from speaker.layer2.packet_socket import Received
+from speaker.layer2.responder import Protocol, Responder
 from speaker.model import Family
 from speaker.packets import arp
 
@@ -40,6 +40,21 @@ class GoneBeforeTheAnswer:
         self._writer.close()
 
 
+class Asked:
+    """Whose requests are answered: of any age, and ``before`` is called first."""
+
+    def __init__(self, before=lambda: None):
+        self._before = before
+
+    def prepare(self):
+        self._before()
+        return float("inf")
+
+    def dispute(self, rival): ...
+
+    def suspect(self, rival): ...
+
+
 class Told:
     """The names of what was told and counted."""
 
@@ -56,10 +71,9 @@ class Told:
 def test_a_link_that_goes_down_before_the_answer_is_lost_and_no_bug(claims, lan):
     asked = arp.request(lan.stranger, lan.asker4, lan.eip4).pack()
     gone, told = GoneBeforeTheAnswer(asked), Told()
-    nobody = lambda rival: None  # noqa: E731
 
     async def story():
-        responder = Responder(ARP, gone, claims, AnswerPolicy(), nobody, nobody, lambda: 0.0, told)
+        responder = Responder(ARP, gone, claims, Asked(), lambda: 0.0, told)
         async with asyncio.timeout(60):
             await responder.serve()
 
@@ -93,14 +107,13 @@ async def test_one_packet_that_meets_a_bug_keeps_no_other_from_its_answer(claims
 
     asked = [arp.request(lan.stranger, lan.asker4, eip).pack() for eip in (lan.other4, lan.eip4)]
     read, told = OneRead(asked), Told()
-    nobody = lambda rival: None  # noqa: E731
     protocol = Protocol(Family.IPV4, answer, arp_rival)
-    Responder(protocol, read, claims, AnswerPolicy(), nobody, nobody, lambda: 0.0, told).answer_turn()
+    Responder(protocol, read, claims, Asked(), lambda: 0.0, told).answer_turn()
     assert len(read.sent) == 1
     assert told.all == ["internal_error", "Answers", "Ignorings"]
 
 
-class Asked(OneRead):
+class AskedAgain(OneRead):
     """A link on which the same is asked again and again."""
 
     def receive(self):
@@ -111,16 +124,15 @@ class Asked(OneRead):
 
 def test_a_bug_before_the_answer_costs_one_request_and_one_that_lasts_the_link(claims, lan):
     """A hello promises answers: where what comes before them fails, whatever that is, no hello may go on saying so."""
-    asked = Asked([arp.request(lan.stranger, lan.asker4, lan.eip4).pack()])
+    asked = AskedAgain([arp.request(lan.stranger, lan.asker4, lan.eip4).pack()])
     errors = [KeyError("a bug"), None, KeyError("a bug"), None]
 
     def before():
         if (error := errors.pop(0) if errors else KeyError("a bug")) is not None:
             raise error
 
-    nobody = lambda rival: None  # noqa: E731
     told = Told()
-    responder = Responder(ARP, asked, claims, AnswerPolicy(before), nobody, nobody, lambda: 0.0, told)
+    responder = Responder(ARP, asked, claims, Asked(before), lambda: 0.0, told)
     responder.answer_turn()
     assert len(asked.sent) == 2
     with pytest.raises(EdgeError, match="requests are not answered"):

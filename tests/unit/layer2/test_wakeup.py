@@ -2,7 +2,7 @@
 
 import asyncio
 
-from speaker.layer2.wakeup import Wakeup
+from speaker.layer2.sender import Wakeup
 
 
 async def test_who_neither_waits_nor_does_anything_stands_still():

@@ -18,7 +18,7 @@ from speaker.node.status import NAME
 from speaker.ownership.witness import Place
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import NOBODYS, ClaimStatus
+from speaker.wire.messages import NOBODYS, ClaimStatus
 
 A, B, C = (ip_address(f"192.0.2.{number}") for number in (10, 11, 12))
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")

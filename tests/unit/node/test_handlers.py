@@ -20,9 +20,9 @@ from speaker.node.known.knowledge import Knowledge
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.settings import PeerSettings
-from speaker.system.priority import Priority
+from speaker.system.process import Priority
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")

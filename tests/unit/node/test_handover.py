@@ -15,8 +15,7 @@ from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import Resumed, Taken
-from speaker.wire.messages import Before, Began
+from speaker.wire.messages import Before, Began, Resumed, Taken
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 SPOT = Placement(ETH0, Gratuitous())

@@ -21,7 +21,7 @@ from speaker.node.problems import (
     named,
     new,
 )
-from speaker.wire.events import PeerSeen
+from speaker.wire.messages import PeerSeen
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")

@@ -12,7 +12,7 @@ from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
 from speaker.packets.asker import Askers
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen
+from speaker.wire.messages import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 EIP, THEIR_OWN = ip_address("192.0.2.10"), ip_address("192.0.2.2")

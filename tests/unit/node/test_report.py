@@ -41,7 +41,7 @@ from speaker.node.report import InForce, Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus
+from speaker.wire.messages import ClaimStatus
 
 NODE = Node.parse("n1")
 WEB = ServiceKey("default", "web")

@@ -39,11 +39,10 @@ from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
 from speaker.node.report import InForce, Report
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
-from speaker.system.priority import Priority
+from speaker.system.process import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus, PeerSeen, Resumed
-from speaker.wire.messages import Before, Began
+from speaker.wire.messages import Before, Began, ClaimStatus, PeerSeen, Resumed
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 N2 = PeerSeen("n2", "eth0", True, False, loss=50, sick=True)

@@ -14,8 +14,8 @@ from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceK
 from speaker.model.events import Conflict, EipClaimed, EipYielded, PeerChanged
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.report import Report
+from speaker.telemetry.lines import LASTING
 from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.spells import LASTING
 
 LINK = Link(2, "eth0", Mac(b"\2\0\0\0\0\1"))
 STRANGER = Mac(b"\2\0\0\0\0\x99")

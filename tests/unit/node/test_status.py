@@ -18,8 +18,8 @@ from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import NAME, Status, write_status
-from speaker.system.priority import Priority
-from speaker.wire.events import ClaimStatus
+from speaker.system.process import Priority
+from speaker.wire.messages import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")

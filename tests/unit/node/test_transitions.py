@@ -17,8 +17,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
 from speaker.node.transitions import MISTAKES, Transitions
 from speaker.ownership.hellos.frames import Rejected
-from speaker.telemetry.lines import Line, Transition, as_line
-from speaker.telemetry.spells import LASTING
+from speaker.telemetry.lines import LASTING, Line, Transition, as_line
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")

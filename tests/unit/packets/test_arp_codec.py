@@ -3,6 +3,7 @@
 from ipaddress import IPv4Address
 
 import pytest
+import replies
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import ARP, Ether
@@ -60,7 +61,7 @@ def test_another_hardware_protocol_or_length_is_malformed(frame, at):
 
 @given(packets, macs)
 def test_a_reply_swaps_sender_and_target(request_, mac):
-    reply = arp.reply(request_, mac)
+    reply = replies.reply(request_, mac)
     assert (reply.destination, reply.source, reply.operation) == (request_.sender_mac, mac, 2)
     assert (reply.sender_mac, reply.sender_ip) == (mac, request_.target_ip)
     assert (reply.target_mac, reply.target_ip) == (request_.sender_mac, request_.sender_ip)
@@ -69,7 +70,7 @@ def test_a_reply_swaps_sender_and_target(request_, mac):
 
 @given(macs, addresses)
 def test_announcements_are_the_two_kinds_that_linux_heeds_at_once(mac, address):
-    request, reply = arp.gratuitous_request(mac, address), arp.gratuitous_reply(mac, address)
+    request, reply = replies.gratuitous_request(mac, address), replies.gratuitous_reply(mac, address)
     assert (request.destination, request.operation, request.target_mac) == (BROADCAST, 1, UNKNOWN)
     assert (reply.destination, reply.operation, reply.target_mac) == (BROADCAST, 2, mac)
     for packet in (request, reply):

@@ -1,6 +1,7 @@
 """Neighbour messages ⇄ values, held to scapy."""
 
 import pytest
+import replies
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet6 import (
@@ -108,11 +109,11 @@ def test_a_solicitation_asks_the_solicited_node_group(mac, source, target):
 
 
 def test_a_checksum_that_comes_out_as_zero_is_sent_as_zero(lan):
-    at_zero = ndp.unsolicited(lan.mac, type(lan.eip6)("2001:db8::")).pack()
+    at_zero = replies.unsolicited(lan.mac, type(lan.eip6)("2001:db8::")).pack()
     checksum = int.from_bytes(at_zero[56:58], "big")
     # The address counts twice, as source and as target; half of the rest brings the sum to 0xFFFF.
     address = lan.eip6 - int(lan.eip6) % 2**16 + (checksum // 2 if checksum % 2 == 0 else (checksum + 0xFFFF) // 2)
-    message = ndp.unsolicited(lan.mac, address)
+    message = replies.unsolicited(lan.mac, address)
     assert message.pack()[56:58] == b"\x00\x00"
     assert message.pack() == by_scapy(message)
     assert ndp.parse(message.pack()) == message
@@ -120,7 +121,7 @@ def test_a_checksum_that_comes_out_as_zero_is_sent_as_zero(lan):
 
 @given(solicitations, macs)
 def test_an_answer_goes_to_the_asker_solicited_and_overriding(asked, mac):
-    message = ndp.advertisement(asked, mac)
+    message = replies.advertisement(asked, mac)
     assert (message.router, message.solicited, message.override) == (False, True, True)
     assert message.destination_mac == (asked.source_link_layer or asked.source_mac)
     assert (message.source, message.destination, message.target) == (asked.target, asked.source, asked.target)
@@ -132,13 +133,13 @@ def test_an_answer_goes_to_the_asker_solicited_and_overriding(asked, mac):
 
 @given(macs, unicasts)
 def test_an_unsolicited_one_goes_to_all_nodes_and_overrides(mac, address):
-    message = ndp.unsolicited(mac, address)
+    message = replies.unsolicited(mac, address)
     assert (message.router, message.solicited, message.override) == (False, False, True)
     assert str(message.destination) == "ff02::1"
     assert format_mac(message.destination_mac) == "33:33:00:00:00:01"
     fast = ndp.unsolicited_advertisement(ndp.advertisement_part(mac, address.packed))
     assert message.pack() == by_scapy(message) == fast
-    assert ndp.advertisement(ndp.solicitation(mac, type(address)(0), address), mac) == message
+    assert replies.advertisement(ndp.solicitation(mac, type(address)(0), address), mac) == message
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_dad_solicitation_that_names_a_mac_or_asks_another_group_is_malformed(
 
 
 def test_a_multicast_advertisement_cannot_be_solicited(lan):
-    honest = ndp.unsolicited(lan.stranger, lan.eip6).pack()
+    honest = replies.unsolicited(lan.stranger, lan.eip6).pack()
     assert isinstance(ndp.parse(honest), ndp.NeighborAdvertisement)
     with pytest.raises(MalformedPacket, match="says it was solicited"):
         ndp.parse(refilled(honest, 58, b"\x60"))

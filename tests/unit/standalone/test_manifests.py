@@ -294,7 +294,10 @@ NOTICED = [
     (thing("apps/v1", "Deployment"), f"{UNREAD}'apps/v1'"),
     (thing("v1", "ConfigMap"), f"{UNREAD}'v1'"),
     (thing("serving.knative.dev/v1", "Service"), f"{UNREAD}'serving.knative.dev/v1'"),
-    (thing("network.kubesphere.io/v1alpha2", "Eip"), f"{UNREAD}'network.kubesphere.io/v1alpha2'"),
+    (
+        thing("network.kubesphere.io/v1alpha2", "Eip"),
+        "passed over: it is OpenELB's: `speaker convert` makes pools of ours of it",
+    ),
     (thing("v1", "Service", ", spec: {ports: [{port: 80}]}"), "passed over: it is not of type LoadBalancer"),
     (
         thing("v1", "Service", ", spec: {type: LoadBalancer, loadBalancerClass: example.com/x}"),

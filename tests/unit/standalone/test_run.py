@@ -15,9 +15,8 @@ from speaker.allocator.settle import Settlement
 from speaker.model import Assignment, ServiceKey
 from speaker.node.report import Report
 from speaker.settings import Node, RunSettings
-from speaker.standalone.memory import Holdings, only, recall
 from speaker.standalone.run import Manifests
-from speaker.standalone.state import read_state, write_state
+from speaker.standalone.state import Holdings, only, read_state, recall, write_state
 from speaker.system.clock import boottime
 from speaker.telemetry.metrics import Metrics
 

@@ -20,8 +20,8 @@ from speaker.kubeproxy.health_server import HealthServer
 from speaker.model import Family, ServiceKey
 from speaker.node.control import NAME, ask, serving_control
 from speaker.settings import Bind
-from speaker.system.descriptors import raise_limit, share
 from speaker.system.listening import MAX_CONNECTIONS, MAX_REQUEST, Answer, Front
+from speaker.system.process import raise_limit, share
 from speaker.telemetry.http import serving
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from speaker.system.priority import Priority, priority_of, refused
+from speaker.system.process import Priority, priority_of, refused
 
 TAKE = """
 import os, subprocess, sys
-from speaker.system.priority import priority_of, take_priority
+from speaker.system.process import priority_of, take_priority
 def schedule(process, policy, parameters):
     if policy & os.SCHED_RR and sys.argv[1] == "refused":
         raise PermissionError
     os.sched_setscheduler(process, policy, parameters)
 take_priority(schedule)
-started = "import os; from speaker.system.priority import priority_of; print(priority_of(0).value)"
+started = "import os; from speaker.system.process import priority_of; print(priority_of(0).value)"
 print(priority_of(0).value, flush=True)
 subprocess.run([sys.executable, "-c", started])
 """

@@ -124,17 +124,18 @@ async def test_all_threads_of_a_loop_are_started_at_once_each_prepared():
 
 
 def test_a_loop_that_stood_still_gives_its_work_as_long_again(in_virtual_time):
-    from speaker.system.threads import LATE, _Alarm
+    from speaker.system.threads import LATE, _done_within
 
     async def story():
-        loop, rang = asyncio.get_running_loop(), []
-        _Alarm(loop, 10.0, lambda: rang.append(loop.time()))
+        loop = asyncio.get_running_loop()
+        waits = asyncio.create_task(_done_within(loop.create_future(), 10.0))
         await asyncio.sleep(9.0)
         loop._skipping.now += 600.0 + LATE
         await asyncio.sleep(9.0)
-        assert not rang
+        assert not waits.done()
         await asyncio.sleep(2.0)
-        return rang
+        assert waits.done()
+        return not await waits
 
     assert in_virtual_time(story())
 

@@ -16,9 +16,7 @@ from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Link, Mac
-from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.rising import Total
-from speaker.telemetry.traffic import exposition
+from speaker.telemetry.metrics import Metrics, Total, exposition
 
 EIP = "192.0.2.10"
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

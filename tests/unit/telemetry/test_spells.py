@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.telemetry.spells import LASTING, Spell
+from speaker.telemetry.lines import LASTING, Spell
 
 STORIES = [
     ("one late answer", [(0.0, "late")], []),

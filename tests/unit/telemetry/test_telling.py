@@ -3,7 +3,7 @@
 import structlog
 
 from speaker.telemetry.lines import FEW, Line, Transition
-from speaker.telemetry.telling import Telling
+from speaker.telemetry.logs import Telling
 
 
 def happened(number):

@@ -99,10 +99,15 @@ def test_the_json_report_has_every_value_with_its_place(capsys):
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("flags", [[], ["--adopt"], ["--default-class", "--adopt"]], ids="-".join)
-def test_what_is_written_passes_validate(path, flags, tmp_path):
+def test_what_is_written_passes_validate_but_for_services_that_were_listed(path, flags, tmp_path, capsys):
     main(["convert", str(path), "-o", str(tmp_path), *flags])
+    listed = capsys.readouterr().err
     out = io.StringIO()
-    assert validate(tmp_path, out, as_json=False) == 0, out.getvalue()
+    code = validate(tmp_path, out, as_json=True)
+    told = json.loads(out.getvalue())
+    refused = [key for key, fate in told["services"].items() if fate["refused"]]
+    assert (told["problems"], code) == ([], 1 if refused else 0)
+    assert len(refused) == listed.count("as converted the Service would be refused")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import pytest
 
 from speaker.cli import _parser
-from speaker.commands.parser import parse
 from speaker.diagnosis.facts import Facts
 from speaker.diagnosis.together import explaining
 from speaker.errors import EdgeError
 from speaker.node.known.knowledge import Knowledge, KnownEip, KnownPool, KnownService
 from speaker.tools.explain import asked_of_each, judged_with, several
+from speaker.tools.flags import parse
 
 
 @pytest.mark.parametrize(("command", "about"), [("explain", "192.0.2.10"), ("explain", "--odd"), ("doctor", "")])

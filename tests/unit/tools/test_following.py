@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from speaker.cli import _parser, main
-from speaker.commands.parser import parse
-from speaker.tools.following import following
+from speaker.tools.flags import parse
+from speaker.tools.terminal import following
 
 EXAMPLES = "manifests/examples"
 

@@ -5,7 +5,7 @@ import pytest
 
 from speaker.api.kinds import ASSIGNED
 from speaker.diagnosis.together import examination
-from speaker.tools.foreign import NamingObject, findings
+from speaker.tools.agents import NamingObject, findings
 
 EIP, SIX = "198.51.100.7", "2001:db8::7"
 

@@ -28,7 +28,7 @@ from speaker.model import (
     World,
 )
 from speaker.standalone.state import write_state
-from speaker.tools.planning.plan import drained, foresee
+from speaker.tools.plan import drained, foresee
 
 NODES = ["node-a", "node-b"]
 TEXTS = ["192.0.2.0/30", "192.0.2.4/30", "192.0.2.8", "2001:db8::/126"]

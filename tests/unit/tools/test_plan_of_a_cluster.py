@@ -15,7 +15,7 @@ from speaker.api.fields import ApiObject
 from speaker.api.kinds import EipObject, ServiceObject, SliceObject
 from speaker.cli import main
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.tools.planning.cluster import Live, applied, foresee, plan
+from speaker.tools.plan_cluster import Live, applied, foresee, plan
 
 AT = "2026-01-02T00:00:00Z"
 RESTED = 1000.0

@@ -3,7 +3,7 @@
 import io
 import threading
 
-from speaker.tools import progress
+from speaker.tools.terminal import progress
 
 
 class Terminal(io.StringIO):
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
 
 def test_what_takes_long_is_told_again_and_again_until_it_is_over():
     terminal = Terminal()
-    with progress.told("reading the manifests", terminal, soon=0.001, then=0.002):
+    with progress("reading the manifests", terminal, soon=0.001, then=0.002):
         assert terminal.lines.acquire(timeout=30)
         assert terminal.lines.acquire(timeout=30)
     first, second, *_ = terminal.getvalue().splitlines()
@@ -35,7 +35,7 @@ def test_what_takes_long_is_told_again_and_again_until_it_is_over():
 
 def test_what_is_over_soon_is_not_told():
     terminal = Terminal()
-    with progress.told("reading the manifests", terminal, soon=3600):
+    with progress("reading the manifests", terminal, soon=3600):
         pass
     assert terminal.getvalue() == ""
 
@@ -43,6 +43,6 @@ def test_what_is_over_soon_is_not_told():
 def test_no_terminal_no_word():
     stream = io.StringIO()
     before = threading.active_count()
-    with progress.told("reading the manifests", stream, soon=0):
+    with progress("reading the manifests", stream, soon=0):
         assert threading.active_count() == before
     assert stream.getvalue() == ""

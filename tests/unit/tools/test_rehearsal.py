@@ -7,8 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.errors import EdgeError, InvalidManifests
-from speaker.tools.rehearsal import foreseen
-from speaker.tools.validate import validate
+from speaker.tools.validate import foreseen, validate
 
 SITE = """
 apiVersion: eip-speaker.io/v1alpha1
@@ -26,8 +25,8 @@ spec:
   loadBalancerSourceRanges: [198.51.100.0/24, "2001:db8:1::/48"]
 """
 STEPS = [
-    *("tools.rehearsal.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
-    *("tools.rehearsal.guard_ruleset", "forwarding.iptables.script", "tools.rehearsal.approximations"),
+    *("tools.validate.settle", "tools.validate.decide", "tools.validate.forwarder_ruleset"),
+    *("tools.validate.guard_ruleset", "forwarding.iptables.script", "tools.validate.approximations"),
 ]
 
 

@@ -54,13 +54,13 @@ def test_problems_come_as_one_object_too(tmp_path):
     }
 
 
-def test_what_is_right_comes_with_sizes_and_who_would_get_what(tmp_path):
+def test_what_is_right_comes_with_sizes_and_who_would_get_what_and_a_refusal_ends_with_1(tmp_path):
     (tmp_path / "a.yaml").write_text(LAN + SERVICE % "one" + SERVICE % "two" + SERVICE % "three")
     code, text = told(tmp_path)
-    assert code == 0
+    assert code == 1
     lines = text.splitlines()
     assert lines[:3] == [
-        "ok: pools 1, Services 3, endpoints 0",
+        "1 refused: pools 1, Services 3, endpoints 0",
         "Eip/lan: 2 IPv4 addresses",
         "Service/default/one: 192.0.2.1 from lan",
     ]

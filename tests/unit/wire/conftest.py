@@ -78,10 +78,10 @@ class Links(Notes):
     """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
     them."""
 
-    def __init__(self, clock, observer, lost, policy):
+    def __init__(self, clock, observer, owner):
         super().__init__()
-        self.lost, self.before_answer, self.oldest = lost, policy.before, policy.oldest
-        self.excuses, self.ours, self.failed = policy.excuses, policy.ours, policy.failed
+        self.lost, self.before_answer, self.oldest = owner.lost, owner.before_answering, owner.request_age
+        self.excuses, self.ours, self.failed = owner.excuses, owner.is_ours, owner.failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
 
     async def __aenter__(self):

@@ -13,7 +13,7 @@ from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.wire.events import ClaimStatus, Taken
+from speaker.wire.messages import ClaimStatus, Taken
 from speaker.wire.shared import HOLD, SharedOwner
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -32,7 +32,7 @@ def during(virtually, parts):
             machine = Ownership("us", lambda known: Incarnation(5 << 31), parts.clock(), times=TIMES)
             owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.links)
             async with owner:
-                owner.links([ETH0, ETH1], frozenset({ETH0.mac}))
+                owner.use_links([ETH0, ETH1], frozenset({ETH0.mac}))
                 await story(owner, owner._layer2)
             assert parts.sockets.opened == 0, "there is nobody to say hello to"
             assert parts.events.of(LifeBegan, WriteRecord) == [], "nobody keeps records"
@@ -110,16 +110,16 @@ def test_what_it_holds_is_what_it_is_offered(during):
         claimed = owner.claim_status(A)
         assert (claimed.mine, claimed.holder, claimed.term) == (True, "us", 0)
         assert owner.claim_status(B) == ClaimStatus(False, None, 0, None)
-        assert owner.ready
-        assert not owner.has_peers
+        assert owner.ready()
+        assert not owner.has_peers()
         owner.offer({A: HERE})
         assert owner.claim_status(A) == claimed  # held all the time
         owner.offer({A: THERE})
-        assert list(owner.offered) == [A]
+        assert list(owner.placements) == [A]
         found = owner.resumed()
         assert (found.offered, found.held) == ({A: THERE}, {A: Taken(THERE, None)})
         owner.withdraw([A])
-        assert (list(owner.offered), owner.resumed().held) == ([], {})
+        assert (list(owner.placements), owner.resumed().held) == ([], {})
 
     during(tell)
 

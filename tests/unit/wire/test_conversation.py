@@ -22,11 +22,10 @@ from speaker.model.events import (
     LinkLost,
     WasFrozen,
 )
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Request, Spec
-from speaker.wire.messages import Before, Began, Reply
-from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
-from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, EventSender
+from speaker.system.clock import boottime
+from speaker.wire.messages import Began, Channel, Reply, Request, Spec
+from speaker.wire.process import Conversation, follow_carrier
+from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, MAX_WAITING, EventSender
 from speaker.wire.shared import SharedOwner
 
 
@@ -35,7 +34,7 @@ async def said(spec, *commands):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     async with AsyncExitStack() as stack:
         talk, heard = Conversation(), []
-        holding = asyncio.create_task(talk.hold(near, stack, Before))
+        holding = asyncio.create_task(talk.hold(near, stack))
         main = await Channel.over(far)
         main.send(spec)
         for number, command in enumerate(commands, 1):
@@ -46,7 +45,7 @@ async def said(spec, *commands):
                 break
         main.close()
         await holding
-        return heard, talk.offered_all
+        return heard, talk.is_all_offered
 
 
 ALONE, READY = Spec("us", None), ("ready",)
@@ -71,7 +70,7 @@ async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     assert not offered_all
 
 
-@pytest.mark.parametrize("command", ["api_away", "_hold_lock", "no such thing"])
+@pytest.mark.parametrize("command", ["forsake", "claim_status", "_headless", "no such thing"])
 async def test_what_is_no_command_is_not_obeyed(command):
     heard, _ = await said(ALONE, (command,))
     assert heard[-1] == Reply(1, None, f"{command}: WireError: no such command")
@@ -80,14 +79,16 @@ async def test_what_is_no_command_is_not_obeyed(command):
 async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_has_come():
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     async with AsyncExitStack() as stack:
-        away = 0.1
-        holding = asyncio.create_task(Conversation().hold(near, stack, lambda: Before("killed by SIGKILL", away)))
+        talk = Conversation()
+        talk.ended = "killed by SIGKILL", boottime() - 10.0
+        holding = asyncio.create_task(talk.hold(near, stack))
         main = await Channel.over(far)
         await asyncio.sleep(0)
-        away = 1.5  # it had much to import
+        talk.ended = "killed by SIGKILL", boottime() - 15.0  # it had much to import
         main.send(ALONE)
-        began = await anext(aiter(main.messages()))
-        assert began.before == Before("killed by SIGKILL", 1.5)
+        before = (await anext(aiter(main.messages()))).before
+        assert before.end == "killed by SIGKILL"
+        assert 15.0 <= before.away < 20.0
         main.close()
         await holding
 
@@ -100,9 +101,16 @@ async def test_whoever_speaks_another_language_is_hung_up_on(messages):
         main.send(message)
     async with AsyncExitStack() as stack:
         with pytest.raises(WireError, match=r"expected a (Spec|Request)"):
-            await Conversation().hold(near, stack, Before)
+            await Conversation().hold(near, stack)
     assert [type(heard) for heard in [message async for message in main.messages()]] == [Began] * (len(messages) - 1)
     main.close()
+
+
+class Heard(list):
+    """A channel whose other end reads at once what it is sent."""
+
+    waiting = 0
+    send = list.append
 
 
 class Unread:
@@ -120,7 +128,7 @@ class Unread:
 
 def test_a_main_process_that_reads_nothing_is_hung_up_on():
     talk, channel = Conversation(), Unread()
-    talk._channel = channel
+    talk._sender.channel = channel
     talk.stop()
     assert not channel.aborted
     channel.waiting = MAX_WAITING
@@ -129,8 +137,7 @@ def test_a_main_process_that_reads_nothing_is_hung_up_on():
 
 
 def test_of_delays_without_end_the_longest_is_kept():
-    told = []
-    sender = EventSender(told.append)
+    sender = EventSender(told := Heard())
     for number in range(5 * MAX_DELAYS):
         sender.loop_delay(number % 777, 0.0)
     sender.flush()
@@ -140,46 +147,43 @@ def test_of_delays_without_end_the_longest_is_kept():
 
 
 def test_counts_wait_while_the_main_process_does_not_keep_up():
-    told, reads = [], [False]
-    sender = EventSender(told.append, lambda: reads[0])
+    sender = EventSender(told := Heard())
+    told.waiting = MAX_WAITING // 2
     sender.count(HellosSent("eth0", True), 1)
     sender.flush()
     sender.count(HellosSent("eth0", True), 2)
     assert told == []
-    reads[0] = True
+    told.waiting = 0
     sender.flush()
     (sent,) = told
     assert sent.counts == {HellosSent("eth0", True): 3}
 
 
 def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_was_then():
-    told, listens = [], [True]
-    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender = EventSender(told := Heard())
     sender.tell(EipClaimed(A, HERE, 3, None))
-    listens[0] = False
+    sender.channel = None
     sender.tell(EipClaimed(A, HERE, 5, "n2", 0.231))
     sender.tell(EipClaimed(B, HERE, 7, "n2", 0.232))
     sender.tell(EipClaimed(C, HERE, 9, "n3", 0.233))
     sender.tell(EipClaimed(C, HERE, 11, "n4", 4.2))
     sender.tell(EipYielded(B, "better_claim", "n2"))
-    listens[0] = True
+    sender.channel = told
     sender.retell()
     sender.retell()
     assert told == [
         EipClaimed(A, HERE, 3, None, None),
-        EipYielded(B, "better_claim", "n2"),
         EipClaimed(A, HERE, 5, "n2", 0.231),
         EipClaimed(C, HERE, 11, "n4", 4.2),
     ]
 
 
 def test_freezes_while_nobody_listened_are_told_once_to_the_next():
-    told, listens = [], [False]
-    sender = EventSender(told.append, listened=lambda: listens[0])
+    told, sender = Heard(), EventSender()
     sender.tell(WasFrozen())
     sender.tell(WasFrozen())
     assert told == []
-    listens[0] = True
+    sender.channel = told
     sender.retell()
     sender.retell()
     sender.tell(WasFrozen())
@@ -187,13 +191,12 @@ def test_freezes_while_nobody_listened_are_told_once_to_the_next():
 
 
 def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_counted():
-    told, listens = [], [False]
-    sender = EventSender(told.append, listened=lambda: listens[0])
+    told, sender = Heard(), EventSender()
     for _ in range(3):
         sender.internal_error("link", met := raised(ValueError("first")))
     sender.internal_error("hear", raised(ValueError("other")))
     assert told == []
-    listens[0] = True
+    sender.channel = told
     sender.start_over()
     sender.retell()
     sender.retell()
@@ -204,14 +207,13 @@ def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_count
 
 
 def test_links_that_failed_while_nobody_listened_are_told_once_to_the_next():
-    told, listens = [], [False]
-    sender = EventSender(told.append, listened=lambda: listens[0])
+    told, sender = Heard(), EventSender()
     lost = LinkLost(HERE.link, "eth0: hello: the link is down or was removed")
     sender.tell(lost)
     for _ in range(2 * MAX_FAILURES):
         sender.tell(JoinFailed("no room"))
     assert told == []
-    listens[0] = True
+    sender.channel = told
     sender.retell()
     sender.retell()
     assert told == [lost, *[JoinFailed("no room")] * (MAX_FAILURES - 1)]
@@ -220,13 +222,12 @@ def test_links_that_failed_while_nobody_listened_are_told_once_to_the_next():
 
 
 def test_what_is_met_after_the_main_process_was_asked_to_end_is_among_the_last_words_whoever_hears_of_it():
-    told, listens = [], [True]
-    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender = EventSender(told := Heard())
     sender.internal_error("hear", raised(ValueError("before")))
     sender.end()
     for _ in range(3):
         sender.internal_error("link", met := raised(ValueError("handing over")))
-    listens[0] = False
+    sender.channel = None
     sender.internal_error("link", met)
     sender.internal_error("take", raised(ValueError("alone")))
     sender.tell(LinkLost(HERE.link, "gone"))
@@ -253,7 +254,7 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
         talk, heard = Conversation(), []
         for _ in range(2):
             near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            holding = asyncio.create_task(talk.hold(near, stack, Before))
+            holding = asyncio.create_task(talk.hold(near, stack))
             main = await Channel.over(far)
             main.send(ALONE)
             main.send(Request(1, *READY))
@@ -271,8 +272,7 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
 
 
 def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody_else_listens():
-    told = []
-    sender = EventSender(told.append)
+    sender = EventSender(told := Heard())
 
     def stumble(times):
         for _ in range(times):

@@ -2,7 +2,9 @@
 
 import inspect
 import pickle
+import socket
 from ipaddress import ip_address
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -49,9 +51,9 @@ from speaker.model.events import (
 from speaker.ownership.events import ApiDown, NameClash, NameFree, PeersAddress, RecordsRestored, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Replayed
-from speaker.wire.commands import NAMES, Commands, PeerSpec, Spec, UseAddresses
-from speaker.wire.messages import WireEvent
-from speaker.wire.process import Life
+from speaker.wire.messages import NAMES, Commands, PeerSpec, Request, Spec, UseAddresses, WireEvent
+from speaker.wire.process import Conversation
+from speaker.wire.process import _keys as keys_of
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 
@@ -100,7 +102,7 @@ def heard():
 @pytest.fixture
 def sender(heard):
     """What it sends is pickled."""
-    return EventSender(lambda event: heard.append(sent(event)))
+    return EventSender(SimpleNamespace(send=lambda event: heard.append(sent(event)), waiting=0))
 
 
 OF_THE_MAIN_PROCESS = {
@@ -181,51 +183,47 @@ def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, hea
 PEERS = PeerSpec(0.1, 0x88B5, (b"k" * 32,), api=True)
 
 
-def life(peers):
-    return Life(Spec("us", peers), EventSender(lambda _: None), lambda: None)
+class Asked:
+    """A main process that asks this of one wire process; each request and reply as it comes out of a channel."""
 
+    def __init__(self, peers, lock=None):
+        self.talk = Conversation(lock)
+        self.talk._peers, self.talk._keys = peers, keys_of(PEERS.secrets)
+        self.talk.owner = self.owner = self.talk._owner(Spec("us", peers))
 
-class Asked(SharedOwner):
-    """Notes what it is asked."""
-
-    def __init__(self, told):
-        self.offers, noted = told.by("offers"), told.by("owner")
-        self.links, self.withdraw, self.addresses = noted.links, noted.withdraw, noted.addresses
-        self.drain, self.api_says = noted.drain, noted.api_says
-
-
-@pytest.fixture
-def asking(told):
-    """``asking(peers)``: a life whose owner notes what it is asked."""
-
-    def made(peers):
-        made = Life(Spec("us", peers), EventSender(lambda _: None), lambda: told.all.append(("locked",)))
-        made.owner = Asked(told)
-        return made
-
-    return made
+    def __call__(self, command, *arguments):
+        reply = sent(self.talk._reply(self.owner, sent(Request(1, command, arguments))))
+        if reply.error:
+            raise WireError(reply.error)
+        return reply.result
 
 
 OWN = UseAddresses({2: (A,)}, {2: frozenset({A})}, {2: (B,)})
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments", "asked"),
+    ("command", "arguments"),
     [
-        ("use_links", ((ETH0,), frozenset({MAC})), ("owner", "links", (ETH0,), frozenset({MAC}))),
-        ("withdraw", ([A],), ("owner", "withdraw", [A])),
-        ("hold_lock", (), ("locked",)),
-        ("use_addresses", (OWN,), ("owner", "addresses", OWN)),
-        ("gateway", (2, False), ("offers", "gateway", 2, False)),
-        ("drain", (True,), ("owner", "drain", True)),
-        ("demote", (True,), ("offers", "demote", True)),
-        ("recalled", (False,), ("offers", "recall", False)),
-        ("api_says", ([RecordsRestored(), ApiDown()],), ("owner", "api_says", [RecordsRestored(), ApiDown()])),
+        ("use_links", ((ETH0,), frozenset({MAC}))),
+        ("withdraw", ([A],)),
+        ("use_addresses", (OWN,)),
+        ("gateway", (2, False)),
+        ("drain", (True,)),
+        ("demote", (True,)),
+        ("recalled", (False,)),
+        ("api_says", ([RecordsRestored(), ApiDown()],)),
     ],
 )
-def test_a_command_is_done_as_it_was_asked(asking, told, command, arguments, asked):
-    assert getattr(asking(PEERS), command)(*sent(arguments)) is None
-    assert told.all == [asked]
+def test_a_command_is_done_by_the_owner_as_it_was_asked(told, command, arguments):
+    asks = Asked(PEERS)
+    asks.owner = told.by("owner")
+    assert asks(command, *arguments) is None
+    assert told.all == [("owner", command, *arguments)]
+
+
+def test_the_lock_is_held_by_who_has_it(told):
+    assert Asked(None, told.by("lock"))("hold_lock") is None
+    assert told.all == [("lock", "hold")]
 
 
 @pytest.mark.parametrize(
@@ -242,39 +240,43 @@ def test_a_command_is_done_as_it_was_asked(asking, told, command, arguments, ask
 )
 @pytest.mark.parametrize("peers", [None, PEERS], ids=["alone", "with peers"])
 def test_a_question_is_answered(peers, command, arguments, replied):
-    assert getattr(life(peers), command)(*arguments) == replied
+    assert Asked(peers)(command, *arguments) == replied
 
 
 @pytest.mark.parametrize(("command", "replied"), [("rebalancing", None), ("recorded", ()), ("informed", False)])
 def test_a_question_about_peers_is_answered_where_there_may_be_some(command, replied):
-    assert getattr(life(PEERS), command)() == replied
+    assert Asked(PEERS)(command) == replied
     with pytest.raises(WireError, match="alone"):
-        getattr(life(None), command)()
+        Asked(None)(command)
 
 
 def test_every_command_has_one_who_does_it_as_it_is_asked():
     for name in NAMES:
-        asked, done = (inspect.signature(getattr(kind, name)) for kind in (Commands, Life))
-        assert asked == done, name
+        done = [getattr(kind, name) for kind in (Conversation, SharedOwner) if hasattr(kind, name)]
+        assert [inspect.signature(one) for one in done] == [inspect.signature(getattr(Commands, name))], name
 
 
 async def test_a_rebalancing_begins_when_it_is_asked_for():
-    one = life(PEERS)
-    assert one.rebalance() == one.rebalancing()
+    asks = Asked(PEERS)
+    assert asks("rebalance") == asks("rebalancing")
 
 
 async def test_keys_are_used_from_the_moment_that_they_are_told():
-    one = life(PEERS)
-    before = one._keyring.current.signing
-    one.keys((b"n" * 32, b"k" * 32))
-    after = one._keyring.current
+    asks = Asked(PEERS)
+    before = asks.talk._keys.signing
+    asks("keys", (b"n" * 32, b"k" * 32))
+    after = asks.talk._keys
     assert after.signing != before
     assert before in after.accepted.values()
-    one.resume(Spec("us", PEERS))  # another main process, which reads the file anew
-    assert one._keyring.current.signing == before
+    await asks.talk._begin(Spec("us", PEERS), None)  # another main process, which reads the file anew
+    assert asks.talk._keys.signing == before
 
 
 @pytest.mark.parametrize(("api", "told_of"), [(True, [("owner", "api_says", [ApiDown()])]), (False, [])])
-def test_without_a_main_process_the_api_server_is_away_where_there_is_one(asking, told, api, told_of):
-    asking(PeerSpec(0.1, 0x88B5, (b"k" * 32,), api)).api_away()
+async def test_without_a_main_process_the_api_server_is_away_where_there_is_one(told, api, told_of):
+    talk = Asked(PeerSpec(0.1, 0x88B5, (b"k" * 32,), api)).talk
+    talk.owner = told.by("owner")
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    far.close()
+    await talk.hold(near, None)
     assert told.all == told_of

@@ -6,7 +6,7 @@ from speaker.model import Link, Mac
 from speaker.model.events import PeerChanged, PeersCounted
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.peers import PeerState
-from speaker.wire.sharing.news import News
+from speaker.wire.sender import News
 
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 ETH1 = Link(7778, "eth1", Mac(b"\x02\0\0\0\0\x02"))

@@ -8,9 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Gratuitous, Link, Mac, Placement
-from speaker.wire.channel import Channel
-from speaker.wire.commands import Spec
-from speaker.wire.messages import Reply
+from speaker.wire.messages import Channel, Reply, Spec
 from speaker.wire.remote import A_SLICE, Wire
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

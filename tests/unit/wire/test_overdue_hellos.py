@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.wire.sharing.hello_links import HelloLink, HelloLinks
+from speaker.wire.hello_links import HelloLink, HelloLinks
 
 HELLO = 0.1
 
@@ -21,7 +21,7 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    hello_links = HelloLinks(None, None, 1.0, clock, None, None)
+    hello_links = HelloLinks(None, None, None, 1.0, clock, None, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
     hello_link = hello_links._open[1] = HelloLink(hellos, 0.0, None)
 

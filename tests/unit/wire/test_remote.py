@@ -9,7 +9,7 @@ from speaker.errors import WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import EipClaimed, EipYielded
 from speaker.ownership.balance import Rebalancing
-from speaker.wire.commands import Commands
+from speaker.wire.messages import Commands
 from speaker.wire.remote import Wire
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

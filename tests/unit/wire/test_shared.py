@@ -52,10 +52,9 @@ from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 from speaker.packets.asking import Answer
-from speaker.wire.commands import UseAddresses
-from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken
+from speaker.wire.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
+from speaker.wire.messages import ClaimStatus, PeerSeen, Resumed, Taken, UseAddresses
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
-from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
 
 TIMES = Parameters()
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -84,7 +83,7 @@ def during(virtually, parts):
             owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links)
             parts.layer2 = owner._layer2
             async with owner:
-                owner.links(links, MACS)
+                owner.use_links(links, MACS)
                 await asyncio.sleep(0.01)
                 parts.machine.told.clear()
                 for notes in (parts.layer2, parts.events):
@@ -134,41 +133,41 @@ WRITTEN = ApiUp(), ApiDown()
         ("and what is withdrawn it may not", [offer, lambda o: o.withdraw([A, B])], [may(A), may(A, None)]),
         (
             "a silent gateway demotes what is on its link",
-            [lambda o: o.offer({A: HERE, B: THERE}), lambda o: o.offers.gateway(ETH0.index, False)],
+            [lambda o: o.offer({A: HERE, B: THERE}), lambda o: o.gateway(ETH0.index, False)],
             [may(A), may(B, ETH1.index), may(A, demoted=True)],
         ),
         (
             "until it answers",
-            [offer, lambda o: o.offers.gateway(ETH0.index, False), lambda o: o.offers.gateway(ETH0.index, True)],
+            [offer, lambda o: o.gateway(ETH0.index, False), lambda o: o.gateway(ETH0.index, True)],
             [may(A), may(A, demoted=True), may(A)],
         ),
         (
             "a node that is not ready is demoted, and one that is not is not any more",
-            [offer, lambda o: o.offers.demote(True), lambda o: o.offers.demote(False)],
+            [offer, lambda o: o.demote(True), lambda o: o.demote(False)],
             [may(A), may(A, demoted=True), may(A)],
         ),
         (
             "what the API said before the start is demoted",
-            [offer, lambda o: o.offers.recall(True), lambda o: o.offers.recall(False)],
+            [offer, lambda o: o.recalled(True), lambda o: o.recalled(False)],
             [may(A), may(A, demoted=True), may(A)],
         ),
         ("a link without carrier", [lambda o: o.carrier(ETH0.index, False)], [LinkChanged(ETH0.index, False)] * 2),
-        ("a link that is left alone", [lambda o: o.links([], MACS)], [LinkChanged(ETH0.index, False)]),
+        ("a link that is left alone", [lambda o: o.use_links([], MACS)], [LinkChanged(ETH0.index, False)]),
         ("what the API server says, in order", [lambda o: o.api_says(WRITTEN)], list(WRITTEN)),
         ("a drain, and its end", [lambda o: o.drain(True), lambda o: o.drain(False)], [Drain(), Drain(on=False)]),
         ("a rebalancing", [lambda o: o.rebalance()], [Rebalance()]),
-        ("a frame of somebody else", [lambda o: o._hear_frame(ETH0.index, None)], [FrameHeard(ETH0.index)]),
+        ("a frame of somebody else", [lambda o: o.hear_frame(ETH0.index, None)], [FrameHeard(ETH0.index)]),
         (
             "a stranger who answers",
-            [lambda o: o._hear_answer(ETH0.index, Answer(A, STRANGE))],
+            [lambda o: o.hear_answer(ETH0.index, Answer(A, STRANGE))],
             [EipAnswered(A, ETH0.index, None)],
         ),
         (
             "a stranger found by a probe",
-            [lambda o: o._found(ETH0.index, A.packed, STRANGE)],
+            [lambda o: o.found(ETH0.index, A.packed, STRANGE)],
             [EipAnswered(A, ETH0.index, None, probed=True)],
         ),
-        ("an answer where no hellos go", [lambda o: o._hear_answer(ETH1.index, Answer(A, STRANGE))], []),
+        ("an answer where no hellos go", [lambda o: o.hear_answer(ETH1.index, Answer(A, STRANGE))], []),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -187,14 +186,14 @@ def test_a_link_is_told_of_as_soon_as_hellos_go_over_it(virtually, parts):
     async def tell():
         parts.sockets.refused = "down"
         async with SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links) as owner:
-            owner.links([ETH0], MACS)
+            owner.use_links([ETH0], MACS)
             await asyncio.sleep(2 * RETRY_MAX)
             assert parts.machine.told == []
-            assert not owner.ready
+            assert not owner.ready()
             parts.sockets.refused = ""
             await asyncio.sleep(2 * RETRY_MAX)
             assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
-            assert owner.ready
+            assert owner.ready()
         assert parts.machine.told[1:] == [LinkChanged(ETH0.index, up=False)]
         assert parts.sockets.open == {}
 
@@ -215,7 +214,7 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
 def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
     async def tell(owner):
         owner.hello_links.doubted.clear()
-        owner.links([ETH0, ETH1], MACS)
+        owner.use_links([ETH0, ETH1], MACS)
         assert parts.layer2.of("keep") == [("keep", [ETH0, ETH1])]
         assert owner.hello_links.doubted.is_set()
         assert owner.hello_links.indexes == {ETH0.index, ETH1.index}
@@ -225,7 +224,7 @@ def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
 
 def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(during, parts):
     async def tell(owner):
-        for heed in (parts.layer2.before_answer, lambda: owner._hear_frame(ETH0.index, None)):
+        for heed in (parts.layer2.before_answer, lambda: owner.hear_frame(ETH0.index, None)):
             parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
             heed()
             assert type(parts.machine.take()[0]) is HelloHeard
@@ -242,7 +241,7 @@ def test_what_news_leads_to_is_done_before_anything_is_answered_and_for_what_is_
     async def story():
         owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.links)
         async with owner:
-            owner.links([ETH0], MACS)
+            owner.use_links([ETH0], MACS)
             owner.offer({A: HERE})
             await asyncio.sleep(1)
             assert owner._layer2.held == {A: HERE}
@@ -293,7 +292,7 @@ def test_a_peer_is_excused_for_what_it_speaks_for_and_this_host_for_everything(d
 
 def test_a_mac_that_this_host_had_is_still_its_own(during, parts):
     async def tell(owner):
-        owner.links([ETH0], frozenset({ETH0.mac}))
+        owner.use_links([ETH0], frozenset({ETH0.mac}))
         assert parts.layer2.ours(ETH1.mac)
         assert not parts.layer2.ours(THEIRS)
 
@@ -308,7 +307,7 @@ def test_a_mac_that_this_host_had_is_still_its_own(during, parts):
 def test_what_the_api_said_before_the_start_is_left_to_a_peer_that_reads_it(during, parts, hello, may_hold):
     async def tell(owner):
         owner.offer({A: HERE})
-        owner.offers.recall(True)
+        owner.recalled(True)
         await asyncio.sleep(0.001)
         parts.machine.seen = {ETH0.index: (them(alive=True, draining=False),)}
         parts.sockets.open[ETH0.index].arrives(hello, THEIRS)
@@ -317,7 +316,7 @@ def test_what_the_api_said_before_the_start_is_left_to_a_peer_that_reads_it(duri
         assert offered[-1].link == may_hold
         assert owner.informed() is (may_hold is None)
         parts.machine.told.clear()
-        owner.offers.recall(False)
+        owner.recalled(False)
         await asyncio.sleep(0.001)
         assert parts.machine.told == [may(A)]  # this node reads it as well
 
@@ -329,7 +328,7 @@ def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, 
         owner.offer({A: HERE, B: THERE})  # B is on a link that there is no more
         parts.sockets.open[ETH0.index].arrives(INFORMED, THEIRS)
         await asyncio.sleep(0.001)
-        owner.offers.recall(True)
+        owner.recalled(True)
         for alive, may_hold in ((True, may(A, None)), (False, may(A, demoted=True))):
             parts.machine.seen = {ETH0.index: (them(alive=alive, draining=False),)}
             await asyncio.sleep(0.001)
@@ -447,13 +446,13 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
     ours = UseAddresses({ETH0.index: (A,)}, {ETH0.index: frozenset({A, B})}, {})
 
     async def tell(owner):
-        owner.addresses(ours)
+        owner.use_addresses(ours)
         now = parts.clock()
         parts.order(SendHello(ETH0.index, OUR_HELLO), SendHello(ETH1.index, OUR_HELLO))
         assert parts.sockets.open[ETH0.index].sent == [OUR_HELLO._replace(addresses=(A,), own=frozenset({A, B}))]
         assert parts.layer2.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
         assert parts.events.of(HellosSent) == [(HellosSent("eth0", True), 1)]
-        owner.offers.recall(True)
+        owner.recalled(True)
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         assert [hello.recalled for hello in parts.sockets.open[ETH0.index].sent] == [False, True]
 
@@ -513,7 +512,7 @@ def test_who_was_frozen_between_deciding_and_sending_says_nothing_of_what_it_dec
             return parts.clock() + late
 
         async with SharedOwner(parts.machine, parts.sockets, clock, parts.events, parts.links) as owner:
-            owner.links([ETH0], MACS)
+            owner.use_links([ETH0], MACS)
             await asyncio.sleep(0.01)
 
             def step(now, event):
@@ -629,7 +628,7 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
         for alive, draining in ((True, False), (True, True), (False, False)):
             parts.machine.seen = {ETH0.index: (them(alive=alive, draining=draining),)}
             owner.look()
-            assert owner.has_peers is (alive and not draining)
+            assert owner.has_peers() is (alive and not draining)
         assert parts.events.of(PeerChanged, PeersCounted)[-4:] == [
             PeerChanged("them", ETH0, True),
             PeersCounted("eth0", 1, 0),
@@ -744,7 +743,7 @@ def test_a_link_that_is_not_answered_on_is_not_even_opened(virtually, parts):
     async def tell():
         async with SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links) as owner:
             owner._layer2.answering = False
-            owner.links([ETH0], MACS)
+            owner.use_links([ETH0], MACS)
             await asyncio.sleep(2 * RETRY_MAX)
             assert (parts.sockets.opened, parts.machine.told) == (0, [])
 
@@ -776,7 +775,7 @@ def test_a_hello_that_cannot_be_counted_allows_answers_all_the_same(during, part
 
 def test_a_hello_that_left_and_allows_no_answers_is_the_last(during, parts):
     async def tell(owner):
-        owner.left = lambda link, until: 1 / 0
+        parts.layer2.extend = lambda until, link: 1 / 0
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         await asyncio.sleep(0.001)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False)]
@@ -868,7 +867,7 @@ def test_without_carrier_a_link_is_not_opened_and_with_it_it_is(during, parts):
         assert list(parts.sockets.open) == [ETH0.index]
         owner.carrier(ETH0.index, False)
         for links in ([], [ETH0]):  # whoever comes back is looked at anew
-            owner.links(links, MACS)
+            owner.use_links(links, MACS)
             await asyncio.sleep(0.01)
         assert list(parts.sockets.open) == [ETH0.index]
 
@@ -879,7 +878,7 @@ def test_a_link_with_another_mac_or_mtu_is_another(during, parts):
     async def tell(owner):
         for link in (ETH0, replace(ETH0, name="lan0"), replace(ETH0, mtu=9000), replace(ETH0, mac=ETH1.mac)):
             before = parts.sockets.opened
-            owner.links([link], MACS)
+            owner.use_links([link], MACS)
             await asyncio.sleep(0.01)
             assert parts.sockets.opened - before == ((link.mtu, link.mac) != (ETH0.mtu, ETH0.mac))
 
@@ -890,13 +889,13 @@ def test_a_peer_that_answers_and_says_no_hello_is_told_of_once_in_a_while(during
     async def tell(owner):
         parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
         await asyncio.sleep(FILTERED * TIMES.dead - 0.1)
-        owner._hear_answer(ETH0.index, Answer(A, THEIRS))
+        owner.hear_answer(ETH0.index, Answer(A, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
         assert parts.events.of(HellosFiltered) == []
         for eip in (A, B):
-            owner._hear_answer(ETH0.index, Answer(eip, THEIRS))
+            owner.hear_answer(ETH0.index, Answer(eip, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
-        owner._hear_answer(ETH0.index, Answer(B, THEIRS))
+        owner.hear_answer(ETH0.index, Answer(B, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
         told = [HellosFiltered(ETH0, "them", THEIRS, eips) for eips in (frozenset({A, B}), frozenset({B}))]
         assert parts.events.of(HellosFiltered) == told
@@ -909,7 +908,7 @@ def test_of_a_peer_that_answers_a_moment_before_its_first_hello_after_a_cut_noth
         await asyncio.sleep(FILTERED * TIMES.dead)
         parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
         await asyncio.sleep(2 * FILTERED * TIMES.dead)
-        owner._hear_answer(ETH0.index, Answer(A, THEIRS))
+        owner.hear_answer(ETH0.index, Answer(A, THEIRS))
         await asyncio.sleep(FILTERED_SECONDS / 2)
         parts.sockets.open[ETH0.index].arrives(PEER._replace(sequence=PEER.sequence + 1), THEIRS)
         await asyncio.sleep(2 * FILTERED_SECONDS)

@@ -11,8 +11,7 @@ from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.machine.peers import PeerState
-from speaker.wire.sharing.hello_links import HelloLinks
-from speaker.wire.sharing.speakers import OVERDUE, Speakers
+from speaker.wire.hello_links import OVERDUE, HelloLinks, Speakers
 
 HIS, HERS = Mac(b"\x02\0\0\0\0\x01"), Mac(b"\x02\0\0\0\0\x02")
 ADDRESSES = (ip_address("192.0.2.2"),)
@@ -44,7 +43,7 @@ def test_of_too_many_speakers_the_first_is_forgotten(speakers):
     assert speakers.get("n0") is None
     assert speakers.is_unheard("n0", 0.0, 1.0)
     assert not speakers.is_unheard("n1", 0.0, 1.0)
-    assert len(speakers._due) == MAX_SENDERS
+    assert len(speakers._known) == MAX_SENDERS
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ ALIVE = PeerState("she", Incarnation(1), alive=True, heard=True, hears_us=True, 
     ids=["works", "headless", "dead", "leaves", "does not hear us", "an earlier release, which does not say so"],
 )
 def test_a_link_is_manned_where_a_living_peer_has_a_main_process_that_works(speakers, hello, state, manned):
-    links = HelloLinks(None, None, 0.2, None, None, None)
+    links = HelloLinks(None, None, None, 0.2, None, None, None)
     links._open[2] = SimpleNamespace(speakers=speakers)
     speakers.heard(hello, 0.0, 0.1)
     assert links.manned({2: [state], 3: [ALIVE]}) == manned

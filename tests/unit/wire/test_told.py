@@ -7,7 +7,8 @@ import pytest
 from speaker.model import Mac, Speaker
 from speaker.ownership.hello import incarnation
 from speaker.ownership.machine.peers import PeerState
-from speaker.wire.events import PeerSeen, peer_seen
+from speaker.wire.hello_links import peer_seen
+from speaker.wire.messages import PeerSeen
 
 MAC = Mac(b"\x02\0\0\0\0\x09")
 STATE = PeerState("n2", incarnation(1_800_000_000, 77), True, True, False, False, 3, 300)

@@ -30,7 +30,7 @@ from speaker.node.known import knowledge
 from speaker.node.known.knowledge import Candidate, InForce
 from speaker.node.known.trouble import of_all
 from speaker.settings import Node
-from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
+from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 
 A, B, C = (ip_address(f"192.0.2.{last}") for last in (10, 11, 12))
 WEB, LOCAL, LATE = (ServiceKey("lab", name) for name in ("web", "local", "late"))

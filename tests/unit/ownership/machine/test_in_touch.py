@@ -37,6 +37,30 @@ def having_lost(*nodes: str, eips: int = 1, api: bool = False) -> Ownership:
     return machine
 
 
+def test_a_record_that_names_a_living_peer_is_its_word_until_its_next_hello() -> None:
+    """That one, or the one with its claim, may be lost."""
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    beside(machine, 0.0, 1.0, {"a": {}})
+    machine.step(1.0, RecordRead(EIP, Record("a", LIFE, 1, 1)))
+    machine.step(1.0, EligibilityChanged(EIP, LINK))
+    timed(machine, 1.0, 1.15)
+    assert not machine.holding(EIP)
+    beside(machine, 1.15, 1.35, {"a": {}})
+    assert machine.holding(EIP), "it holds nothing, by its own word"
+
+
+@pytest.mark.parametrize(("named", "life"), [("a", Incarnation(1)), ("b", LIFE), (None, LIFE)])
+def test_a_record_of_nobody_that_lives_delays_nothing(named: str | None, life: Incarnation) -> None:
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    beside(machine, 0.0, 1.0, {"a": {}})
+    machine.step(1.0, RecordRead(EIP, Record(named, life, 1, 1)))
+    machine.step(1.0, EligibilityChanged(EIP, LINK))
+    timed(machine, 1.0, 1.15)
+    assert machine.holding(EIP)
+
+
 # ── Cables ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -336,6 +360,26 @@ def test_it_stands_as_soon_as_the_other_hears_it_and_not_only_when_claims_change
     machine.step(2.0, hello(machine, 9000, {EIP: 2}, "a", weak=frozenset({EIP}), heard={}))
     machine.step(2.01, hello(machine, 9001, {EIP: 2}, "a", weak=frozenset({EIP})))
     assert machine.held() == {EIP: 3}
+
+
+def test_of_two_that_each_held_it_alone_one_stands_for_good() -> None:
+    machine = alone()
+    timed(machine, 0.0, 2.0)
+    assert machine.held() == {EIP: 1}
+    orders = [(2.0, order) for order in machine.step(2.0, hello(machine, 1, {EIP: 2}, "a", weak=frozenset({EIP})))]
+    orders += timed(machine, 2.0, 2.1)
+    last = said(orders)[-1][1]
+    assert (last.claims, last.weak) == ({EIP: 3}, frozenset()), "or the other would stand as well, and so on"
+
+
+def test_who_holds_what_we_hold_hears_at_once_that_its_broadcasts_reach_us_again() -> None:
+    machine = holder()
+    machine.step(2.0, hello(machine, 9000, {EIP: 1}, "a", weak=frozenset({EIP}), direct=True))
+    orders = timed(machine, 2.0, 2.02)
+    assert not any(each.heard["a"].age < 1000 for _, each in said(orders))
+    orders = [(2.02, order) for order in machine.step(2.02, hello(machine, 9001, {EIP: 1}, "a", weak=frozenset({EIP})))]
+    orders += timed(machine, 2.02, 2.02 + TIMES.pace)
+    assert [each.heard["a"].age < 1000 for _, each in said(orders)] == [True]
 
 
 def test_who_does_not_hear_us_took_it_for_good_reason() -> None:

@@ -9,8 +9,8 @@ from mqtt_schemas import DIRECTORY, schema_of, validator
 from prometheus_client import CollectorRegistry
 
 from speaker.cli import main
-from speaker.telemetry.mqtt.counted import MqttMetrics
-from speaker.telemetry.mqtt.topics import Topics
+from speaker.telemetry.metrics import MqttMetrics
+from speaker.telemetry.mqtt.messages import Topics
 
 TEXT = (Path(__file__).parents[4] / "docs" / "mqtt.md").read_text()
 

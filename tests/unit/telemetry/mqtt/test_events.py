@@ -20,8 +20,7 @@ from speaker.model.events import (
     WasFrozen,
 )
 from speaker.node.transitions import Transitions
-from speaker.telemetry.mqtt.events import event
-from speaker.telemetry.mqtt.topics import Topics
+from speaker.telemetry.mqtt.messages import Topics, event
 
 TOPICS = Topics("eip-speaker")
 EIP = ip_address("192.0.2.10")

@@ -6,8 +6,8 @@ import pytest
 
 from speaker.model import Link, Mac, ServiceKey
 from speaker.model.events import Assigned, EipYielded, PeerChanged, Refused, Released
-from speaker.telemetry.mqtt.host import HostNews
-from speaker.telemetry.mqtt.topics import Topics
+from speaker.telemetry.mqtt.messages import Topics
+from speaker.telemetry.mqtt.news import HostNews
 
 TOPICS = Topics("p")
 WEB, EIP = ServiceKey("default", "web"), ip_address("192.0.2.10")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.telemetry.mqtt.messages import Message
 from speaker.telemetry.mqtt.outbox import LONGEST_TOPIC, Outbox
-from speaker.telemetry.mqtt.topics import Message
 
 A, B = "p/v1/eips/+", "p/v1/nodes/n1"
 

@@ -15,10 +15,9 @@ from speaker.checks import Finding
 from speaker.model import Family, Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import Status
-from speaker.telemetry.mqtt import states
-from speaker.telemetry.mqtt.states import turn
-from speaker.telemetry.mqtt.topics import Message, Topics
-from speaker.wire.events import ClaimStatus
+from speaker.telemetry.mqtt import messages
+from speaker.telemetry.mqtt.messages import Message, Topics, turn
+from speaker.wire.messages import ClaimStatus
 
 TOPICS = Topics("eip-speaker")
 ETH0 = Link(2, "eth0", Mac(bytes.fromhex("020000000001")))
@@ -46,7 +45,7 @@ def parsed(found):
 
 
 def test_of_every_eip_in_use_it_is_said_who_has_it():
-    found = parsed(states.shared(TOPICS, told(), {"192.0.2.10": "a stranger uses it"}))
+    found = parsed(messages.shared(TOPICS, told(), {"192.0.2.10": "a stranger uses it"}))
     assert found["eip-speaker/v1/eips/192.0.2.10"] == {
         "address": "192.0.2.10",
         "pool": "lan",
@@ -70,7 +69,7 @@ def test_of_every_eip_in_use_it_is_said_who_has_it():
 
 
 def test_a_node_says_what_it_holds_and_nothing_of_the_rest():
-    found = parsed(states.holds(TOPICS, "n1", told()))
+    found = parsed(messages.holds(TOPICS, "n1", told()))
     assert found == {
         "eip-speaker/v1/nodes/n1/eips/192.0.2.10": {
             "address": "192.0.2.10",
@@ -85,9 +84,9 @@ def test_a_node_says_what_it_holds_and_nothing_of_the_rest():
 
 
 def test_of_a_node_that_stopped_nothing_is_held_and_the_rest_stays_as_it_is():
-    before = states.shared(TOPICS, told(), {})
-    after = parsed(states.without_holder(before, "n1"))
-    changed = [message.topic for message in turn(before, states.without_holder(before, "n1"))]
+    before = messages.shared(TOPICS, told(), {})
+    after = parsed(messages.without_holder(before, "n1"))
+    changed = [message.topic for message in turn(before, messages.without_holder(before, "n1"))]
     assert changed == ["eip-speaker/v1/eips/192.0.2.10"]
     assert after["eip-speaker/v1/eips/192.0.2.10"] == {
         "address": "192.0.2.10",
@@ -105,17 +104,17 @@ POOLS = {"lan": {Family.IPV4: Usage(254, 2, 1)}, "six": {Family.IPV6: Usage(2**6
 @pytest.mark.parametrize(
     "found",
     [
-        states.shared(TOPICS, told(), {}),
-        states.shared(TOPICS, told(), {"192.0.2.10": "x" * 5000}),
-        states.without_holder(states.shared(TOPICS, told(), {}), "n1"),
-        states.holds(TOPICS, "n1", told()),
-        states.pools(TOPICS, POOLS),
-        states.node(TOPICS, "n1", "up"),
-        states.node(TOPICS, "n1", "up", 3, ["x" * 5000] * 50),
-        states.node(TOPICS, "n1", "lost"),
-        states.node(TOPICS, "n1", "stopped"),
-        states.controller(TOPICS, "host_1", "up"),
-        states.controller(TOPICS, "host_1", "lost"),
+        messages.shared(TOPICS, told(), {}),
+        messages.shared(TOPICS, told(), {"192.0.2.10": "x" * 5000}),
+        messages.without_holder(messages.shared(TOPICS, told(), {}), "n1"),
+        messages.holds(TOPICS, "n1", told()),
+        messages.pools(TOPICS, POOLS),
+        messages.node(TOPICS, "n1", "up"),
+        messages.node(TOPICS, "n1", "up", 3, ["x" * 5000] * 50),
+        messages.node(TOPICS, "n1", "lost"),
+        messages.node(TOPICS, "n1", "stopped"),
+        messages.controller(TOPICS, "host_1", "up"),
+        messages.controller(TOPICS, "host_1", "lost"),
     ],
 )
 def test_every_state_is_as_its_schema_has_it(found):
@@ -124,13 +123,13 @@ def test_every_state_is_as_its_schema_has_it(found):
 
 
 def test_who_is_lost_says_nothing_of_what_it_was():
-    assert parsed(states.node(TOPICS, "n1", "lost", 3, ["a"])) == {
+    assert parsed(messages.node(TOPICS, "n1", "lost", 3, ["a"])) == {
         "eip-speaker/v1/nodes/n1": {"node": "n1", "state": "lost"}
     }
 
 
 def test_what_did_not_change_is_told_in_the_same_bytes():
-    assert states.shared(TOPICS, told(), {}) == states.shared(TOPICS, told(), {})
+    assert messages.shared(TOPICS, told(), {}) == messages.shared(TOPICS, told(), {})
 
 
 # ── From one to the other ──

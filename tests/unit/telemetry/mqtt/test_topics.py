@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.telemetry.mqtt.topics import EVENT_SECONDS, STATE_SECONDS, Message, Topics
+from speaker.telemetry.mqtt.messages import EVENT_SECONDS, STATE_SECONDS, Message, Topics
 
 TOPICS = Topics("site/one")
 

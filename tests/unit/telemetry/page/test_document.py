@@ -7,7 +7,7 @@ import pytest
 
 from speaker.allocator.assign import Usage
 from speaker.model import Family
-from speaker.telemetry.mqtt.states import PROBLEMS, SENTENCE
+from speaker.telemetry.mqtt.messages import PROBLEMS, SENTENCE
 from speaker.telemetry.page.document import NAMED, REFUSED, change, eip, of_host
 
 POOLS = {"lan": {Family.IPV4: Usage(254, 2, 1)}}

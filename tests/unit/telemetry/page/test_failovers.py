@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.telemetry.page.failovers import MOST, NAMED, TOGETHER, Failovers
+from speaker.telemetry.page.document import MOST, NAMED_EIPS, TOGETHER, Failovers
 
 
 def told(*failovers):
@@ -40,7 +40,7 @@ def test_the_first_eips_of_each_are_named_and_when_it_was():
     for one in many(50):
         found.add(*one)
     (one,) = found.told()
-    assert one["eips"] == [f"192.0.2.{number}" for number in range(NAMED)]
+    assert one["eips"] == [f"192.0.2.{number}" for number in range(NAMED_EIPS)]
     assert one["at"] == "1970-01-01T00:01:40.000Z"
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from speaker.telemetry.page.live import MOST, QUIET, Live
+from speaker.telemetry.page.server import MOST, QUIET, Live
 
 
 def shows(holder, eip="192.0.2.10"):

@@ -11,8 +11,7 @@ import pytest
 from speaker.errors import SettingError
 from speaker.settings import Bind
 from speaker.system import listening
-from speaker.telemetry.page.live import MOST, Live
-from speaker.telemetry.page.server import FILES, serving
+from speaker.telemetry.page.server import FILES, MOST, Live, serving
 
 
 class Supervisor:

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import replies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scapy.utils import RawPcapNgWriter, RawPcapWriter
@@ -19,7 +20,7 @@ from speaker.ownership.hello import EVERYTHING, Digest, Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys, generate
 from speaker.packets import arp
-from speaker.tools.capture import tap
+from speaker.tools.capture import capture as tap
 from speaker.tools.capture.capture import CaptureSettings, capture
 
 SECRET = b"k" * 32
@@ -52,7 +53,7 @@ def write_pcapng(path, *captured):
 
 @pytest.mark.parametrize("written", [write_pcap, write_pcapng])
 def test_both_kinds_of_files_are_read_with_their_times(written, tmp_path, frame, capsys):
-    written(tmp_path / "seen", frame, arp.gratuitous_request(MAC, arp.IPv4Address("192.0.2.10")).pack())
+    written(tmp_path / "seen", frame, replies.gratuitous_request(MAC, arp.IPv4Address("192.0.2.10")).pack())
     assert main(["capture", str(tmp_path / "seen"), "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["event"], round(each["time"])) for each in told] == [

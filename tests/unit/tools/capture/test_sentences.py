@@ -3,6 +3,7 @@
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
+import replies
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,7 @@ from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.score import claim_hash
 from speaker.packets import arp, ndp
-from speaker.tools.capture.events import Event, What, sentence
-from speaker.tools.capture.neighbourhood import Neighbourhood
-from speaker.tools.capture.seen import MAX_FRAME, read
+from speaker.tools.capture.neighbourhood import MAX_FRAME, Event, Neighbourhood, What, read, sentence
 
 KEYS, OTHERS = Keys(Key(b"k" * 32)), Keys(Key(b"o" * 32))
 N1, N2, CLIENT, STRANGER = (Mac(bytes((2, 0, 0, 0, 0, last))) for last in (1, 2, 0x50, 0x99))
@@ -126,30 +125,30 @@ def test_many_eips_are_counted_and_json_has_them_all():
             False,
         ),
         (
-            arp.reply(arp.request(CLIENT, ASKER, EIP), N2).pack(),
+            replies.reply(arp.request(CLIENT, ASKER, EIP), N2).pack(),
             "node2 answers 192.0.2.50: 192.0.2.10 is at 02:00:00:00:00:02",
             False,
         ),
         (
-            arp.reply(arp.request(CLIENT, ASKER, EIP), STRANGER).pack(),
+            replies.reply(arp.request(CLIENT, ASKER, EIP), STRANGER).pack(),
             "a STRANGER (02:00:00:00:00:99) answers 192.0.2.50: 192.0.2.10 is at 02:00:00:00:00:99, "
             "which node2 claims (term 5)",
             True,
         ),
-        (arp.gratuitous_request(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
-        (arp.gratuitous_reply(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
+        (replies.gratuitous_request(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
+        (replies.gratuitous_reply(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
         (
-            arp.gratuitous_reply(STRANGER, EIP).pack(),
+            replies.gratuitous_reply(STRANGER, EIP).pack(),
             "a STRANGER (02:00:00:00:00:99) announces 192.0.2.10 at 02:00:00:00:00:99, which node2 claims (term 5)",
             True,
         ),
         (
-            arp.gratuitous_request(N1, EIP).pack(),
+            replies.gratuitous_request(N1, EIP).pack(),
             "node1 announces 192.0.2.10 at 02:00:00:00:00:01, which node2 claims (term 5)",
             False,
         ),
         (
-            arp.reply(arp.request(CLIENT, ASKER, IPv4Address("192.0.2.1")), STRANGER).pack(),
+            replies.reply(arp.request(CLIENT, ASKER, IPv4Address("192.0.2.1")), STRANGER).pack(),
             "a host answers 192.0.2.50: 192.0.2.1 is at 02:00:00:00:00:99",
             False,
         ),
@@ -159,12 +158,12 @@ def test_many_eips_are_counted_and_json_has_them_all():
             False,
         ),
         (
-            ndp.advertisement(ndp.solicitation(CLIENT, IPv6Address("fe80::50"), EIP6), N2).pack(),
+            replies.advertisement(ndp.solicitation(CLIENT, IPv6Address("fe80::50"), EIP6), N2).pack(),
             "node2 answers fe80::50: 2001:db8::10 is at 02:00:00:00:00:02",
             False,
         ),
         (
-            ndp.unsolicited(STRANGER, EIP6).pack(),
+            replies.unsolicited(STRANGER, EIP6).pack(),
             "a STRANGER (02:00:00:00:00:99) announces 2001:db8::10 at 02:00:00:00:00:99, which node2 claims (term 7)",
             True,
         ),
@@ -213,7 +212,7 @@ def test_without_a_key_hellos_are_told_as_unverified_whoever_signed_them():
 
 def test_an_event_in_json_has_what_a_program_wants_and_the_sentence():
     link = Listener()
-    link.hears(sent(hello(claims={"192.0.2.10": 5})), arp.reply(arp.request(CLIENT, ASKER, EIP), STRANGER).pack())
+    link.hears(sent(hello(claims={"192.0.2.10": 5})), replies.reply(arp.request(CLIENT, ASKER, EIP), STRANGER).pack())
     assert link.events[-1].as_json() == {
         "time": 1000.002,
         "event": "answers",
@@ -235,7 +234,7 @@ NASTY = ["\x1b[31mnode2", "node\u202e2", "a\nb", "\x9b2J", "\x07", "n" * 253, "\
 def test_what_a_name_says_to_a_terminal_never_reaches_it(name):
     link = Listener(keys=None)
     said = hello(name, claims={"192.0.2.10": 5}, heard={name + "x" if len(name) < 253 else "x": Heard(LIFE, 1)})
-    told = link.hears(sent(said), arp.gratuitous_reply(STRANGER, EIP).pack()) + link.after(1)
+    told = link.hears(sent(said), replies.gratuitous_reply(STRANGER, EIP).pack()) + link.after(1)
     assert len(told) == 4
     assert all(text.isprintable() for text in told)
 
@@ -243,9 +242,9 @@ def test_what_a_name_says_to_a_terminal_never_reaches_it(name):
 GOOD = [
     sent(hello(claims={"192.0.2.10": 5, "2001:db8::10": 7}, heard={"node1": Heard(LIFE, 1)})),
     arp.request(CLIENT, ASKER, EIP).pack(),
-    arp.gratuitous_reply(STRANGER, EIP).pack(),
+    replies.gratuitous_reply(STRANGER, EIP).pack(),
     ndp.solicitation(CLIENT, IPv6Address("fe80::50"), EIP6).pack(),
-    ndp.unsolicited(STRANGER, EIP6).pack(),
+    replies.unsolicited(STRANGER, EIP6).pack(),
 ]
 
 
@@ -270,7 +269,7 @@ def test_whatever_the_bytes_are_each_makes_printable_sentences_or_none(captured,
 
 
 def test_a_frame_longer_than_any_link_carries_is_passed_over():
-    frame = arp.gratuitous_request(STRANGER, EIP).pack()
+    frame = replies.gratuitous_request(STRANGER, EIP).pack()
     assert read(frame.ljust(MAX_FRAME, b"\0"), None) is not None
     assert read(frame.ljust(MAX_FRAME + 1, b"\0"), None) is None
 

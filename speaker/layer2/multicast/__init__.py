@@ -1,1 +1,0 @@
-"""Solicited-node multicast groups: joined, and reported to switches that snoop."""

@@ -1,0 +1,219 @@
+"""Edge: one AF_PACKET socket on one link, read and written in batches.
+
+``recvmmsg`` and ``sendmmsg`` are not in Python's socket module; ctypes calls them on buffers that are laid out once.
+A system call for 64 packets instead of one each is what lets Python answer as fast as the kernel.
+"""
+
+import ctypes
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from speaker.model import Link
+from speaker.packets import sockets
+from speaker.packets.bpf import Program, on_link
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _MsgHdr(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("iov", ctypes.c_void_p),
+        ("iov_length", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _MMsgHdr(ctypes.Structure):
+    _fields_ = (("header", _MsgHdr), ("length", ctypes.c_uint))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+recvmmsg = _libc.recvmmsg
+recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+sendmmsg = _libc.sendmmsg
+sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+
+_NAME, _PKTTYPE_AT = sockets.SOCKADDR_LL.size, 10
+_WORDS = ctypes.sizeof(_MMsgHdr) // 4
+_LENGTH_WORD = _MMsgHdr.length.offset // 4
+_STAMP = struct.calcsize("@Niiqq")
+"""Bytes of SO_TIMESTAMPNS_NEW's control message: ``struct cmsghdr``, then ``struct __kernel_timespec``."""
+_QUADS = _STAMP // 8
+_SECONDS_QUAD, _NANOSECONDS_QUAD = _QUADS - 2, _QUADS - 1
+_SMALLEST_TRUESIZE = 512
+"""Bytes of receive buffer that any queued frame takes at least (SKB_TRUESIZE, <linux/skbuff.h>: above 600 here)."""
+
+
+class Received(NamedTuple):
+    """What one call took from a socket, in the order of its arrival."""
+
+    frames: list[bytes]
+    pkttypes: bytearray
+    """``sll_pkttype`` of each."""
+    seconds: list[int]
+    nanoseconds: list[int]
+    """When the kernel received each, by CLOCK_REALTIME: it stamps packets by no other clock.
+
+    A clock that is set while packets are queued makes their ages wrong by the step, and those of no others. After a
+    step ahead they look older and are dropped, for the asker to ask again. After a step back they look younger, and a
+    stall between the oldest age answered and the self-lease would go unnoticed just then; longer ones do not, because
+    the deadline is of CLOCK_BOOTTIME. A packet that arrived before the kernel had begun to stamp (in the millisecond
+    after a host's first such socket opened) is stamped when it is read."""
+
+    def ages(self, now: float) -> list[float]:
+        """For how many seconds each has been waiting at ``now`` (of CLOCK_REALTIME), at least 0."""
+        stamps = zip(self.seconds, self.nanoseconds, strict=True)
+        return [max(0.0, now - whole - part * 1e-9) for whole, part in stamps]
+
+    def oldest(self, now: float) -> float:
+        """The greatest of ``ages``; there must be one. Quicker: this is asked of every batch."""
+        first = min(self.seconds)
+        if first == max(self.seconds):
+            return max(0.0, now - first - min(self.nanoseconds) * 1e-9)
+        return max(self.ages(now))
+
+
+_NOTHING = Received([], bytearray(), [], [])
+_NOT_TAKEN = sockets.FULL | {errno.EMSGSIZE}
+"""A link without room for a solicitation's answer, as one that was given an MTU of 68, still has room for ARP."""
+
+
+class Batch:
+    """``count`` message headers over as many buffers of ``room`` bytes; ``with_details`` also over as many
+    ``sockaddr_ll`` and timestamps."""
+
+    def __init__(self, count: int, room: int, *, with_details: bool) -> None:
+        self.count, self.room = count, room
+        self.data = bytearray(count * room)
+        self.names = bytearray(count * _NAME)
+        self._stamps = bytearray(count * _STAMP)
+        self._vectors = (_IoVec * count)()
+        self._headers = (_MMsgHdr * count)()
+        data = ctypes.addressof((ctypes.c_char * len(self.data)).from_buffer(self.data))
+        names = ctypes.addressof((ctypes.c_char * len(self.names)).from_buffer(self.names))
+        stamps = ctypes.addressof((ctypes.c_char * len(self._stamps)).from_buffer(self._stamps))
+        vectors = ctypes.addressof(self._vectors)
+        for at in range(count):
+            self._vectors[at] = _IoVec(data + at * room, room)
+            header = self._headers[at].header
+            header.iov, header.iov_length = vectors + at * ctypes.sizeof(_IoVec), 1
+            if with_details:
+                header.name, header.name_length = names + at * _NAME, _NAME
+                header.control, header.control_length = stamps + at * _STAMP, _STAMP
+        self.address = ctypes.addressof(self._headers)
+        self._bytes = memoryview(self._headers).cast("B")
+        self._fresh = memoryview(bytes(self._bytes))
+        self._words = self._bytes.cast("I")
+        self._quads = memoryview(self._stamps).cast("q")
+
+    def reset(self, count: int) -> None:
+        """The kernel has written into the first ``count`` headers how much of each name and control area it used."""
+        used = count * ctypes.sizeof(_MMsgHdr)
+        self._bytes[:used] = self._fresh[:used]
+
+    def lengths(self, count: int) -> list[int]:
+        """How many bytes each of the first ``count`` messages received."""
+        return self._words[_LENGTH_WORD : count * _WORDS : _WORDS].tolist()
+
+    def pkttypes(self, count: int) -> bytearray:
+        return self.names[_PKTTYPE_AT : count * _NAME : _NAME]
+
+    def seconds(self, count: int) -> list[int]:
+        return self._quads[_SECONDS_QUAD : count * _QUADS : _QUADS].tolist()
+
+    def nanoseconds(self, count: int) -> list[int]:
+        return self._quads[_NANOSECONDS_QUAD : count * _QUADS : _QUADS].tolist()
+
+    def skip(self, count: int) -> int:
+        """Address of the header after the first ``count``."""
+        return self.address + count * ctypes.sizeof(_MMsgHdr)
+
+
+class PacketSocket:
+    """Sends and receives whole frames of one EtherType on one link; non-blocking.
+
+    ``room`` is the longest frame that is received whole, ``frame_length`` the one length of all that is sent.
+    Raises EdgeError when the link is gone or down, Unsupported without CAP_NET_RAW.
+    """
+
+    RECEIVE, SEND = 64, 256
+
+    def __init__(self, link: Link, ethertype: int, program: Program, *, room: int, frame_length: int) -> None:
+        self._link = link
+        self._inbox = Batch(self.RECEIVE, room, with_details=True)
+        self._taken = 0
+        self._outbox = Batch(self.SEND, frame_length, with_details=False)
+        self._offsets = range(0, self.RECEIVE * room, room)
+        try:
+            self._socket = sockets.open_socket(link.index, ethertype, program, sockets.stamp_arrivals)
+        except OSError as error:
+            raise sockets.refused(link.name, error) from error
+
+    def attach(self, program: Program) -> None:
+        """Replaces the filter, atomically."""
+        try:
+            sockets.attach(self._socket, on_link(self._link.index, program))
+        except OSError as error:
+            raise sockets.refused(f"{self._link.name}: filter", error) from error
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Received:
+        """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is cut off."""
+        inbox, count = self._inbox, self._take()
+        if count == 0:
+            return _NOTHING
+        data = bytes(memoryview(inbox.data)[: count * inbox.room])
+        frames = [data[at : at + length] for at, length in zip(self._offsets, inbox.lengths(count), strict=False)]
+        return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
+
+    def discard(self) -> None:
+        """Drops unread what is queued; under a flood no more than the queue can have held."""
+        buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
+            if self._take() < self.RECEIVE:
+                return
+
+    def _take(self) -> int:
+        """Fills the inbox; returns how many frames it got."""
+        inbox = self._inbox
+        inbox.reset(self._taken)
+        count: int = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
+        self._taken = max(0, count)
+        if count < 0:
+            self._check("receive")
+        return self._taken
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Hands at most ``SEND`` frames to the link, each of ``frame_length``; returns how many it took.
+        Fewer than given means that there is no room right now, or that the link takes no frames of that length."""
+        outbox = self._outbox
+        joined = b"".join(frames)
+        outbox.data[: len(joined)] = joined
+        taken = 0
+        while taken < len(frames):
+            # The call stops at the first frame that fails, and tells why only when that one comes first.
+            count = sendmmsg(self.fileno(), outbox.skip(taken), len(frames) - taken, socket.MSG_DONTWAIT)
+            if count < 0:
+                self._check("send")
+                break
+            taken += count
+        return taken
+
+    def _check(self, what: str) -> None:
+        error = sockets.last_error()
+        if error.errno not in _NOT_TAKEN:
+            raise sockets.refused(f"{self._link.name}: {what}", error)
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,186 @@
+"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN took the place of those in NOW.
+
+By the decisions of a running speaker, from what it remembers; nothing is written and no kernel asked.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import TextIO
+
+from speaker.allocator.assign import Allocator
+from speaker.allocator.refusals import Refusal
+from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
+from speaker.errors import EdgeError, InvalidManifests, SettingError
+from speaker.forwarding.changes import Change, diff
+from speaker.forwarding.plan import Plan
+from speaker.interfaces.snapshot import Snapshot
+from speaker.model import Assignment, Balancer, ServiceKey, TrafficPolicy, World
+from speaker.node.decide import decide
+from speaker.settings import DEFAULT_REST, Node, parse_balancers
+from speaker.standalone.manifests import load
+from speaker.standalone.state import recall
+from speaker.tools.validate import addresses_here, foreseen, settled
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a Service has and what it lacks; ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
+
+    assignment: Assignment | None
+    refusal: Refusal | None
+    nodes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """None: there is no such Service."""
+
+    service: ServiceKey
+    before: Fate | None
+    after: Fate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """``forwarding``: of a speaker that forwards, for all EIPs, whichever host holds them."""
+
+    services: tuple[Changed, ...]
+    forwarding: tuple[Change, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not self.services and not self.forwarding
+
+
+def foresee(allocator: Allocator, before: World, after: World, now: float) -> Planned:
+    """``allocator``: as the speaker remembers; it is settled for both worlds, one after the other."""
+    fates, plan = _came_to(allocator, before, now)
+    later, later_plan = _came_to(allocator, after, now)
+    keys = sorted(fates.keys() | later.keys())
+    changed = (Changed(key, fates.get(key), later.get(key)) for key in keys)
+    return Planned(tuple(each for each in changed if each.before != each.after), diff(plan, later_plan))
+
+
+def drained(world: World, nodes: frozenset[str]) -> World:
+    """Without the pods of these nodes, and before others have taken their place."""
+    left = {key: tuple(each for each in found if each.node not in nodes) for key, found in world.endpoints.items()}
+    return replace(world, endpoints=left)
+
+
+def _came_to(allocator: Allocator, world: World, now: float) -> tuple[Mapping[ServiceKey, Fate], Plan]:
+    settlement = settled(allocator, world, now)
+    fates = {key: _fate(world, key, settlement) for key in world.services}
+    decision = decide(with_former_pools(world, allocator), settlement.assignments, Snapshot({}), Node("plan"))
+    return fates, decision.forwarding
+
+
+def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
+    nodes = None
+    if world.services[key].traffic_policy is TrafficPolicy.LOCAL:
+        nodes = tuple(sorted({each.node for each in world.endpoints.get(key, ()) if each.ready and each.node}))
+    return Fate(settlement.assignments.get(key), settlement.refusals.get(key), nodes)
+
+
+# ── The command ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def command(args: argparse.Namespace) -> int:
+    if args.now is None or args.then is None:
+        raise SettingError("plan: needs two directories, NOW and THEN, or --cluster")
+    for flag in ("kubeconfig", "context", "default_class"):
+        if getattr(args, flag):
+            raise SettingError(f"--{flag.replace('_', '-')}: goes with --cluster")
+    honoured = parse_balancers(args.honour_annotations)
+    return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr, honoured)
+
+
+def plan(
+    now: Path,
+    then: Path,
+    state: Path,
+    drain: frozenset[str],
+    as_json: bool,
+    out: TextIO,
+    err: TextIO,
+    honoured: Collection[Balancer] = (),
+) -> int:
+    """``drain``: nodes whose pods are gone then. Returns 0 where nothing changes, 1 where something does, 2 where the
+    manifests or the state cannot be read."""
+    clock = clock_gettime(CLOCK_BOOTTIME)
+    try:
+        allocator = recall(state, DEFAULT_REST, clock)
+        own = addresses_here()
+        readings = (load(directory, honoured=honoured) for directory in (now, then))
+        before, after = (with_own_addresses(reading.world, own) for reading in readings)
+        with foreseen(then):
+            found = foresee(allocator, before, drained(after, drain), clock)
+    except (InvalidManifests, EdgeError) as error:
+        err.write(f"{error}\n")
+        return 2
+    return tell(found, out, as_json=as_json)
+
+
+def tell(found: Planned, out: TextIO, *, as_json: bool) -> int:
+    """Returns as ``plan``."""
+    if as_json:
+        out.write(json.dumps(_json(found)) + "\n")
+    else:
+        out.writelines(f"{line}\n" for line in _lines(found))
+    return 0 if found.empty else 1
+
+
+def _lines(found: Planned) -> Iterator[str]:
+    for each in found.services:
+        yield f"Service/{each.service}: {_words(each.before)} -> {_words(each.after)}"
+    if found.forwarding:
+        yield f"forwarding, where the speaker does it: {len(found.forwarding)} changes"
+        yield from (f"  {change}" for change in found.forwarding)
+    if found.empty:
+        yield "nothing changes"
+
+
+def _words(fate: Fate | None) -> str:
+    if fate is None:
+        return "no such Service"
+    parts = []
+    if (assignment := fate.assignment) is not None:
+        given = zip(assignment.addresses, assignment.pools, strict=True)
+        parts += [
+            f"{address} from {pool}{' (which no longer offers it)' if address in assignment.flagged else ''}"
+            for address, pool in given
+        ]
+    if fate.refusal is not None:
+        parts.append(f"refused ({fate.refusal.reason.value}): {fate.refusal.message}")
+    if fate.nodes is not None:
+        parts.append(f"answered for by {', '.join(fate.nodes) or 'no node, as none has a ready endpoint'}")
+    return "; ".join(parts) or "nothing"
+
+
+def _json(found: Planned) -> dict[str, object]:
+    return {
+        "changes": not found.empty,
+        "services": {
+            str(each.service): {"before": _json_fate(each.before), "after": _json_fate(each.after)}
+            for each in found.services
+        },
+        "forwarding": [str(change) for change in found.forwarding],
+    }
+
+
+def _json_fate(fate: Fate | None) -> dict[str, object] | None:
+    if fate is None:
+        return None
+    assignment, refusal = fate.assignment, fate.refusal
+    told: dict[str, object] = {
+        "addresses": [str(address) for address in assignment.addresses] if assignment else [],
+        "pools": list(assignment.pools) if assignment else [],
+        "flagged": sorted(str(address) for address in assignment.flagged) if assignment else [],
+        "refused": refusal.reason.value if refusal else None,
+        "message": refusal.message if refusal else None,
+    }
+    return told if fate.nodes is None else {**told, "nodes": list(fate.nodes)}

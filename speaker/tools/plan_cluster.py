@@ -1,0 +1,228 @@
+"""``speaker plan --cluster``: what the controller would decide if these manifests were applied to a live cluster.
+
+By its own decision (``controller/decider.py``), of what the API says now; nothing is written there. ``read`` asks it.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from speaker.api.fields import ApiObject
+from speaker.api.kinds import (
+    EIPS,
+    NAMESPACES,
+    NODES,
+    SERVICES,
+    SLICES,
+    EipObject,
+    HostObject,
+    ServiceObject,
+    SliceObject,
+)
+from speaker.api.objects import Key, Object
+from speaker.api.reading import read_slice
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
+from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.wanted import IpMode
+from speaker.errors import EdgeError, InvalidManifests, SettingError
+from speaker.model import ServiceKey, TrafficPolicy
+from speaker.settings import DEFAULT_STATE, parse_balancers
+from speaker.standalone.manifests import load, manifest_files, read_file
+from speaker.system.clock import boottime, time_of_day
+from speaker.tools.agents import kubeconfig
+from speaker.tools.plan import Changed, Fate, Planned, tell
+from speaker.tools.validate import foreseen
+
+NAMESPACED = frozenset(("Service", "EndpointSlice"))
+_ALLOCATED = "ipFamilies", "ipFamilyPolicy"
+"""Of a Service's spec: the API server sets them where nobody says them, and nobody else changes them."""
+_DUAL = frozenset(("PreferDualStack", "RequireDualStack"))
+_FIRST = Key("default", "kubernetes")
+"""The Service that every cluster has, of its first family."""
+
+ROUNDS = 3
+"""Decisions more: what one gives up the next reading may give to who waits."""
+
+_T = TypeVar("_T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """Objects of a cluster, as they are or would be."""
+
+    services: Mapping[Key, ServiceObject] = field(default_factory=dict)
+    eips: Mapping[Key, EipObject] = field(default_factory=dict)
+    namespaces: Mapping[Key, Object] = field(default_factory=dict)
+    nodes: Mapping[Key, HostObject] = field(default_factory=dict)
+    slices: Mapping[Key, SliceObject] = field(default_factory=dict)
+
+
+_SETTINGS = ControllerSettings()
+
+
+def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
+    """As ``kubectl apply`` of these: each takes the place of what has its name, and keeps what the API server and the
+    controller wrote there. ``at``: RFC 3339. Raises EdgeError for what is no such object. Pure."""
+    services, eips = dict(live.services), dict(live.eips)
+    namespaces, slices = dict(live.namespaces), dict(live.slices)
+    for document in documents:
+        match document.kind:
+            case "Service":
+                policy = document.at("spec", "ipFamilyPolicy")
+                _put(services, ServiceObject, document, at, partial(_allocated, live, policy=policy))
+            case "Eip":
+                _put(eips, EipObject, document, at)
+            case "Namespace":
+                _put(namespaces, Object, document, at)
+            case "EndpointSlice":
+                _put(slices, SliceObject, document, at)
+    return replace(live, services=services, eips=eips, namespaces=namespaces, slices=slices)
+
+
+def drained(live: Live, nodes: frozenset[str]) -> Live:
+    """Without the pods of these nodes, and before others have taken their place. Pure."""
+    left = {
+        key: msgspec.structs.replace(
+            found, endpoints=tuple(each for each in found.endpoints or () if each.node_name not in nodes)
+        )
+        for key, found in live.slices.items()
+    }
+    return replace(live, slices=left)
+
+
+def foresee(live: Live, then: Live, now: float, at: str, settings: ControllerSettings = _SETTINGS) -> Planned:
+    """What a controller that leads decides after the change, beside what it decided before. Pure."""
+    modes = {each.ip_mode for found in live.services.values() for each in found.status.load_balancer.ingress}
+    ip_mode = IpMode.PROXY if IpMode.PROXY in modes else IpMode.VIP  # as it is told to the cluster today
+    decider = Decider(replace(settings, ip_mode=ip_mode))
+    before = _decided(decider, News(live.services, live.eips, live.namespaces, live.nodes), live, now, at)
+    news = News(
+        _others(live.services, then.services),
+        _others(live.eips, then.eips),
+        _others(live.namespaces, then.namespaces),
+    )
+    after = _decided(decider, news, then, now, at)
+    changed = (Changed(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys()))
+    return Planned(tuple(each for each in changed if each.before != each.after), ())
+
+
+def _decided(decider: Decider, news: News, live: Live, now: float, at: str) -> dict[ServiceKey, Fate]:
+    for some in (news, *[News()] * ROUNDS):
+        decider.decide(some, now, at)
+    for error in decider.failed.values():
+        raise error
+    local = {key for key, found in live.services.items() if found.spec.external_traffic_policy == TrafficPolicy.LOCAL}
+    nodes: dict[ServiceKey, set[str]] = {ServiceKey(key.namespace, key.name): set() for key in local}
+    for found in live.slices.values():
+        if (ready := nodes.get(found.service_key)) is not None:
+            ready |= {each.node for each in read_slice(found)[0].endpoints if each.ready and each.node}
+    return {
+        key: Fate(outcome.assignment, outcome.refusal, tuple(sorted(nodes[key])) if key in nodes else None)
+        for key, outcome in decider.decided().outcomes.items()
+    }
+
+
+def _others(before: Mapping[Key, _T], after: Mapping[Key, _T]) -> dict[Key, _T | None]:
+    return {key: found for key, found in after.items() if before.get(key) != found}
+
+
+def _put(
+    into: dict[Key, _T],
+    kind: type[_T],
+    document: ApiObject,
+    at: str,
+    spec: Callable[[_T | None], Mapping[str, Any]] = lambda _: {},
+) -> None:
+    data = document.data if isinstance(document.data, dict) else {}
+    metadata = data.get("metadata") or {}
+    namespace = (metadata.get("namespace") or "default") if document.kind in NAMESPACED else ""
+    key = Key(namespace, str(metadata.get("name")))
+    found = into.get(key)
+    known: dict[str, Any] = msgspec.to_builtins(found) if found is not None else {"metadata": {"creationTimestamp": at}}
+    kept = known["metadata"]
+    said = {name: {**kept.get(name, {}), **(metadata.get(name) or {})} for name in ("labels", "annotations")}
+    made = {**data, "metadata": {**kept, "name": key.name, "namespace": namespace, **said}}
+    if "spec" in data:
+        made["spec"] = {**spec(found), **(data["spec"] or {})}
+    if "status" in known:
+        made["status"] = known["status"]
+    try:
+        into[key] = msgspec.convert(made, kind)
+    except msgspec.ValidationError as error:
+        raise EdgeError(f"{document.subject}: {error}") from error
+
+
+def _allocated(live: Live, found: ServiceObject | None, policy: object) -> Mapping[str, Any]:
+    """What the API server has chosen for a Service, or would choose for a new one that does not say it."""
+    if found is not None:
+        known: dict[str, Any] = msgspec.to_builtins(found.spec)
+        return {name: known[name] for name in _ALLOCATED if name in known}
+    families = [*live.services[_FIRST].spec.ip_families[:1]] if _FIRST in live.services else []
+    if policy in _DUAL:  # where the cluster is
+        families += {other for each in live.services.values() for other in each.spec.ip_families} - {*families}
+    return {"ipFamilies": families, "ipFamilyPolicy": "SingleStack"}
+
+
+# ── The command ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def read(access: Access) -> Live:
+    """What the API says now. Raises SettingError, EdgeError."""
+    async with Client(await configure(access)) as client:
+        return Live(
+            {each.key: each for each in await listed(client, SERVICES, ServiceObject)},
+            {each.key: each for each in await listed(client, EIPS, EipObject)},
+            {each.key: each for each in await listed(client, NAMESPACES, Object)},
+            {each.key: each for each in await listed(client, NODES, HostObject)},
+            {each.key: each for each in await listed(client, SLICES, SliceObject)},
+        )
+
+
+def command(args: argparse.Namespace) -> int:
+    if args.then is not None:
+        raise SettingError("--cluster: one directory at most: the cluster is what is in force")
+    if args.state != DEFAULT_STATE:
+        raise SettingError("--state: not together with --cluster: what its Services have stands in their status")
+    try:
+        live = asyncio.run(read(Access(kubeconfig(args.kubeconfig), args.context)))
+    except EdgeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    settings = ControllerSettings(args.default_class, parse_balancers(args.honour_annotations))
+    return plan(live, args.now, frozenset(args.drain), args.json, sys.stdout, sys.stderr, settings)
+
+
+def plan(
+    live: Live,
+    then: Path | None,
+    drain: frozenset[str],
+    as_json: bool,
+    out: TextIO,
+    err: TextIO,
+    settings: ControllerSettings = _SETTINGS,
+) -> int:
+    """As ``planning.plan.plan``. ``then`` None: only the pods of the nodes to ``drain`` go."""
+    at = time_of_day()
+    try:
+        after = drained(applied(live, _documents(then) if then is not None else (), at), drain)
+        with foreseen(then or Path()):
+            found = foresee(live, after, boottime(), at, settings)
+    except (InvalidManifests, EdgeError) as error:
+        err.write(f"{error}\n")
+        return 2
+    return tell(found, out, as_json=as_json)
+
+
+def _documents(directory: Path) -> list[ApiObject]:
+    """Raises InvalidManifests for every mistake in them: an API server would store some of them."""
+    load(directory)
+    return [document for file in manifest_files(directory) for document in read_file(file)[0]]

@@ -1,1 +1,0 @@
-"""``speaker plan``: what would change, from files or a live cluster."""

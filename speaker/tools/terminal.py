@@ -1,0 +1,68 @@
+"""What commands write for people: tables of text that strangers may have written, what to do next, what takes long."""
+
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines with the columns under each other; an empty cell is a dash."""
+    cells = [head, *([printable(cell) or "-" for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def printable(text: str) -> str:
+    """Names of peers come from the LAN: whoever has the key must not be able to speak to the operator's terminal."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+# ── What to do next: a line that can be pasted as it is ─────────────────────────────────────────────────────
+
+
+def following(*words: str, argv: Sequence[str] | None = None) -> str:
+    """``Next: speaker WORD…``, by the name that this process was started by where a shell finds no ``speaker``."""
+    return f"Next: {command(*words, argv=argv)}"
+
+
+def command(*words: str, argv: Sequence[str] | None = None) -> str:
+    started = (sys.argv if argv is None else argv)[0]
+    known = Path(started).name != "speaker" or shutil.which("speaker") == started
+    return shlex.join(["speaker" if known else started, *words])
+
+
+# ── A word on stderr for what takes longer than somebody who waits expects ──────────────────────────────────
+
+SOON, THEN = 2.0, 10.0
+"""Seconds until the first word, and between the next ones."""
+
+
+@contextmanager
+def progress(what: str, stream: TextIO | None = None, soon: float = SOON, then: float = THEN) -> Iterator[None]:
+    """``what`` is being done in the block: ``speaker: still reads the manifests after 2 s``."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def tell() -> None:
+        wait = passed = soon
+        while not over.wait(wait):
+            print(f"speaker: still {what} after {passed:g} s", file=stream, flush=True)
+            wait, passed = then, passed + then
+
+    # A daemon: it must not keep a process that ends by an error.
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()

@@ -1,0 +1,81 @@
+"""What MetalLB said before it had kinds of its own, and advertisements that say more than one link."""
+
+import pytest
+from conversions import converted, of_data, text_of
+
+
+def test_a_config_map_of_metallb_becomes_pools_and_its_bgp_is_listed_by_line():
+    found = converted(text_of("metallb-configmap"))
+    assert {each["metadata"]["name"]: each["spec"] for each in found.pools} == {
+        "default": {"addresses": ["192.0.2.10-192.0.2.14", "192.0.2.32/30"], "avoidNetworkAndBroadcast": False},
+        "by-name": {"addresses": ["192.0.2.1-192.0.2.7"], "autoAssign": False},
+        "between": {"addresses": ["192.0.2.64/30"], "avoidNetworkAndBroadcast": False},
+    }
+    assert [(each.path, each.place.line) for each in found.decisions] == [
+        ("data.config.bgp-communities", 30),
+        ("data.config.peers", 9),
+        ("data.config.address-pools[2]", 25),
+        ("", 45),
+    ]
+
+
+def test_a_mistake_in_the_text_of_a_config_map_is_found_on_its_line():
+    text = text_of("metallb-configmap").replace("auto-assign: false", "auto-assing: false")
+    (found,) = [each for each in converted(text).decisions if "auto-assing" in each.path]
+    assert found.place.line == 22
+
+
+def test_a_config_map_of_anybody_else_stays_as_it_is():
+    found = of_data(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}, "data": {"config": "a: b"}}
+    )
+    assert (found.pools, [each.why for each in found.listed]) == (
+        (),
+        ["is no object of a load balancer: it stays as it is"],
+    )
+
+
+def test_text_of_a_config_map_that_is_no_yaml_is_left_alone():
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}, "data": {"config": "a: [b"}}
+    assert of_data(other).pools == ()
+
+
+def advertised(*specs):
+    pool = {
+        "apiVersion": "metallb.io/v1beta1",
+        "kind": "IPAddressPool",
+        "metadata": {"name": "lan"},
+        "spec": {"addresses": ["192.0.2.0/29"]},
+    }
+    ads = [
+        {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": f"l{i}"}, "spec": spec}
+        for i, spec in enumerate(specs)
+    ]
+    found = of_data(pool, *ads)
+    spec = found.pools[0]["spec"]
+    return spec.get("interface"), spec.get("nodeSelector"), [each.path for each in found.decisions]
+
+
+def on(*hosts):
+    return {"nodeSelectors": [{"matchLabels": {"kubernetes.io/hostname": host}} for host in hosts]}
+
+
+@pytest.mark.parametrize(
+    ("specs", "interface", "nodes"),
+    [
+        ([{"interfaces": ["eth0"]}, {"interfaces": ["eno1"]}], "eth0,eno1", None),
+        ([{"interfaces": ["eth0"]}, {}], None, None),
+        ([{"interfaces": ["eth0"], **on("a")}, {"interfaces": ["eno1"], **on("b", "c")}], "eth0,eno1", ["a", "b", "c"]),
+        ([{"interfaces": ["eth0"], **on("a")}, on("b")], "eth0", ["a"]),
+        ([{"interfaces": ["eth0"], **on("a")}, {"interfaces": ["eno1"]}], "eth0", ["a"]),
+    ],
+)
+def test_links_of_several_advertisements_become_a_list_where_that_says_the_same(specs, interface, nodes):
+    link, selector, decisions = advertised(*specs)
+    values = (
+        None
+        if selector is None
+        else list(selector.get("matchLabels", {}).values()) or selector["matchExpressions"][0]["values"]
+    )
+    assert (link, values) == (interface, nodes)
+    assert decisions or link is None
