@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import Family, Pool, Protocol, Service, ServiceKey, ServicePort, World
 
 SERVICES = 10_000

@@ -38,10 +38,12 @@ sys.path.insert(0, str(PROJECT / "tests" / "apiserver"))
 from real_api import RealApi, _free_port, missing  # noqa: E402 (found by the line above)
 
 from speaker.api.kinds import EIPS, ServiceObject  # noqa: E402
-from speaker.cluster.mirror.reflector import Reflector, Resource  # noqa: E402
-from speaker.cluster.mirror.store import Change  # noqa: E402
-from speaker.cluster.transport.access import Access, configure  # noqa: E402
-from speaker.cluster.transport.client import Client  # noqa: E402
+from speaker.cluster.access import Access, configure  # noqa: E402
+from speaker.cluster.client import Client  # noqa: E402
+from speaker.cluster.feed import Resource  # noqa: E402
+from speaker.cluster.reflector import Reflector  # noqa: E402
+from speaker.cluster.store import Change  # noqa: E402
+from speaker.errors import EdgeError  # noqa: E402
 
 MANIFESTS = PROJECT / "manifests" / "base"
 AT_A_TIME = 16
@@ -113,7 +115,13 @@ class Served:
         self.changed = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear).run()
+        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear, self).run()
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        print(f"{what}: {error}", file=sys.stderr)
+
+    def doubted(self, *_: object) -> None:
+        """Nothing waits without ``settle``."""
 
     def _hear(self, changes: tuple[Change[ServiceObject], ...]) -> None:
         for change in changes:

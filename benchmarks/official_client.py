@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 Json = dict[str, Any]
@@ -37,7 +38,7 @@ TROUBLE, STILL = 2.0, 12.0
 LEASE_SECONDS, RENEW_WITHIN, RETRY = 6, 4, 1.2
 LOADED = {
     "nothing": "",
-    "ours: transport and mirror": "speaker.cluster.mirror.reflector",
+    "ours: transport and mirror": "speaker.cluster.reflector",
     "official: kubeconfigs": "kubernetes.aio.config",
     "official: typed API": "kubernetes.client.api.core_v1_api",
     "official: informer": "kubernetes.informer",
@@ -235,9 +236,10 @@ def official_mirror(services: int) -> Json:
 
 def our_mirror(services: int) -> Json:
     from speaker.api.kinds import SERVICES, AssignedObject
-    from speaker.cluster.mirror.reflector import Reflector, Resource
-    from speaker.cluster.transport.client import Client
-    from speaker.cluster.transport.trust import Server
+    from speaker.cluster.access import Server
+    from speaker.cluster.client import Client
+    from speaker.cluster.feed import Resource
+    from speaker.cluster.reflector import Reflector
 
     base, heard = resident(), Counter[str]()
 
@@ -248,7 +250,8 @@ def our_mirror(services: int) -> Json:
                 heard["new"] += sum(change.before is None for change in changes)
                 heard["changed"] += sum(None not in (change.before, change.after) for change in changes)
 
-            await Reflector(client, Resource(SERVICES, AssignedObject), hear).run()
+            hears = SimpleNamespace(failed=print, doubted=print)
+            await Reflector(client, Resource(SERVICES, AssignedObject), hear, hears).run()
 
     start = time.process_time()
     threading.Thread(target=lambda: asyncio.run(mirror()), daemon=True).start()
@@ -281,10 +284,10 @@ def official_election(_: int) -> Json:
 
 
 def our_election(_: int) -> Json:
-    from speaker.cluster.election.elector import Timing
-    from speaker.cluster.election.lease import Election, LeaseName
-    from speaker.cluster.transport.client import Client
-    from speaker.cluster.transport.trust import Server
+    from speaker.cluster.access import Server
+    from speaker.cluster.client import Client
+    from speaker.cluster.elector import Timing
+    from speaker.cluster.lease import Election, LeaseName
 
     leads, ended = threading.Event(), threading.Event()
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network
 from typing import Any, TypeAlias
 
-from speaker.api.addresses import NEVER_ANOTHER_HOST
+from speaker.api.addresses import NEVER_AN_EIP, NEVER_ANOTHER_HOST
 from speaker.api.eip import IFNAMSIZ
-from speaker.api.metadata import QUALIFIED, SUBDOMAIN
-from speaker.api.ranges import NEVER_AN_EIP
+from speaker.api.fields import QUALIFIED, SUBDOMAIN
 from speaker.model import IPNetwork
 
 Rules: TypeAlias = list[dict[str, Any]]

@@ -16,11 +16,10 @@ import cel
 import yaml
 
 from speaker.api.eip import INT32, MAX_BURST, MAX_INTERVAL, MAX_REFRESH, MIN_INTERVAL, MIN_REFRESH, SPEC
-from speaker.api.fields import DURATION
+from speaker.api.fields import DURATION, LABEL, QUALIFIED
 from speaker.api.kinds import MAX_LINE
-from speaker.api.metadata import LABEL, QUALIFIED
+from speaker.api.reading import EIP
 from speaker.api.records import IN_ONE_LINE, LINK, MAC, NODE, REASONS, RIVAL, SERVICE, TIME
-from speaker.api.world import EIP
 from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]

@@ -6,7 +6,7 @@
     Announcements, Leases ──► records ──► the wire process's ownership machine ──► writer ──► Announcements
                                           session ──► our Lease
 
-Pure are ``view`` and ``record``. ``announcement_writer`` and ``session`` write,
-``announcement_reader`` hands on what records say, ``api_state`` tells whether the API is up, ``last_known`` keeps what
-it said. ``source`` is what runs, ``run`` the command.
+Pure are ``view`` and ``record``. ``announcements`` reads and writes records, ``session`` writes our Lease and
+says by that whether the API is up, ``mirrors`` helps the mirrors, and ``last_known`` keeps what the API said last.
+``source`` is what runs.
 """

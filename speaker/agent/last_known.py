@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from speaker.agent.view import News, is_assigned
+from speaker.agent.view import News, assigned_addresses
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
-from speaker.cluster.mirror.reflector import Reflector
+from speaker.cluster.reflector import Reflector
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.node.report import Report
@@ -53,7 +53,7 @@ def known(
     hosts: Iterable[HostObject],
 ) -> Known:
     """Of all that, what is about Services that have an EIP."""
-    ours = tuple(filter(is_assigned, services))
+    ours = tuple(filter(assigned_addresses, services))
     keys = {(each.metadata.namespace, each.metadata.name) for each in ours}
     theirs = (each for each in slices if (each.metadata.namespace, each.metadata.labels.service) in keys)
     return Known(VERSION, name, node, ours, tuple(theirs), tuple(eips), tuple(hosts))
@@ -165,8 +165,6 @@ def news_of(last: Known) -> tuple[News, Callable[[ServiceKey], list[SliceObject]
     for each in last.slices:
         slices.setdefault(each.service_key, []).append(each)
     news = News(
-        {each.key: each for each in last.services},
-        eips=last.eips,
-        nodes={each.key: each for each in last.hosts},
+        {each.key: each for each in last.services}, eips=last.eips, nodes={each.key: each for each in last.hosts}
     )
     return news, lambda key: slices.get(key, [])

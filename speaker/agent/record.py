@@ -69,7 +69,7 @@ def creation(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]
     }
 
 
-def change(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
+def update(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
     """A merge patch of the record that was expected. ``facts`` None: nothing is known of it any more."""
     return {"metadata": {"resourceVersion": str(order.expected)}, "status": _said(order, facts, at)}
 

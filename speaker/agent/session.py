@@ -1,29 +1,136 @@
-"""Edge: our session Lease, which says that this life of the node lives. Only we may write it (agent-admission.yaml).
+"""Edge: whether the API counts as up for this agent, and our session Lease, which says that this node lives.
 
-No election: the Lease is named for the node, and a new life takes it from the one before without asking. So a first
-write is a blind patch. Later ones name the version that we saw last. Where the Lease is another by now, we look whose
-it is, and write all the same. Whom to believe, if two write it at once, others know by the incarnation in it.
+Only we may write the Lease (agent-admission.yaml). It needs no election: it is named for the node, and a new life takes
+it from the one before without asking. So a first write is a blind patch. Later ones name the version that we saw last.
+If the Lease has changed since, we look whose it is, and write all the same. If two write it at once, the incarnation in
+it tells others whom to believe.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from speaker.agent.record import identity, life_of
 from speaker.api.records import FORWARDER, MISSES, LeaseObject, leases_in, misses_said
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.pages import listed
+from speaker.cluster.client import Client, listed
+from speaker.cluster.reflector import Reflector
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding
 from speaker.node.report import Report
 from speaker.ownership.hello import Incarnation
+from speaker.removals import Doubt
 from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
-from speaker.telemetry.lines import Bound
+from speaker.telemetry.lines import LASTING, Bound
+
+LOOK_SECONDS = 0.02
+"""Between two looks at whether the mirrors are of now again."""
+
+
+class ApiState:
+    """The API counts as up when a renewal of our Lease was answered in time, and every mirror follows by a connection
+    that was made since the API was away: then what mirrors say is of now. It counts as down as soon as a renewal is
+    late. ``hurry`` has one come at once: it is called when anything else goes unanswered, so they can be rare.
+
+    ``say`` hears whether it is up: each time that it was found so, changed or not.
+    """
+
+    def __init__(
+        self, mirrors: Iterable[Reflector[Any]], report: Report, hurry: Callable[[], None], say: Callable[[bool], None]
+    ) -> None:
+        self._mirrors, self._report, self._hurry, self._say = mirrors, report, hurry, say
+        self.up = False
+        self._was_up = False
+        """Once in this life."""
+        self._answered = asyncio.Event()
+        self._doubted = False
+        """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
+
+    async def come_up(self) -> None:
+        """Endless. After a renewal that was answered: as soon as the mirrors say what is now."""
+        while True:
+            await self._answered.wait()
+            if self._following:
+                self._answered.clear()
+                self.up = self._was_up = True
+                self._report.api(True)
+                self._say(True)
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def renewed(self, _: int) -> None:
+        """Answered in time."""
+        for mirror in self._mirrors:
+            if mirror.following:
+                self._report.recovered(mirror.resource.path)
+        if self.up and self._following:
+            self._say(True)  # the machine may have found that writes take too long
+            return
+        self.lost(dead=False)
+        for mirror in self._mirrors:
+            # One that is at work is let: a list may take longer than we have between two renewals.
+            if self._doubted or mirror.resting:
+                mirror.reconnect()
+        self._doubted = False
+        self._answered.set()
+
+    def lost(self, dead: bool) -> None:
+        """Again and again, as long as it lasts. ``dead``: nothing was answered at all. A late renewal is a
+        failure at once, and not yet that."""
+        if self._was_up:
+            self._report.api(False)
+        if dead:
+            self._doubted = True
+        self.up = False
+        self._answered.clear()
+        self._say(False)
+
+    def tells(self, edge: str) -> Callable[[EdgeError | None], None]:
+        """Who hears of the failures of an edge to the API, and of its successes as None."""
+
+        def tell(error: EdgeError | None) -> None:
+            if error is None:
+                self._report.recovered(edge)
+            else:
+                self._report.failed(edge, error, patience=self._patience(error))
+                if not isinstance(error, ApiRefused):
+                    self._doubt()
+
+        return tell
+
+    def failed(self, path: str, error: EdgeError) -> None:
+        # While the API does not answer, that has been said.
+        self._report.failed(path, error, known=self._was_up and not self.up, patience=self._patience(error))
+        self._doubt()
+
+    def doubted(self, resource: str, doubt: Doubt | None) -> None:
+        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        edge = f"list of {resource}"
+        self._report.removals_waiting(resource, 0 if doubt is None else doubt.waiting.gone)
+        if doubt is None:
+            self._report.recovered(edge)
+        else:
+            self._report.failed(edge, EdgeError(str(doubt)))
+
+    @property
+    def _following(self) -> bool:
+        return all(mirror.following for mirror in self._mirrors)
+
+    def _doubt(self) -> None:
+        """Something went unanswered: perhaps everything does."""
+        if self.up:
+            self._hurry()
+
+    def _patience(self, error: EdgeError) -> float:
+        """What one that was there does not answer now and then needs nobody. A refusal is for somebody to mend."""
+        return LASTING if self._was_up and not isinstance(error, ApiRefused) else 0.0
+
+
+# ── Our Lease ───────────────────────────────────────────────────────────────────────────────────────────────
 
 AGAIN = 1.0
 """Seconds at most after a renewal that failed."""
@@ -41,24 +148,19 @@ class Pace(NamedTuple):
     deadline: float
 
 
-class SessionEvents(NamedTuple):
-    """Who hears of what."""
+class SeesLease(Protocol):
+    """Who hears what our Lease says."""
 
-    saw: Callable[[int], None]
-    """The Lease's version whenever it was read or written, also when that took too long; 0: there was none."""
-    renewed: Callable[[int], None]
-    """The Lease's version, after each success."""
-    failed: Callable[[bool], None]
-    """Each failure, and whether there was no answer at all: one that is late is a failure at once, and not yet that."""
-    told: Callable[[EdgeError | None], None]
-    """Why it failed, or None when that is over."""
-    other: Callable[[Incarnation], None]
-    """A life that somebody else wrote into our Lease."""
+    def saw_lease(self, version: int) -> None:
+        """Whenever it was read or written, also when that took too long; 0: there was none."""
+
+    def saw_other(self, life: Incarnation) -> None:
+        """A life that somebody else wrote into it."""
 
 
 class Session:
-    """``forwarder``: what this node forwards with, which the controller reads; None: not known yet, and the Lease keeps
-    what it says."""
+    """``api`` hears of each renewal and each failure. ``forwarder``: what this node forwards with, which the controller
+    reads; None: not known yet, and the Lease keeps what it says."""
 
     def __init__(
         self,
@@ -66,12 +168,13 @@ class Session:
         namespace: str,
         node: str,
         pace: Pace,
-        events: SessionEvents,
+        api: ApiState,
+        sees: SeesLease,
         forwarder: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._client, self._node = client, node
-        self._collection = leases_in(namespace)
-        self._pace, self._events, self._forwarder = pace, events, forwarder
+        self._client, self._node, self._collection = client, node, leases_in(namespace)
+        self._pace, self._api, self._sees, self._forwarder = pace, api, sees, forwarder
+        self._told = api.tells("session")
         self._misses: Collection[str] = ()
         self._words = Bound(WORDS, WORD_SECONDS, 1)
         self.owner = ""
@@ -114,20 +217,19 @@ class Session:
         try:
             done, _ = await asyncio.wait((writing,), timeout=self._pace.deadline)
             if not done:
-                self._events.failed(False)
-                self._events.told(
-                    EdgeError(f"{self._node}: the session Lease took longer than {self._pace.deadline:g} s")
-                )
+                late = f"{self._node}: the session Lease took longer than {self._pace.deadline:g} s"
+                self._api.lost(False)
+                self._told(EdgeError(late))
                 await writing
                 return False
-            self._events.renewed(writing.result())
+            self._api.renewed(writing.result())
         except EdgeError as error:
-            self._events.failed(not isinstance(error, ApiRefused))
-            self._events.told(error)
+            self._api.lost(not isinstance(error, ApiRefused))
+            self._told(error)
             return False
         finally:
             writing.cancel()
-        self._events.told(None)
+        self._told(None)
         return True
 
     async def _write(self, life: Incarnation) -> int:
@@ -136,15 +238,14 @@ class Session:
             "leaseDurationSeconds": round(self._pace.duration),
             "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
-        metadata: dict[str, Any] = {"name": self._node}
+        misses = misses_said(self._misses)
+        labels = {MISSES: "true" if misses else None}
+        metadata: dict[str, Any] = {"name": self._node, "annotations": {MISSES: misses}, "labels": labels}
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
-        misses = misses_said(self._misses)
-        metadata["annotations"] = {MISSES: misses}
-        metadata["labels"] = {MISSES: "true" if misses else None}
         if (forwarder := self._forwarder()) is not None:
-            metadata["labels"][FORWARDER] = forwarder
+            labels[FORWARDER] = forwarder
         answer = await self._written({"metadata": metadata, "spec": spec})
         try:
             return self._see(int(msgspec.json.decode(answer, type=LeaseObject).metadata.resource_version))
@@ -153,7 +254,7 @@ class Session:
 
     def _see(self, version: int) -> int:
         self._version = version
-        self._events.saw(version)
+        self._sees.saw_lease(version)
         return version
 
     async def _written(self, body: dict[str, Any]) -> bytes:
@@ -181,7 +282,7 @@ class Session:
         for found in await listed(self._client, self._collection, LeaseObject, query):
             version = found.metadata.resource_version
             if (life := life_of(found)) is not None:
-                self._events.other(life)
+                self._sees.saw_other(life)
         self._see(int(version) if version.isdecimal() else self._version)
 
 

@@ -1,22 +1,24 @@
-"""What the API says, mirrored and handed on: a ``node.source.Source``, which writes the wire process's records."""
+"""``speaker agent``: its settings, and what the API says, mirrored and handed on to ``node/serve.py``.
+
+``Cluster`` is a ``node.source.Source``, which also writes the wire process's records.
+"""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from speaker.agent.announcement_reader import AnnouncementReader, Tell
-from speaker.agent.announcement_writer import AnnouncementWriter
-from speaker.agent.api_state import ApiState
-from speaker.agent.asked import HostsAsked
-from speaker.agent.delivery import Delivery
+from speaker.agent.announcements import AnnouncementReader, AnnouncementWriter, Tell
 from speaker.agent.last_known import Known, LastKnown, news_of
-from speaker.agent.late_slices import LateSlices
+from speaker.agent.mirrors import Delivery, HostsAsked, LateSlices
 from speaker.agent.record import Facts, eip_of, read_record
-from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
+from speaker.agent.session import ApiState, Pace, Session, forwards_with
 from speaker.agent.view import (
     Exclusion,
     News,
@@ -44,23 +46,38 @@ from speaker.api.kinds import (
 from speaker.api.objects import Key
 from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.reflector import Reflector, Resource
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.mirror.store import Change
-from speaker.cluster.transport.client import Client
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client
+from speaker.cluster.feed import Resource, Room
+from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Reflector
+from speaker.cluster.store import Change
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
-from speaker.node.source import View
+from speaker.node.serve import serve
+from speaker.node.source import Source, View
 from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
+from speaker.settings import (
+    AGENTS_NAMESPACE,
+    DEFAULT_RUNTIME_DIR,
+    DEFAULT_SETTLE,
+    Bind,
+    Limits,
+    LogFormat,
+    LogLevel,
+    MqttSettings,
+    Node,
+    PeerSettings,
+)
 from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
+from speaker.telemetry.page.host import Examine
 from speaker.wire.messages import Began, WireEvent
 from speaker.wire.remote import Wire
 
@@ -74,24 +91,38 @@ CORRECT_AT_LEAST = 12
 _T = TypeVar("_T", bound=Any)
 
 
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything ``speaker agent`` can be told. ``namespace`` is the session Leases'; '' for the pod's own. ``node``
+    has the name only: the rest is in the API."""
+
+    node: Node
+    access: Access = field(default_factory=Access)
+    namespace: str = ""
+    view: ViewSettings = field(default_factory=ViewSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    runtime_dir: Path = DEFAULT_RUNTIME_DIR
+    forwarder: Forwarding = Forwarding.NONE
+    metrics: Bind | None = None
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
+    limits: Limits = field(default_factory=Limits)
+    settle_seconds: float = DEFAULT_SETTLE
+    metrics_real_servers: bool = False
+    mqtt: MqttSettings | None = None
+    page: Bind | None = None
+    take_over: bool = False
+
+
 class Cluster:
     """One life of this node's agent, as far as the API goes."""
 
-    def __init__(
-        self,
-        client: Client,
-        node: str,
-        namespace: str,
-        settings: ViewSettings,
-        times: Parameters,
-        report: Report,
-        runtime_dir: Path,
-        forwarder: Forwarding,
-        settle: float,
-    ) -> None:
-        self._last_known, self._settle = LastKnown(runtime_dir, node, report), settle
-        self._client, self._node, self._settings, self._report = client, node, settings, report
-        self._reader = Reader(settings)
+    def __init__(self, client: Client, settings: AgentSettings, namespace: str, report: Report) -> None:
+        """``namespace``: the session Leases'."""
+        node, forwarder, times = settings.node.name, settings.forwarder, Parameters.for_hello(settings.peers.hello)
+        self._client, self._node, self._settings, self._report = client, node, settings.view, report
+        self._last_known, self._settle = LastKnown(settings.runtime_dir, node, report), settings.settle_seconds
+        self._reader = Reader(settings.view)
         self._changed = asyncio.Event()
         self._tell_changed: Callable[[], None] = lambda: None
         self._told: asyncio.Queue[Tell] = asyncio.Queue()
@@ -118,7 +149,7 @@ class Cluster:
             AssignedObject,
             self._saw_services,
             stakes=assigned_addresses,
-            keeps=partial(concerns_us, default_class=settings.default_class),
+            keeps=partial(concerns_us, default_class=settings.view.default_class),
         )
         self._services_known = asyncio.Event()
         self._late_slices = LateSlices(lambda key: self._services.store.get(Key(key.namespace, key.name)) is not None)
@@ -135,8 +166,9 @@ class Cluster:
             stakes=lambda _: (),  # a record never takes an EIP away, and a holder writes it again
         )
         # Where this speaker forwards itself, it does so before it answers.
-        self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
-        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"), settle, self._api.doubted)
+        ours = forwarder is not Forwarding.NONE
+        self._local = None if ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
+        self._hosts = HostsAsked(client, self._saw_hosts, self._api, self._settle)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
@@ -144,13 +176,8 @@ class Cluster:
             namespace,
             node,
             Pace(times.lease, times.renew, times.record_timeout),
-            SessionEvents(
-                self._saw_lease,
-                self._api.renewed,
-                self._api.lost,
-                self._api.tells("session"),
-                self._saw_other,
-            ),
+            self._api,
+            self,
             partial(forwards_with, forwarder, report),
         )
 
@@ -163,17 +190,13 @@ class Cluster:
         listed: Callable[[str, bool], None] = lambda *_: None,
         **resource: Any,
     ) -> Reflector[_T]:
-        def later(seconds: float, what: Callable[[], None]) -> object:
-            return asyncio.get_running_loop().call_later(seconds, what)
-
         made = Reflector(
             self._client,
             Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource),
-            Delivery(deliver, self._report, later),
-            told=partial(self._api.mirror_failed, path),
+            Delivery(deliver, self._report),
+            self._api,
             listed=listed,
             restored=self._mirrors.restored,
-            doubted=lambda: self._api.doubted(made.resource.name, made.waits),
         )
         self._mirrors.add(made)
         return made
@@ -289,9 +312,6 @@ class Cluster:
     def _own(self) -> frozenset[IPAddress]:
         found = (self._hosts.known or {}).get(Key("", self._node))
         return addresses_of(found.status) if found is not None else frozenset()
-
-    def _retell(self) -> None:
-        self._tell_changed()
 
     def _set_aside(self) -> Iterable[str]:
         for mirror in self._mirrors:
@@ -415,7 +435,7 @@ class Cluster:
     def _node_is_gone(self) -> bool:
         return self._own_node is not None and self._nodes.store.get(self._own_node.key) is None
 
-    def _saw_lease(self, version: int) -> None:
+    def saw_lease(self, version: int) -> None:
         """With its Node the Lease is deleted again and again: that says nothing of the API server's data."""
         if version or not self._node_is_gone:
             self._mirrors.saw_lease(version)
@@ -429,9 +449,21 @@ class Cluster:
         if self._first or made_up:
             self._tell_changed()
 
-    def _saw_other(self, life: Incarnation) -> None:
+    def saw_other(self, life: Incarnation) -> None:
         """Another host writes our Lease."""
         self._told.put_nowait(lambda wire: wire.leases([(self._node, life, self._api.up)]))
 
     def _say_api(self, up: bool) -> None:
         self._told.put_nowait(lambda wire: wire.api(up))
+
+
+async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> None:
+    """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
+    ``node.serve`` does; an API that does not answer is waited for."""
+    namespace = settings.namespace or settings.access.namespace(AGENTS_NAMESPACE)
+
+    async def open_source(report: Report, stack: AsyncExitStack) -> Source:
+        client = await stack.enter_async_context(Client(await configure(settings.access)))
+        return Cluster(client, settings, namespace, report)
+
+    await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)

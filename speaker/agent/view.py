@@ -21,17 +21,7 @@ from speaker.api.kinds import (
 from speaker.api.objects import Key
 from speaker.api.reading import Hosts, Unreadable, judge, read_service, read_slice
 from speaker.errors import InvalidField
-from speaker.model import (
-    Assignment,
-    Endpoint,
-    Family,
-    IPAddress,
-    Pool,
-    Service,
-    ServiceKey,
-    TrafficPolicy,
-    World,
-)
+from speaker.model import Assignment, Endpoint, Family, IPAddress, Pool, Service, ServiceKey, TrafficPolicy, World
 from speaker.ownership.eligibility import EXCLUDE
 from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
@@ -182,7 +172,6 @@ class Reader:
         self._eips: tuple[EipObject, ...] = ()
         """As they were last heard."""
         self._hosts = Hosts()
-        self._reserved: Mapping[IPAddress, str] = {}
 
     def read(
         self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
@@ -200,10 +189,9 @@ class Reader:
         pools_changed = (news.eips is not None or bool(self._failed_pools)) and self._read_pools(self._eips)
         for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
-        if hosts_changed := self._hosts.hear(news.nodes):
-            self._reserved = self._hosts.reserved()
+        hosts_changed = self._hosts.hear(news.nodes)
         served = {key: known.service for key, known in self._known.items()}
-        world = World(dict(self._pools), served, dict(self._endpoints), reserved=self._reserved)
+        world = World(dict(self._pools), served, dict(self._endpoints), reserved=self._hosts.reserved)
         settlement = Settlement(dict(self._assigned), {}, self._unmerged | self._failed)
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
@@ -241,13 +229,12 @@ class Reader:
         name = ServiceKey(key.namespace, key.name)
         self._failed.pop(name, None)
         with contained(name, self._failed):
-            return self._read(key, found)
+            return name if self._read(name, found) else None
         self._unread[key] = found
         return None
 
-    def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
-        """Takes over what became of a Service; its key where that is of any interest."""
-        name = ServiceKey(key.namespace, key.name)
+    def _read(self, name: ServiceKey, found: AssignedObject | None) -> bool:
+        """Takes over what became of a Service; whether that is of any interest."""
         before = self._known.get(name)
         now = self._service(found, before) if found is not None else None
         if now is not None:
@@ -255,8 +242,8 @@ class Reader:
         elif before is not None:
             del self._known[name]
         if before is not None and now is not None:
-            return name if _counts(before) != _counts(now) else None
-        return None if before is now else name
+            return _counts(before) != _counts(now)
+        return before is not now
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
@@ -309,7 +296,7 @@ class Reader:
     def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
         known = self._known.get(key)
         problems = [known.problem] if known is not None and known.problem else []
-        if known is None or not self._needs(known.service):
+        if known is None or not (self._settings.forwards or known.service.traffic_policy is TrafficPolicy.LOCAL):
             self._endpoints.pop(key, None)
         else:
             slices, left_out = self._read_slices(slices_of(key))
@@ -324,9 +311,6 @@ class Reader:
             self._problems[key] = tuple(problems)
         else:
             self._problems.pop(key, None)
-
-    def _needs(self, service: Service) -> bool:
-        return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
 
     def _read_slices(self, found: Iterable[SliceObject]) -> tuple[list[tuple[Slice, tuple[str, ...]]], int]:
         """No more of them than may be of use, and how many are left: some hundred small ones hold millions of pairs.
@@ -355,18 +339,13 @@ class Reader:
 
 def concerns_us(found: AssignedObject, *, default_class: bool) -> bool:
     """It is ours, or may be, or has an address that our controller wrote."""
-    return asks_us(found.spec, default_class=default_class) or is_assigned(found)
-
-
-def is_assigned(found: AssignedObject) -> bool:
-    """It has an address that our controller wrote."""
-    return bool(assigned_addresses(found))
+    return asks_us(found.spec, default_class=default_class) or bool(assigned_addresses(found))
 
 
 def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
     """One that is yet to be assigned is looked at once, when it is: a look costs every node some milliseconds, at the
     very time when the controller has that Service before it."""
-    return any(found is not None and is_assigned(found) for found in (after, before))
+    return any(found is not None and assigned_addresses(found) for found in (after, before))
 
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:

@@ -28,13 +28,13 @@ offers, not its tenants. The pool can list such an address singly, or set ``avoi
 from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass
 
-from speaker.allocator.book import Book, NotServed
+from speaker.allocator.book import Book, Ledger, NotServed
 from speaker.allocator.choose import Decision, decide
-from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.errors import SET_ASIDE
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.system.supervise import Failures, contained
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Allocator:
         self._book = Book(rest)
         self._settled: dict[ServiceKey, tuple[_Seen, Outcome]] = {}
         """Of Services that lack nothing: while they and the pools stay as they are, so does the outcome."""
-        self.failed: dict[ServiceKey, Exception] = {}
+        self.failed: Failures[ServiceKey] = Failures()
         """Services that met what nobody foresaw when they were last asked."""
         self.outdated: set[ServiceKey] = set()
         """Those whose EIP went to another pool since they were last asked, and whose outcome says something else."""
@@ -136,11 +136,9 @@ class Allocator:
         """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""
         self.failed.pop(service.key, None)
         self.outdated.discard(service.key)
-        try:
+        with contained(service.key, self.failed):
             return self._assign(service, now)
-        except Exception as error:
-            self.failed[service.key] = error
-            return self._as_held(service.key, error)
+        return self._as_held(service.key, self.failed[service.key])
 
     def _as_held(self, key: ServiceKey, error: Exception) -> Outcome:
         """Set aside: it keeps what it holds."""

@@ -1,19 +1,102 @@
 """Who holds what and what rests: the allocator's state, which changes only through ``enter`` and ``leave``.
 
 Everything here is kept in step in one place: the EIPs, the Services that hold them, the resting addresses, the pools'
-counts, and the two indexes that make a choice cheap.
+counts, and the two indexes that make a choice cheap. A ``Ledger`` is the same as plain values that JSON can hold: what
+a restart must not lose. Addresses are text there because a ledger comes from outside (a file, or the statuses of
+Services). Its seconds are what is left, not points in time: the allocator's clock starts again with the machine. Time
+spent switched off does not count as rest, so an address rests rather too long.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
 from itertools import islice
 
-from speaker.allocator.ledger import HeldAddresses, Ledger, Resting, Rules
 from speaker.allocator.pools import Catalogue
-from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
+from speaker.api.eip import parse_interface
+from speaker.model import (
+    CanReach,
+    Family,
+    Gratuitous,
+    IPAddress,
+    LabelRule,
+    LabelSelector,
+    LinkNames,
+    OwnSubnet,
+    Pool,
+    Selector,
+    Service,
+    ServiceKey,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAddresses:
+    """What one Service holds: ``pools[i]`` is where ``addresses[i]`` came from.
+
+    ``suspended`` are those of its addresses that it may not use for now, because it clashes with Services it shares
+    them with (see ``Allocator``).
+    """
+
+    service: ServiceKey
+    addresses: tuple[str, ...]
+    pools: tuple[str, ...]
+    suspended: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """A released address that is not given to anybody but ``service``, its last holder, for ``seconds`` more."""
+
+    address: str
+    service: ServiceKey
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What it takes of a pool to serve its EIPs: they outlive it. ``interface`` as in an ``Eip``; '' for none there."""
+
+    pool: str
+    interface: str = ""
+    nodes: tuple[LabelRule, ...] = ()
+    gratuitous: Gratuitous = field(default_factory=Gratuitous)
+
+    @classmethod
+    def of(cls, pool: Pool) -> "Rules":
+        return cls(pool.name, _written(pool.interface), pool.node_selector.rules, pool.gratuitous)
+
+    def as_pool(self) -> Pool:
+        """One that offers nothing. Raises ValueError where ``interface`` is none."""
+        interface = parse_interface(self.interface) if self.interface else OwnSubnet()
+        return Pool(
+            self.pool, (), interface=interface, node_selector=LabelSelector(self.nodes), gratuitous=self.gratuitous
+        )
+
+
+def _written(selector: Selector) -> str:
+    match selector:
+        case LinkNames(names):
+            return ",".join(names)
+        case CanReach(target):
+            return f"can_reach:{target}"
+        case OwnSubnet():
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    held: tuple[HeldAddresses, ...] = ()
+    resting: tuple[Resting, ...] = ()
+    """In the order of their release."""
+    pools: tuple[Rules, ...] = ()
+    """Of the EIPs in use. Earlier releases wrote none: an EIP of a pool that is not here, nor anywhere else, is
+    announced wherever a link's own subnet holds it."""
+
+
+# ── The book ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class NotServed(Enum):
@@ -90,16 +173,12 @@ class Book:
         having = [space.pool.name for space in there.offering(address)]
         if not having or eip.pool in having or eip.pool in there.withheld:
             return False
-        if eip.pool in there.pools and any(_names(eip.pool, each) for each in self._holders(eip, asking)):
+        current = {**eip.holders, **({asking.key: asking} if asking is not None else {})}
+        if eip.pool in there.pools and any(_names(eip.pool, each) for each in current.values()):
             return False
         eip.pool = having[0]
         self.revision += 1
         return True
-
-    @staticmethod
-    def _holders(eip: Eip, asking: Service | None) -> Iterator["Service | NotServed"]:
-        for key, holder in eip.holders.items():
-            yield asking if asking is not None and asking.key == key else holder
 
     def _follow_pools(self) -> None:
         before, in_use = self._rules(), {eip.pool for eip in self.eips.values()}

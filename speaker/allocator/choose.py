@@ -3,10 +3,18 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from speaker.allocator import explain
 from speaker.allocator.book import Book, Eip, NotServed
-from speaker.allocator.refusals import Refusal, RefusalReason, in_use
-from speaker.allocator.sharing import objection
+from speaker.allocator.refusals import (
+    Refusal,
+    RefusalReason,
+    closed,
+    hosts_own,
+    in_use,
+    no_such_pool,
+    not_offered,
+    nothing_free,
+    objection,
+)
 from speaker.model import Family, FamilyPolicy, IPAddress, Service
 
 #: How many EIPs of its share key a Service looks at before it takes one of its own: it bounds the cost where
@@ -84,7 +92,7 @@ def _is_as_asked(book: Book, service: Service, family: Family, held: IPAddress) 
 def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     eip = book.eips[address]
     if address in book.catalogue.reserved:
-        return Decision(address, eip.pool, explain.hosts_own(service, book.catalogue, address), suspended=True)
+        return Decision(address, eip.pool, hosts_own(service, book.catalogue, address), suspended=True)
     was_suspended = eip.holders.get(service.key) is NotServed.SUSPENDED
     for key, other in eip.holders.items():
         if key == service.key or other is NotServed.SUSPENDED:
@@ -103,7 +111,7 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
 def _find(book: Book, service: Service, family: Family, near: str | None) -> Decision:
     """An address that the Service does not hold yet."""
     if service.pool is not None and service.pool not in book.catalogue.pools:
-        return Decision(None, refusal=explain.no_such_pool(service, book.catalogue))
+        return Decision(None, refusal=no_such_pool(service, book.catalogue))
     address = _requested(service, family)
     if address is not None:
         return _find_requested(book, service, address)
@@ -112,7 +120,7 @@ def _find(book: Book, service: Service, family: Family, near: str | None) -> Dec
         or _find_left(book, service, family)
         or _find_free(book, service, family, near)
     )
-    return found or Decision(None, refusal=explain.nothing_free(service, book.catalogue, family))
+    return found or Decision(None, refusal=nothing_free(service, book.catalogue, family))
 
 
 def _find_requested(book: Book, service: Service, address: IPAddress) -> Decision:
@@ -120,7 +128,7 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
     if service.pool is not None:
         pools = [pool for pool in pools if pool.name == service.pool]
     if not pools:
-        return Decision(None, refusal=explain.not_offered(service, book.catalogue, address))
+        return Decision(None, refusal=not_offered(service, book.catalogue, address))
     eip = book.eips.get(address)
     if eip is not None and eip.pool not in {pool.name for pool in pools}:
         # Only where pools overlap: it is offered by the pool asked for, and held from another.
@@ -131,7 +139,7 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
     allowed = [pool for pool in pools if book.catalogue.objection(pool, service) is None]
     pool = next((pool for pool in allowed if not pool.disabled), None)
     if pool is None:
-        return Decision(None, refusal=explain.closed(service, book.catalogue, (allowed or pools)[0], address))
+        return Decision(None, refusal=closed(service, book.catalogue, (allowed or pools)[0], address))
     if eip is not None and (trouble := _objection_to_joining(service, address, eip)):
         return Decision(None, refusal=Refusal(service.key, *trouble))
     return Decision(address, pool.name)

@@ -1,9 +1,14 @@
-"""Why a Service does not get what it asks for."""
+"""Why a Service does not get what it asks for: which rule it was, and what its owner (or the pool's) can change.
 
+A Service's owner may be a tenant: pools that it may not use are named only to whoever runs the cluster.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from speaker.model import IPAddress, ServiceKey
+from speaker.allocator.pools import Catalogue, names
+from speaker.model import Family, IPAddress, Pool, Service, ServiceKey, TrafficPolicy
 
 
 class RefusalReason(Enum):
@@ -48,3 +53,139 @@ def in_use(service: ServiceKey, other: ServiceKey, address: IPAddress, how: str,
     if other.namespace == service.namespace:
         return f"{address} is {how} Service {other}{then}", ""
     return f"{address} is {how} a Service of another namespace{then}", f"by {other}"
+
+
+# ── Sharing: both agree, no packet could mean either, and one node can serve both ───────────────────────────
+
+
+def objection(service: Service, other: Service, address: IPAddress) -> tuple[RefusalReason, str, str] | None:
+    """Why ``service`` may not share ``address`` with ``other``, as in ``Refusal``; None when it may. The rule itself is
+    symmetric. Only who agrees to share is told with whom."""
+    if service.share is None or service.share != other.share:
+        then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
+        return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, other.key, address, "held by", then)
+    if not _namespaces_agree(service, other):
+        then = ": each of the two must name the other's namespace in eip-speaker.io/share-namespaces"
+        return RefusalReason.SHARED_NAMESPACE, *in_use(service.key, other.key, address, "held by", then)
+    if clashing := _ports(service) & _ports(other):
+        protocol, port = min(clashing)
+        return (
+            RefusalReason.SHARED_PORT_CLASH,
+            f"port {protocol}/{port} of {address} is served by Service {other.key}, which shares it: "
+            f"change the port, or ask for another address",
+            "",
+        )
+    if not _backends_agree(service, other):
+        return (
+            RefusalReason.SHARED_BACKENDS,
+            f"{address} is shared with Service {other.key}, and with externalTrafficPolicy Local both need the same "
+            f"(and not an empty) selector in one namespace, as one node must have endpoints of both: use Cluster, or "
+            f"another address",
+            "",
+        )
+    return None
+
+
+def _ports(service: Service) -> set[tuple[str, int]]:
+    return {(port.protocol.value, port.port) for port in service.ports}
+
+
+def _namespaces_agree(service: Service, other: Service) -> bool:
+    mine, theirs = service.key.namespace, other.key.namespace
+    return mine == theirs or (theirs in service.share_namespaces and mine in other.share_namespaces)
+
+
+def _backends_agree(service: Service, other: Service) -> bool:
+    """A Service without a selector has endpoints that somebody else writes: nothing says they are the same."""
+    if TrafficPolicy.LOCAL not in (service.traffic_policy, other.traffic_policy):
+        return True
+    same_pods = service.key.namespace == other.key.namespace and service.selector == other.selector
+    return bool(service.selector) and same_pods
+
+
+# ── In words ────────────────────────────────────────────────────────────────────────────────────────────────
+
+#: How many pools a sentence names before it gets too long to read.
+_NAMED = 5
+
+
+def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
+    its = ", ".join(sorted(pool.name for pool in _open(service, catalogue))[:_NAMED]) or "none"
+    told = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (it may use: {its})"
+    return Refusal(service.key, RefusalReason.NO_SUCH_POOL, told)
+
+
+def hosts_own(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
+    told = f"{address} is an address of a host itself, which nobody else may answer for: ask for another address"
+    more = f"of {catalogue.reserved[address]}: exclude it in the pool"
+    return Refusal(service.key, RefusalReason.HOST_ADDRESS, told, more)
+
+
+def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
+    """No pool that the Service may mean offers the address it names."""
+    if address in catalogue.reserved:
+        return hosts_own(service, catalogue, address)
+    for pool in _open(service, catalogue):
+        if service.pool not in (None, pool.name) or not names(pool.addresses, address):
+            continue
+        if names(pool.exclude, address):
+            told = f"pool {pool.name} excludes {address}: ask for another address, or shorten the pool's exclude"
+            return Refusal(service.key, RefusalReason.ADDRESS_EXCLUDED, told)
+        told = (
+            f"pool {pool.name} avoids {address} as a network, broadcast or anycast address: ask for another, list it "
+            f"singly in the pool's addresses, or set the pool's avoidNetworkAndBroadcast to false"
+        )
+        return Refusal(service.key, RefusalReason.ADDRESS_AVOIDED, told)
+    where = "no pool that it may use has it" if service.pool is None else f"pool {service.pool} does not have it"
+    told = f"{address} cannot be given, as {where}: ask for another address, or add it to a pool"
+    return Refusal(service.key, RefusalReason.ADDRESS_NOT_IN_POOL, told)
+
+
+def closed(service: Service, catalogue: Catalogue, pool: Pool, address: IPAddress | None = None) -> Refusal:
+    """The pool that the Service asks for, by its name or by ``address``, does not let it in, or lets nobody in."""
+    if trouble := catalogue.objection(pool, service):
+        asked = f"the pool of {address}" if service.pool is None else f"pool {service.pool}"
+        told = f"{asked} may not be used here: it is for other namespaces or labels"
+        return Refusal(service.key, RefusalReason.POOL_NOT_ALLOWED, told, f"{pool.name}: {trouble}")
+    told = f"pool {pool.name} is disabled and gives nothing new: enable it, or choose another"
+    return Refusal(service.key, RefusalReason.POOL_DISABLED, told)
+
+
+def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refusal:
+    """No pool could make a free choice for the Service."""
+    full = [space.pool.name for space in catalogue.open_to(service, family)]
+    if full:
+        plural = "s have" if len(full) > 1 else " has"
+        message = f"pool{plural} no free {family} address: {', '.join(full[:_NAMED])}: add addresses or free some"
+        return Refusal(service.key, RefusalReason.POOL_FULL, message)
+    if service.pool is not None:
+        pool = catalogue.pools[service.pool]
+        if not catalogue.chooses(pool, service):
+            return closed(service, catalogue, pool)
+        message = f"pool {pool.name} has no {family} addresses: add some, or change the Service's ipFamilies"
+        return Refusal(service.key, RefusalReason.NO_ADDRESS_OF_FAMILY, message)
+    pools = catalogue.pools.values()
+    if any(catalogue.chooses(pool, service) for pool in pools):
+        message = f"no pool that serves this Service has {family} addresses: add some, or change its ipFamilies"
+        return Refusal(service.key, RefusalReason.NO_ADDRESS_OF_FAMILY, message)
+    if not pools:
+        return Refusal(service.key, RefusalReason.NO_POOL_FITS, "there is no pool: create an Eip")
+    whys = [(pool, catalogue.objection(pool, service)) for pool in pools]
+    its = [_why_not(pool) for pool, why in whys if why is None]
+    others = [f"{pool.name}: {why}" for pool, why in whys if why is not None]
+    told = f"no pool serves this Service ({_few(its)})" if its else "no pool serves this Service"
+    return Refusal(service.key, RefusalReason.NO_POOL_FITS, told, _few(others))
+
+
+def _open(service: Service, catalogue: Catalogue) -> Iterator[Pool]:
+    """Those that the Service may know of, as it may use them."""
+    return (pool for pool in catalogue.pools.values() if catalogue.objection(pool, service) is None)
+
+
+def _why_not(pool: Pool) -> str:
+    why = "it is disabled" if pool.disabled else "its autoAssign is false, so it must be asked for by name"
+    return f"{pool.name}: {why}"
+
+
+def _few(whys: Sequence[str]) -> str:
+    return "; ".join(whys[:_NAMED])

@@ -1,34 +1,127 @@
-"""Addresses as people write them, and those that never are a service's or a backend's."""
+"""Addresses and ranges as people write them, and those that are never a service's or a backend's.
+
+``spec.addresses`` and ``spec.exclude`` take four spellings, of IPv4 and IPv6: a single address, ``a-b``, a CIDR, and
+``a/netmask`` (IPv4 only, where netmasks were ever written). Whatever could never be an EIP is refused here, so that
+nothing further in has to ask.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import takewhile
 
-from speaker.api.ranges import NoNotation, parse_range
 from speaker.intervals import subtracted
 from speaker.model import AddressRange, IPAddress, IPNetwork
 
+#: Blocks no EIP can come from, with what they are. Link-local IPv4 and 240.0.0.0/4 are missing on purpose: Linux
+#: resolves both by ARP like any other unicast address, and some sites use them.
+NEVER_AN_EIP: tuple[tuple[IPNetwork, str], ...] = (
+    (IPv4Network("0.0.0.0/8"), "'this network', never a destination (RFC 1122 section 3.2.1.3)"),
+    (IPv4Network("127.0.0.0/8"), "loopback"),
+    (IPv4Network("224.0.0.0/4"), "multicast"),
+    (IPv4Network("255.255.255.255/32"), "the limited broadcast address"),
+    (IPv6Network("::/128"), "the unspecified address"),
+    (IPv6Network("::1/128"), "loopback"),
+    (IPv6Network("::ffff:0:0/96"), "IPv4-mapped and never on the wire (RFC 4291 section 2.5.5.2): write it as IPv4"),
+    (IPv6Network("fe80::/10"), "link-local: the same address exists on every link, so routers do not forward it"),
+    (IPv6Network("ff00::/8"), "multicast"),
+)
+
+
+class NoNotation(ValueError):
+    """Raised by ``parse_range`` for what is written as nothing that it knows."""
+
+
+def parse_range(text: str) -> AddressRange:
+    """The addresses that ``text`` names. Raises ValueError whose message is a sentence stating the broken rule."""
+    text = text.strip()
+    if "%" in text:
+        raise ValueError("an EIP has no scope id: drop the '%' and what follows, and choose the link with 'interface'")
+    if "-" in text:
+        parsed = _from_to(*text.split("-", 1))
+    elif "/" in text:
+        parsed = _cidr(*text.split("/", 1))
+    else:
+        address = _address(text)
+        parsed = AddressRange(address, address)
+    _refuse_what_is_never_an_eip(parsed)
+    return parsed
+
+
+def _from_to(first_text: str, last_text: str) -> AddressRange:
+    if "/" in first_text or "/" in last_text:
+        raise ValueError("a range is written a-b with two plain addresses: leave out the prefix length")
+    first, last = _address(first_text), _address(last_text)
+    if first.version != last.version:
+        raise ValueError("both ends of a range must be of the same IP family")
+    if int(first) > int(last):
+        raise ValueError(f"the first address of a range must not come after the last: did you mean {last}-{first}?")
+    return AddressRange(first, last)
+
+
+def _cidr(address_text: str, length_text: str) -> AddressRange:
+    address = _address(address_text)
+    length = _prefix_length(address, length_text.strip())
+    network = ip_network((int(address), length) if address.version == 4 else (address.packed, length), strict=False)
+    if network.network_address != address:
+        raise ValueError(
+            f"the address has bits set behind its /{length}: "
+            f"write {network} for the whole network or {address} for the one address"
+        )
+    return AddressRange(network.network_address, network.broadcast_address, network)
+
+
+def _prefix_length(address: IPAddress, text: str) -> int:
+    if address.version == 4 and "." in text:
+        return _netmask_length(text)
+    # isascii: int() also takes digits of other scripts, which nobody means here.
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= address.max_prefixlen):
+        form = "or a netmask such as 255.255.255.0 " if address.version == 4 else ""
+        raise ValueError(f"what follows '/' must be a prefix length from 0 to {address.max_prefixlen} {form}".rstrip())
+    return int(text)
+
+
+def _netmask_length(text: str) -> int:
+    try:
+        mask = int(IPv4Address(text))
+    except AddressValueError:
+        raise ValueError("what follows '/' is neither a prefix length nor a netmask such as 255.255.255.0") from None
+    host_bits = mask ^ 0xFFFFFFFF
+    if host_bits & (host_bits + 1):  # ones after a zero: not of the form 1…10…0
+        raise ValueError("a netmask is ones followed by zeros, such as 255.255.255.0 (a wildcard mask is not one)")
+    return 32 - host_bits.bit_length()
+
+
+def _address(text: str) -> IPAddress:
+    text = text.strip()
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise NoNotation(
+            "must be a single address, a range a-b with both ends in full, a CIDR such as 192.0.2.0/24 or "
+            "2001:db8::/64, or an IPv4 address with a netmask"
+        ) from None
+
+
+def _refuse_what_is_never_an_eip(parsed: AddressRange) -> None:
+    first, last = int(parsed.first), int(parsed.last)
+    for block, what in NEVER_AN_EIP:
+        if block.version != parsed.first.version:
+            continue
+        if first <= int(block.broadcast_address) and int(block.network_address) <= last:
+            named = f"{block.network_address}" if block.prefixlen == block.max_prefixlen else f"{block}"
+            raise ValueError(f"may not contain an address that cannot be an EIP: {named} is {what}")
+
+
+# ── Hosts, EIPs and source ranges ───────────────────────────────────────────────────────────────────────────
+
 # An endpoint here would aim the node's forwarding at the node itself or its neighbours (CVE-2021-25737; Kubernetes:
 # ValidateNonSpecialIP in pkg/apis/core/validation).
-NEVER_ANOTHER_HOST = tuple(
-    (ip_network(network), f"{network} {what}")
-    for network, what in (
-        ("0.0.0.0/8", "means 'this network' (RFC 1122)"),
-        ("127.0.0.0/8", "is loopback"),
-        ("169.254.0.0/16", "is link-local"),
-        ("224.0.0.0/4", "is multicast"),
-        ("255.255.255.255/32", "is the limited broadcast address"),
-        ("::/128", "is the unspecified address"),
-        ("::1/128", "is loopback"),
-        ("::ffff:0:0/96", "is IPv4 mapped into IPv6"),
-        ("fe80::/10", "is link-local"),
-        ("ff00::/8", "is multicast"),
-    )
-)
+NEVER_ANOTHER_HOST = (*NEVER_AN_EIP, (IPv4Network("169.254.0.0/16"), "link-local"))
 _NEVER_ANOTHER_HOST = [
-    (network.version, int(network.network_address), int(network.broadcast_address), what)
+    (network.version, int(network.network_address), int(network.broadcast_address), f"{network} is {what}")
     for network, what in NEVER_ANOTHER_HOST
 ]
 """The same, to be asked often: of each address of an EndpointSlice."""
@@ -66,12 +159,10 @@ def parse_source_range(text: str) -> IPNetwork:
     text = text.strip()
     address, slash, length = text.partition("/")
     # `ip_network` would also take a bare address and a netmask: Kubernetes takes neither.
-    if not (slash and length.isascii() and length.isdigit() and "%" not in address):
-        raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32")
-    try:
-        return ip_network(text, strict=False)
-    except ValueError:
-        raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32") from None
+    with suppress(ValueError):
+        if slash and length.isascii() and length.isdigit() and "%" not in address:
+            return ip_network(text, strict=False)
+    raise ValueError("must be a CIDR, such as 10.0.0.0/8 or 2001:db8::/32")
 
 
 # ── Spans: what two lists of ranges have in common ────────────────────────────────────────────────────────────

@@ -2,27 +2,13 @@
 
 import re
 
-from speaker.api.addresses import Span, Together, overlaps, parse_host, span
-from speaker.api.fields import Field, seconds
-from speaker.api.metadata import TOP, dns_label, metadata, selector
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import Span, Together, overlaps, parse_host, parse_range, span
+from speaker.api.fields import TOP, Field, dns_label, metadata, names, seconds, selector
 from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
 
-SPEC = frozenset(
-    {
-        "addresses",
-        "autoAssign",
-        "avoidNetworkAndBroadcast",
-        "disabled",
-        "exclude",
-        "gratuitous",
-        "interface",
-        "namespaceSelector",
-        "namespaces",
-        "nodeSelector",
-        "priority",
-        "serviceSelector",
-    }
+SPEC = names(
+    "addresses autoAssign avoidNetworkAndBroadcast disabled exclude gratuitous interface namespaceSelector "
+    "namespaces nodeSelector priority serviceSelector"
 )
 
 INT32 = 2**31
@@ -50,7 +36,7 @@ def pool(root: Field) -> Pool:
         name=meta.name,
         addresses=tuple(addresses.values()),
         exclude=tuple(exclude.values()),
-        interface=_interface(spec["interface"]),
+        interface=spec["interface"].parsed(parse_interface) or OwnSubnet(),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
         namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
@@ -99,10 +85,6 @@ def _namespaces(value: Field) -> frozenset[str]:
         value.refuse("must name at least one namespace; leave it out to serve every namespace")
     names = (item.require().parsed(dns_label) for item in value.items())
     return frozenset(name for name in names if name is not None)
-
-
-def _interface(value: Field) -> Selector:
-    return value.parsed(parse_interface) or OwnSubnet()
 
 
 def parse_interface(text: str) -> Selector:

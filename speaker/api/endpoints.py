@@ -6,8 +6,7 @@ from enum import StrEnum
 from itertools import islice
 
 from speaker.api.addresses import parse_host
-from speaker.api.fields import Field
-from speaker.api.metadata import TOP, dns_label, metadata
+from speaker.api.fields import TOP, Field, dns_label, metadata
 from speaker.model import Endpoint, Family, IPAddress, Protocol, ServiceKey
 
 SERVICE_NAME = "kubernetes.io/service-name"

@@ -7,7 +7,7 @@ node, and it keeps all of them. ``records`` has what we write ourselves, ``readi
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -281,14 +281,7 @@ def _weight(spec: ServiceSpec, annotation: str | None) -> int:
     return RANGE_BYTES * (len(spec.load_balancer_source_ranges) + written)
 
 
-class _Asking(Protocol):
-    @property
-    def type(self) -> str: ...
-    @property
-    def load_balancer_class(self) -> str | None: ...
-
-
-def asks_us(spec: _Asking, *, default_class: bool) -> bool:
+def asks_us(spec: ServiceSpec, *, default_class: bool) -> bool:
     """Whether a Service with it is ours, as far as its type and class say."""
     classes = (LOAD_BALANCER_CLASS, None) if default_class else (LOAD_BALANCER_CLASS,)
     return spec.type in (_LOAD_BALANCER, UNREADABLE) and spec.load_balancer_class in classes
@@ -311,8 +304,7 @@ def pools_said(pools: Mapping[Family, str]) -> str:
 
 def pools_read(message: str) -> dict[Family, str]:
     """The other way; what is not to be understood is left out."""
-    parts = (part.split(" from ") for part in message.split(", "))
-    said = {part[0]: part[1] for part in parts if len(part) == 2}
+    said = dict(part for entry in message.split(", ") if len(part := entry.split(" from ")) == 2)
     return {family: pool for family in Family if NAME.fullmatch(pool := said.get(family, ""))}
 
 

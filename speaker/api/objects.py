@@ -15,6 +15,8 @@ from speaker.system.decoding import UNFIT
 
 MAX_RETRY_AFTER = 60.0
 """Seconds. API servers ask for one to ten; a mirror that waited a day would say what was so a day ago."""
+PAGE = 500
+"""Objects of one page of a list."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list (KEP-3157)."""
 

@@ -1,25 +1,275 @@
-"""Objects of the API → the nouns of ``speaker.model``. A bad one spoils no other: it is read as far as it can be. Pure.
+"""API objects → the values of ``model``, by the reader of each kind (``service``, ``eip``, ``endpoints``). Pure.
 
-Files go through the same readers (``service``, ``eip``, ``endpoints``), by ``world``: there a mistake refuses them all.
+Objects of files become a ``World``, or are refused together: one mistake refuses them all. Objects of the API are read
+one at a time, each as far as it can be, and a bad one spoils no other.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from ipaddress import ip_address
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
 
-from speaker.api import eip, endpoints, service
-from speaker.api.addresses import Span, Together, span, without
-from speaker.api.endpoints import Slice
-from speaker.api.fields import ApiObject, read, read_leniently
+from speaker.api.addresses import Span, Together, overlaps, span, without
+from speaker.api.eip import pool
+from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
+from speaker.api.fields import ApiObject, Field, Path, did_you_mean, names, read, read_leniently, show_path
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, HostStatus, ServiceObject, SliceObject
 from speaker.api.objects import Key
-from speaker.api.world import EIP, ENDPOINT_SLICE, SERVICE
-from speaker.errors import InvalidField, InvalidManifests, set_aside
-from speaker.model import Balancer, IPAddress, Pool, Service
+from speaker.api.others import SPELLED, owner, unheeded
+from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
+from speaker.errors import InvalidField, InvalidManifests, Place, set_aside
+from speaker.model import Balancer, Family, IPAddress, Pool, Service, ServiceKey, World
+
+_Decode: TypeAlias = Callable[[Field], Service | NotOurs]
+
+EIP = ("eip-speaker.io/v1alpha1", "Eip")
+SERVICE = ("v1", "Service")
+ENDPOINT_SLICE = ("discovery.k8s.io/v1", "EndpointSlice")
+NAMESPACE = ("v1", "Namespace")
+LIST = ("v1", "List")
+READ = (EIP, SERVICE, ENDPOINT_SLICE, NAMESPACE)
+_VERSIONS = sorted({version for version, _ in READ})
+
+# What else lives in the groups we read (kubectl api-resources): all the rest there is a slip of the pen. Not here:
+# core/v1 Endpoints, deprecated since 1.33, because passing it over would leave a Service without backends.
+_OF_THE_CORE = names(
+    "Binding ComponentStatus ConfigMap Event LimitRange Node PersistentVolume PersistentVolumeClaim Pod PodTemplate "
+    "ReplicationController ResourceQuota Secret ServiceAccount"
+)
+_PASSED_OVER = {("eip-speaker.io/v1alpha1", "Announcement"), *(("v1", kind) for kind in _OF_THE_CORE)}
+
+_NOT_OURS = {
+    NotOurs.NOT_A_LOAD_BALANCER: "passed over: it is not of type LoadBalancer",
+    NotOurs.OTHER_CLASS: f"passed over: its loadBalancerClass is not {LOAD_BALANCER_CLASS}",
+    NotOurs.NO_CLASS: f"passed over: it names no loadBalancerClass (ours is {LOAD_BALANCER_CLASS})",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person may want to know that is no mistake."""
+
+    place: Place
+    subject: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (str(self.place), self.subject, self.sentence) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    world: World
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A reading while it grows. The lists keep each thing with the object it came from."""
+
+    pools: list[tuple[ApiObject, Pool]] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
+    slices: list[tuple[ApiObject, Slice]] = field(default_factory=list)
+    namespaces: list[NamespaceLabels] = field(default_factory=list)
+    passed_over: set[ServiceKey] = field(default_factory=set)
+    seen: dict[tuple[str, object, object], Place] = field(default_factory=dict)
+    problems: list[InvalidField] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+    def notice(self, source: ApiObject, sentence: str) -> None:
+        self.notices.append(Notice(source.locate(()), source.subject, sentence))
+
+
+def _problem(source: ApiObject, path: Path, rule: str) -> InvalidField:
+    return InvalidField(show_path(path), source.at(*path), rule, source.subject, source.locate(path))
+
+
+def read_world(
+    objects: Iterable[ApiObject], *, default_class: bool, named: bool = False, honoured: Collection[Balancer] = ()
+) -> Reading:
+    """Everything the objects ask for; raises InvalidManifests with every problem of every object.
+
+    ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: each of ours must name an
+    address of every family it has. ``honoured`` as in ``service.service``.
+    """
+    draft = _Draft()
+    decode = partial(service, default_class=default_class, honoured=honoured)
+    for source in chain.from_iterable(map(flattened, objects)):
+        try:
+            _add(draft, source, decode, named)
+        except InvalidManifests as error:
+            draft.problems.extend(error.problems)
+    draft.problems.extend(_overlapping_pools(draft.pools))
+    if draft.problems:
+        raise InvalidManifests(tuple(draft.problems))
+    _notice_orphans(draft)
+    world = World(
+        pools={pool.name: pool for _, pool in draft.pools},
+        services={service.key: service for service in draft.services},
+        endpoints={service.key: () for service in draft.services} | merged(found for _, found in draft.slices),
+        namespaces={found.name: found.labels for found in draft.namespaces},
+    )
+    return Reading(world, tuple(draft.notices))
+
+
+def flattened(source: ApiObject) -> Iterator[ApiObject]:
+    """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself."""
+    waiting: list[tuple[ApiObject, Path]] = [(source, ())]
+    while waiting:
+        found, path = waiting.pop()
+        items = found.at("items")
+        if (found.api_version, found.kind) != LIST or not isinstance(items, list | None):
+            yield found
+        elif items is not None:
+            inside = [(*path, "items", i) for i in range(len(items))]
+            waiting.extend((_inner(source, item, at), at) for item, at in reversed([*zip(items, inside, strict=True)]))
+
+
+def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
+    return ApiObject(data, lambda rest: source.locate((*path, *rest)))
+
+
+def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
+    kind = read(source, _kind)
+    if (balancer := owner(source)) is not None:
+        draft.notice(source, f"passed over: it is {SPELLED[balancer]}'s: `speaker convert` makes pools of ours of it")
+        return
+    if kind not in READ:
+        draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
+        return
+    _refuse_second(draft, source)
+    if kind == EIP:
+        draft.pools.append((source, read(source, pool)))
+    elif kind == ENDPOINT_SLICE:
+        draft.slices.append((source, read(source, endpoint_slice)))
+    elif kind == NAMESPACE:
+        draft.namespaces.append(read(source, namespace))
+    else:
+        _add_service(draft, source, decode, named)
+
+
+def _add_service(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
+    match read(source, decode):
+        case NotOurs() as reason:
+            draft.passed_over.add(ServiceKey(_namespace(source), source.name))
+            draft.notice(source, _NOT_OURS[reason] + _misspelt(source))
+        case found:
+            draft.notices += _beside(source, found)
+            draft.services.append(found)
+            if named:
+                draft.problems.extend(_unnamed(source, found))
+
+
+def _misspelt(source: ApiObject) -> str:
+    cls = source.at("spec", "loadBalancerClass")
+    near = isinstance(cls, str) and difflib.get_close_matches(cls[:64].lower(), (LOAD_BALANCER_CLASS,), cutoff=0.9)
+    return ": did you mean that?" if near else ""
+
+
+def _beside(source: ApiObject, found: Service) -> Iterator[Notice]:
+    """What it asks for, and not of us."""
+    if found.unheeded:
+        place = source.locate(("metadata", "annotations", found.unheeded[0]))
+        yield Notice(place, source.subject, unheeded(found.unheeded))
+    if source.at("spec", "externalIPs"):
+        why = "are kube-proxy's: it takes them on every node, and the speaker answers for none of them"
+        yield Notice(source.locate(("spec", "externalIPs")), source.subject, f"spec.externalIPs {why}")
+
+
+def _unnamed(source: ApiObject, found: Service) -> Iterator[InvalidField]:
+    """Families whose address the Service leaves to be chosen: each host would choose its own."""
+    by_family = set(map(Family.of, found.addresses))
+    if missing := [family for family in found.families if family not in by_family]:
+        addresses = " and ".join(f"an {family} address" for family in missing)
+        rule = f"must name {addresses}: several hosts serve this Service, and each would choose its own"
+        yield _problem(source, ("metadata", "annotations", ADDRESSES), rule)
+
+
+# ── Kinds ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kind(root: Field) -> tuple[str, str]:
+    """``apiVersion`` and ``kind``, with a problem where they look like a slip of the pen."""
+    if not isinstance(root.value, dict):
+        root.refuse("must be a Kubernetes object: a mapping with apiVersion, kind and metadata")
+        return ("", "")
+    version, kind = root["apiVersion"].require().text(), root["kind"].require().text()
+    if version is None or kind is None:
+        return ("", "")
+    if (version, kind) == LIST:
+        root["items"].items()  # where they are no list: a list was opened before
+    elif (version, kind) not in (*READ, *_PASSED_OVER):
+        _refuse_misspelt(root, version, kind)
+    return (version, kind)
+
+
+def _refuse_misspelt(root: Field, version: str, kind: str) -> None:
+    neighbours = [known for group, known in (*READ, *_PASSED_OVER) if group == version]
+    if (version, kind) == ("v1", "Endpoints"):
+        root["kind"].refuse("is not read because it is deprecated: write an EndpointSlice (discovery.k8s.io/v1)")
+    elif neighbours:
+        root["kind"].refuse(f"is not a kind of {version}: {did_you_mean(kind, neighbours)}")
+    elif _meant_for_us(version, kind):
+        root["apiVersion"].refuse(f"is not an apiVersion that the speaker reads: {did_you_mean(version, _VERSIONS)}")
+
+
+def _meant_for_us(version: str, kind: str) -> bool:
+    """Our groups in another version, the core group (the only one without a name), or nearly one of them."""
+    group, _, _ = version.rpartition("/")
+    nearly = kind in {known for _, known in READ} and difflib.get_close_matches(version[:64], _VERSIONS, cutoff=0.8)
+    return bool(nearly) or group in {known.rpartition("/")[0] for known in _VERSIONS}
+
+
+# ── Rules between objects ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _namespace(source: ApiObject) -> str:
+    namespace = source.at("metadata", "namespace")
+    return namespace if isinstance(namespace, str) and namespace else "default"
+
+
+def _refuse_second(draft: _Draft, source: ApiObject) -> None:
+    if not source.name:
+        return
+    identity = (source.kind, _namespace(source), source.name)
+    here = source.locate(("metadata", "name"))
+    first = draft.seen.setdefault(identity, here)
+    if first is not here:
+        where = f" at {first}" if str(first) else ""
+        rule = f"must be declared once: {source.subject} is already declared{where}"
+        draft.problems.append(_problem(source, ("metadata", "name"), rule))
+
+
+def _overlapping_pools(pools: list[tuple[ApiObject, Pool]]) -> Iterator[InvalidField]:
+    """What one pool excludes another may offer: that is how an address is moved between pools."""
+    entries = [(source, i) for source, pool in pools for i in range(len(pool.addresses))]
+    offered: list[Span] = []
+    base = 0
+    for _, found in pools:
+        wanted = [span(range_, base + i) for i, range_ in enumerate(found.addresses)]
+        offered += without(wanted, (span(range_, 0) for range_ in found.exclude))
+        base += len(wanted)
+    for former, latter in sorted(set(overlaps(offered))):
+        (first, at), (second, i) = entries[former], entries[latter]
+        where = str(first.locate(("spec", "addresses", at)))
+        rule = f"overlaps with {first.subject}" + (f" at {where}" if where else "")
+        yield _problem(second, ("spec", "addresses", i), f"{rule}: an address belongs to one pool")
+
+
+def _notice_orphans(draft: _Draft) -> None:
+    known = {service.key for service in draft.services} | draft.passed_over
+    for source, found in draft.slices:
+        if found.service not in known:
+            draft.notice(source, f"gives endpoints to Service {found.service}, which is not in these manifests")
+
+
+# ── Objects of the API, one at a time ───────────────────────────────────────────────────────────────────────
 
 SHOWN = 10
 """Problems of one object that are named, and pools; the count tells the rest."""
@@ -35,7 +285,7 @@ class Unreadable:
     keep: Service | None = None
 
 
-Parsed: TypeAlias = Service | service.NotOurs | Unreadable
+Parsed: TypeAlias = Service | NotOurs | Unreadable
 
 
 def _plain(kind: tuple[str, str], **parts: object) -> ApiObject:
@@ -57,7 +307,7 @@ def read_service(
     """As ``service.service``."""
     parsed, problems = read_leniently(
         _plain(SERVICE, metadata=found.metadata, spec=found.spec),
-        lambda root: service.service(
+        lambda root: service(
             root, default_class=default_class, families_told=True, fields_alone=fields_alone, honoured=honoured
         ),
     )
@@ -88,7 +338,7 @@ def read_slice(found: SliceObject) -> tuple[Slice, tuple[str, ...]]:
     """
     parts = {"addressType": found.address_type, "endpoints": found.endpoints, "ports": found.ports}
     source = _plain(ENDPOINT_SLICE, metadata=found.metadata, **parts)
-    slice_, problems = read_leniently(source, endpoints.endpoint_slice)
+    slice_, problems = read_leniently(source, endpoint_slice)
     told = [f"{problem} (left out)" for problem in problems[:SHOWN_OF_A_SLICE]]
     if len(problems) > SHOWN_OF_A_SLICE:
         told.append(f"{source.subject}: {len(problems) - SHOWN_OF_A_SLICE} more of its values are left out")
@@ -124,7 +374,7 @@ class Judged:
 
 def read_pool(found: EipObject) -> Pool | Unreadable:
     try:
-        return read(_plain(EIP, metadata=found.metadata, spec=found.spec), eip.pool)
+        return read(_plain(EIP, metadata=found.metadata, spec=found.spec), pool)
     except InvalidManifests as error:
         return Unreadable(_listed(error.problems))
 
@@ -188,6 +438,8 @@ class Hosts:
 
     def __init__(self) -> None:
         self._addresses: dict[str, frozenset[IPAddress]] = {}
+        self.reserved: Mapping[IPAddress, str] = {}
+        """As in ``World``."""
 
     def hear(self, told: Mapping[Key, HostObject | None]) -> bool:
         """None: that Node is gone. Whether anybody has other addresses than before."""
@@ -196,15 +448,11 @@ class Hosts:
             self._addresses.pop(key.name, None)
             if found is not None and (addresses := addresses_of(found.status)):
                 self._addresses[key.name] = addresses
-        return self._addresses != before
-
-    def reserved(self) -> Mapping[IPAddress, str]:
-        """As in ``World``."""
-        return {
-            address: f"node {name}"
-            for name in sorted(self._addresses, reverse=True)
-            for address in self._addresses[name]
-        }
+        if self._addresses == before:
+            return False
+        names = sorted(self._addresses, reverse=True)
+        self.reserved = {address: f"node {name}" for name in names for address in self._addresses[name]}
+        return True
 
 
 def addresses_of(status: HostStatus) -> frozenset[IPAddress]:

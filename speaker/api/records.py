@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
+from speaker.api.fields import LABEL, SUBDOMAIN
 from speaker.api.kinds import NAME, FullMetadata
-from speaker.api.metadata import LABEL, SUBDOMAIN
 from speaker.api.objects import Object, Repetitive
 from speaker.model import IPAddress
 
@@ -34,7 +34,7 @@ REASONS: Final = (
     *("peers_address", "unanswered"),
     *("host_address", "no_local_endpoint", "node_excluded", "node_not_selected", "not_forwarded", "pool_unknown"),
     *("dummy", "loopback", "no_arp", "no_carrier", "no_route", "no_subnet", "no_such_link", "not_ethernet", "port"),
-    "route_refuses",
+    *("route_refuses", "answers_elsewhere"),
 )
 """Why the last holder gave an EIP up: ``Yielded``, ``Ineligible`` and ``UnresolvedReason``."""
 

@@ -15,8 +15,17 @@ from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
-from speaker.api.fields import Field, did_you_mean
-from speaker.api.metadata import TOP, annotation_key, dns_label, dns_subdomain, label_map, metadata
+from speaker.api.fields import (
+    TOP,
+    Field,
+    annotation_key,
+    did_you_mean,
+    dns_label,
+    dns_subdomain,
+    label_map,
+    metadata,
+    names,
+)
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
@@ -42,54 +51,17 @@ POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
 _ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
-_SPEC = frozenset(
-    {
-        "allocateLoadBalancerNodePorts",
-        "clusterIP",
-        "clusterIPs",
-        "externalIPs",
-        "externalName",
-        "externalTrafficPolicy",
-        "healthCheckNodePort",
-        "internalTrafficPolicy",
-        "ipFamilies",
-        "ipFamilyPolicy",
-        "loadBalancerClass",
-        "loadBalancerIP",
-        "loadBalancerSourceRanges",
-        "ports",
-        "publishNotReadyAddresses",
-        "selector",
-        "sessionAffinity",
-        "sessionAffinityConfig",
-        "trafficDistribution",
-        "type",
-    }
+_SPEC = names(
+    "allocateLoadBalancerNodePorts clusterIP clusterIPs externalIPs externalName externalTrafficPolicy "
+    "healthCheckNodePort internalTrafficPolicy ipFamilies ipFamilyPolicy loadBalancerClass loadBalancerIP "
+    "loadBalancerSourceRanges ports publishNotReadyAddresses selector sessionAffinity sessionAffinityConfig "
+    "trafficDistribution type"
 )
 _PORT = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 
 # ip_vs(9) schedulers: net/netfilter/ipvs/ip_vs_*.c up to Linux 6.12; two of them can look at the client's port as well,
 # by the name that ipvsadm -b gives to that.
-SCHEDULERS = frozenset(
-    {
-        "dh",
-        "fo",
-        "lblc",
-        "lblcr",
-        "lc",
-        "mh",
-        "nq",
-        "ovf",
-        "rr",
-        "sed",
-        "sh",
-        "twos",
-        "wlc",
-        "wrr",
-        "mh-port",
-        "sh-port",
-    }
-)
+SCHEDULERS = names("dh fo lblc lblcr lc mh nq ovf rr sed sh twos wlc wrr mh-port sh-port")
 
 _PORT_NAME = re.compile("(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 
@@ -158,14 +130,11 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
     """``kind`` None: it cannot be read."""
     if kind not in (_Type.LOAD_BALANCER, None):
         return NotOurs.NOT_A_LOAD_BALANCER
-    match named.text():
-        case None:
-            return None if default_class else NotOurs.NO_CLASS
-        case "":
-            named.refuse("must be the name of a class, or left out: an API server refuses it")
-            return NotOurs.OTHER_CLASS
-        case cls:
-            return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
+    if (asked := named.text()) is None:
+        return None if default_class else NotOurs.NO_CLASS
+    if not asked:
+        named.refuse("must be the name of a class, or left out: an API server refuses it")
+    return None if asked == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
 
 
 def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Balancer]) -> Service:
@@ -396,7 +365,9 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     if set(by_field) == set(by_annotation):
         return by_field
     annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
-    return _common(by_field, by_annotation) or NOBODY
+    # Of two networks that meet one lies in the other.
+    common = (*_inside(by_field, by_annotation), *_inside(by_annotation, by_field))
+    return tuple(dict.fromkeys(common)) or NOBODY
 
 
 def _refuse_unenforced(annotation: Field) -> None:
@@ -430,11 +401,6 @@ def _joined(networks: Collection[IPNetwork]) -> tuple[IPNetwork, ...]:
     old = collapse_addresses(each for each in networks if isinstance(each, IPv4Network))
     new = collapse_addresses(each for each in networks if isinstance(each, IPv6Network))
     return (*old, *new)
-
-
-def _common(some: tuple[IPNetwork, ...], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
-    """Of two networks that meet one lies in the other."""
-    return tuple(dict.fromkeys((*_inside(some, others), *_inside(others, some))))
 
 
 def _inside(some: Iterable[IPNetwork], others: Iterable[IPNetwork]) -> Iterator[IPNetwork]:

@@ -1,5 +1,5 @@
-"""The Kubernetes API: a transport, a reflector that mirrors one resource, and elections on Leases.
+"""The Kubernetes API: a client, a reflector that mirrors one resource, and elections on Leases.
 
-Pure are ``store``, ``feed`` and ``elector``. ``client``, ``reflector`` and ``lease`` await the
-network and hand what they hear to those. What objects mean is ``speaker.api``'s.
+Pure are ``store``, ``feed`` and ``elector``. ``client``, ``reflector`` and ``lease`` await the network and hand what
+they hear to those. What objects mean is ``speaker.api``'s.
 """

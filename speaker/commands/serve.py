@@ -2,7 +2,7 @@
 
 Both processes of a node begin here. The first becomes the wire process in ``_wire_end`` (``wire/parent.py``), and
 starts this program again as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or
-``agent/run.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
+``agent/source.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
 """
 
 import argparse
@@ -50,8 +50,8 @@ def _add_run(commands: Commands) -> None:
     run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
     flags.metrics(run)
     flags.settle(run)
-    run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     flags.honour(run)
+    run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
     flags.take_over(run)
@@ -189,9 +189,9 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
 
 
 def _agent(args: argparse.Namespace) -> int:
-    from speaker.agent.run import AgentSettings, run
+    from speaker.agent.source import AgentSettings, run
     from speaker.agent.view import ViewSettings
-    from speaker.cluster.transport.access import Access
+    from speaker.cluster.access import Access
     from speaker.telemetry.lateness import run as watched
 
     forwarder = Forwarding(args.forwarder)
@@ -213,7 +213,7 @@ def _agent(args: argparse.Namespace) -> int:
 
 
 def _controller(args: argparse.Namespace) -> int:
-    from speaker.cluster.transport.access import Access
+    from speaker.cluster.access import Access
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode

@@ -160,9 +160,8 @@ def add_control(commands: Commands) -> None:
     status = commands.add_parser(
         "status", help="show who answers for which EIP, as this host's speaker (or with --cluster every agent) sees it"
     )
-    status.add_argument(
-        "eip", metavar="EIP", nargs="?", default="", help="all that is known of this one (default: all)"
-    )
+    eip = "all that is known of this one (default: all)"
+    status.add_argument("eip", metavar="EIP", nargs="?", default="", help=eip)
     status.switch("--summary", "count the EIPs instead of listing them")
     status.switch("--json", flags.JSON)
     status.switch("--watch", "print it again whenever it changes, until Ctrl-C")

@@ -1,27 +1,26 @@
-"""What befalls EIPs on the LAN, for who looks at their Services: Events of what agents record. Pure.
+"""What agents record in Announcements: failovers, Events about the Services, and records to delete. Pure.
 
 An agent's word is text from elsewhere: it is told of Services that have the EIP as it was decided here, and of no
-others, whatever the record says.
+others, whatever the record says. The agent that took an EIP over from a dead one wrote into the Announcement after how
+long, with its name.
+
+Agents delete no record: one that hears late of a new Service could delete what another has just claimed. They give up
+what they hold, and write that down. If a node is gone nobody does, and its record goes after a while by itself. The
+deletion names the version that was seen, so a claim that comes first is not lost.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.api.kinds import FullMetadata
+from speaker.api.kinds import FullMetadata, ServiceObject, has_ours
 from speaker.api.objects import Key
-from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
-from speaker.controller.writes import Event
-from speaker.model import IPAddress
-from speaker.telemetry.lines import SHOWN
-
-NOBODY_SECONDS = 5.0
-"""For which an EIP may be on its way from one node to another."""
-MOST = 100
-"""Events at a time: when a node dies thousands may move, and every Announcement says where to."""
-
-ON_POOLS = frozenset(("HeldByNobody", "ConflictBegun", "ConflictEnded"))
-"""Reasons that the owner of a pool reads as well: it may be an address that should not be in it."""
+from speaker.api.records import ANNOUNCEMENTS, RecordedClaim, RecordedObject, announced_eip, announcement_name
+from speaker.controller.wanted import Event, Order, Removal
+from speaker.errors import shown
+from speaker.model import Assignment, IPAddress, ServiceKey
+from speaker.telemetry.lines import SHOWN, Bound
 
 
 class Users(NamedTuple):
@@ -33,6 +32,80 @@ class Users(NamedTuple):
 
 FindUsers = Callable[[Container[str]], Mapping[str, Users]]
 """By the names of Announcements."""
+
+
+class Failover(NamedTuple):
+    """``before`` fell silent, ``node`` answers; ``unanswered``: seconds from the one's last sign to the other's claim.
+    ``name``: the Announcement's; ``since``: of its holder, as the record has it."""
+
+    eip: IPAddress
+    name: str
+    before: str
+    node: str
+    unanswered: float
+    term: int
+    since: str
+
+    def __str__(self) -> str:
+        silent = f"{shown(self.before)}, which fell silent" if self.before else "a node that fell silent"
+        after = f"{self.unanswered:.3f} s after its last sign"
+        return f"{self.eip}: {shown(self.node)} answers in place of {silent}, {after}"
+
+
+class Failovers:
+    """Which of the changes are any: what was never heard of before is none. Of the node that fell silent there is only
+    the holder's word: it is named where ``is_node`` knows it."""
+
+    def __init__(self, is_node: Callable[[str], bool] = lambda _: True) -> None:
+        self._holders: dict[Key, str] = {}
+        self._is_node = is_node
+
+    def news(self, changes: Mapping[Key, RecordedObject | None]) -> Iterator[Failover]:
+        """``changes``: None for what is gone."""
+        for key, found in changes.items():
+            if found is None:
+                self._holders.pop(key, None)
+                continue
+            known, holder = self._holders.get(key), found.status.holder
+            self._holders[key] = holder
+            if known is not None and holder not in ("", known) and (told := _read(found)) is not None:
+                yield told if self._is_node(told.before) else told._replace(before="")
+
+
+def _read(found: RecordedObject) -> Failover | None:
+    """None where it is no failover, or where nobody of us wrote it."""
+    status, name = found.status, found.metadata.name
+    eip = announced_eip(name)
+    if eip is None or status.unanswered is None:
+        return None
+    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term, status.since)
+
+
+def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now: float) -> Iterator[Event]:
+    """Events of those that there is ``room`` for, one for each Service that has the EIP: what a record says of Services
+    is for people. ``at``: RFC 3339. Terms begin anew where a record is deleted, so a term alone marks none of them."""
+    if not (kept := [one for one in found if room.admits(now, "failovers")]):
+        return
+    using = users({one.name for one in kept})
+    for one in kept:
+        for about in using.get(one.name, Users()).services[:SHOWN]:
+            yield Event("Service", about, "Warning", "FailedOver", str(one), at, f"{one.name} {one.term} {one.since}")
+
+
+def left_out(room: Bound, now: float) -> int:
+    """Failovers that had no Event for want of ``room``, once nothing was left out for a moment, or it lasts."""
+    return sum(left.lines for left in room.left_out(now))
+
+
+# ── Events of what agents record ────────────────────────────────────────────────────────────────────────────
+
+NOBODY_SECONDS = 5.0
+"""For which an EIP may be on its way from one node to another."""
+MOST = 100
+"""Events at a time: when a node dies thousands may move, and every Announcement says where to."""
+
+ON_POOLS = frozenset(("HeldByNobody", "ConflictBegun", "ConflictEnded"))
+"""Reasons that the owner of a pool reads as well: it may be an address that should not be in it."""
 
 
 class _Happened(NamedTuple):
@@ -164,3 +237,79 @@ class Announced:
                 yield from (Event("Service", meta, *each, at, mark) for each in news)
             if pool is not None:
                 yield from (Event("Eip", pool, *each, at, mark) for each in news if each.reason in ON_POOLS)
+
+
+# ── Announcements that nobody needs ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """Seconds for which an EIP must have been unused, by the leader's clock. ``vacant``: nobody holds it, and agents
+    may be about to write just that. ``held``: the holder has had the time to give it up, so its node is gone."""
+
+    vacant: float = 2.0
+    held: float = 60.0
+
+
+class Uses:
+    """The EIPs that any Service has, by the names of their Announcements: as it was decided, and as long as it stands
+    in a status, since agents go by those."""
+
+    def __init__(self) -> None:
+        self._by: dict[ServiceKey, tuple[str, ...]] = {}
+        self._users: Counter[str] = Counter()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._users
+
+    def of(self, names: Container[str]) -> dict[str, list[ServiceKey]]:
+        """Who has each of them. Walks over all."""
+        found: dict[str, list[ServiceKey]] = {}
+        for key, used in self._by.items():
+            for name in used:
+                if name in names:
+                    found.setdefault(name, []).append(key)
+        return found
+
+    def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
+        """``found``: as it stands in the API, None where it is gone."""
+        addresses = set(assignment.addresses if assignment is not None else ())
+        if found is not None and has_ours(found.status.conditions):
+            addresses.update(found.status.load_balancer.addresses)
+        names = tuple(map(announcement_name, addresses))
+        for name in self._by.pop(key, ()):
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name]
+        if names:
+            self._by[key] = names
+            self._users.update(names)
+
+
+class Sweeper:
+    def __init__(self, grace: Grace = Grace()) -> None:
+        self._grace = grace
+        self._unused: dict[str, float] = {}
+        """Since when, by name."""
+        self._due: frozenset[str] = frozenset()
+        """Paths of those that are to go."""
+
+    def step(
+        self, announcements: Iterable[RecordedObject], uses: Container[str], now: float
+    ) -> dict[str, Order | None]:
+        """``announcements``: all there are; ``now``: seconds that never go back."""
+        unused = [found for found in announcements if found.metadata.name not in uses]
+        self._unused = {found.metadata.name: self._unused.get(found.metadata.name, now) for found in unused}
+        due = {removal.path: removal for removal in (_removal(found) for found in unused if self._is_due(found, now))}
+        orders: dict[str, Order | None] = {**dict.fromkeys(self._due - due.keys()), **due}
+        self._due = frozenset(due)
+        return orders
+
+    def _is_due(self, found: RecordedObject, now: float) -> bool:
+        grace = self._grace.held if found.status.holder else self._grace.vacant
+        return now - self._unused[found.metadata.name] >= grace
+
+
+def _removal(found: RecordedObject) -> Removal:
+    meta = found.metadata
+    return Removal(f"{ANNOUNCEMENTS}/{meta.name}", meta.uid, meta.resource_version)

@@ -6,18 +6,25 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.settle import Settling
-from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
 from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of
 from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
-from speaker.controller.announced import Users
+from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import Duplicate, in_annotation, restored
-from speaker.controller.sweeper import Uses
-from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
-from speaker.controller.writes import Event, Order, Orders
+from speaker.controller.wanted import (
+    FINALIZER,
+    Event,
+    IpMode,
+    Order,
+    Orders,
+    pool_paths,
+    pool_writes,
+    service_status,
+    service_write,
+)
 from speaker.errors import set_aside
 from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey
 from speaker.system.supervise import Failures, contained
@@ -75,7 +82,6 @@ class Decider:
         self._pools = _Pools()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._hosts = Hosts()
-        self._reserved: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
         self._given: dict[str, dict[ServiceKey, Assignment]] = {}
@@ -95,8 +101,11 @@ class Decider:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         turned = news.ip_mode is not None and news.ip_mode is not self._ip_mode
         self._ip_mode = news.ip_mode or self._ip_mode
-        annotated = (key for key, (found, _) in self._read.items() if turned and _by_annotation(found))
-        again = {key: self._read[key][0] for key in {*self.failed, *annotated} if key in self._read}
+        again = {
+            key: found
+            for key, (found, _) in self._read.items()
+            if key in self.failed or (turned and SOURCE_RANGES_ANNOTATION in found.metadata.annotations)
+        }
         self.failed.clear()
         self.failed_pools.clear()
         heard = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
@@ -110,12 +119,12 @@ class Decider:
             changed |= self._served.keys()
         if self._pools.judged is not judged:
             self.failed_pools = {name: each.failed for name, each in self._pools.judged.items() if each.failed}
-        if self._read_nodes(news.nodes):
+        if self._hosts.hear(news.nodes):
             changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
         self._allocator.set_pools(
-            self._pools.used, self._namespaces, self._reserved, self._pools.withheld, all_known=True
+            self._pools.used, self._namespaces, self._hosts.reserved, self._pools.withheld, all_known=True
         )
         moved = self._settling.step(changed, self._mistaken, now, came_with)
         for key, former in moved.items():
@@ -248,19 +257,12 @@ class Decider:
                 relabelled.add(key.name)
         return {key for key in self._served if key.namespace in relabelled} if relabelled else set()
 
-    def _read_nodes(self, news: Mapping[Key, HostObject | None]) -> bool:
-        """Whether their addresses are others than before."""
-        if not self._hosts.hear(news):
-            return False
-        self._reserved = self._hosts.reserved()
-        return True
-
     def _begin(self, now: float) -> None:
         ours = [(self._read[key][0], service) for key, service in self._served.items()]
-        used, refused = Catalogue(self._pools.used), Catalogue(self._pools.refused)
-        for each in (used, refused):
+        used, refused = catalogues = Catalogue(self._pools.used), Catalogue(self._pools.refused)
+        for each in catalogues:
             each.set_namespaces(self._namespaces, all_known=True)
-        was = restored(ours, used, refused, self._reserved)
+        was = restored(ours, used, refused, self._hosts.reserved)
         self._allocator.restore(was.ledger, now)
         self._duplicates = was.duplicates
         self._begun = True
@@ -372,10 +374,6 @@ def _unranged(parsed: Parsed) -> Parsed:
     if isinstance(parsed, Unreadable):
         return replace(parsed, keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
     return replace(parsed, source_ranges=()) if isinstance(parsed, Service) else parsed
-
-
-def _by_annotation(found: ServiceObject) -> bool:
-    return SOURCE_RANGES_ANNOTATION in found.metadata.annotations
 
 
 def _is_ours(annotation: str) -> bool:

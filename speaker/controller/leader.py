@@ -6,16 +6,18 @@ an address is given to anybody, and only a list that was asked for now is sure t
 
 import asyncio
 import gc
+import secrets
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from speaker.allocator.assign import Usage
-from speaker.allocator.tally import Tally
+from speaker.allocator.settle import Tally
 from speaker.api.kinds import (
     EIPS,
     NAMESPACES,
@@ -29,32 +31,27 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, leases_in
-from speaker.cluster.election.elector import Leadership
-from speaker.cluster.election.lease import Election
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.polled import Polled
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.mirror.store import Change, T
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.pages import listed
-from speaker.controller.announced import Announced
+from speaker.cluster.client import Client, Query, listed
+from speaker.cluster.elector import Leadership
+from speaker.cluster.feed import Resource, Room
+from speaker.cluster.lease import Election
+from speaker.cluster.mirrors import Mirrors, Polled
+from speaker.cluster.reflector import Hears, Patience, Reflector
+from speaker.cluster.store import Change, T
+from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, left_out, told
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
-from speaker.controller.failovers import Failovers, left_out, told
-from speaker.controller.key import make_key
-from speaker.controller.marking.marker import Marker
+from speaker.controller.marker import Marker
 from speaker.controller.published import Follower
 from speaker.controller.sessions import Forwarders, Lives
-from speaker.controller.sweeper import Grace, Sweeper
-from speaker.controller.wanted import IpMode
+from speaker.controller.wanted import IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
-from speaker.controller.writes import Event, Orders
-from speaker.errors import EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Family, Forwarding
-from speaker.removals import Doubt
+from speaker.ownership.hellos.keys import MIN_SECRET, generate
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import room_for_objects, start_over, uncollected
+from speaker.system.retry import Sleep, retrying
 from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
@@ -79,18 +76,26 @@ MANY = 500
 """Changed Services, after which what they left behind is put out of the garbage collector's way."""
 
 
+class Told(Hears, Supervisor, Protocol):
+    """Who hears of failures, of bugs, and of what is known."""
+
+    def counted(self, tally: Tally, waiting: int) -> None:
+        """Now and then: what everybody has, and how many writes wait."""
+
+    def mirrored(self, mirrors: Mirrors) -> None:
+        """The mirrors of each leadership."""
+
+
 @dataclass
 class Leader:
-    """``await election.lead(Leader(client, election, settings, told, …).work)``."""
+    """``await election.lead(Leader(client, election, settings, told).work)``."""
 
     client: Client
     election: Election
     settings: ControllerSettings
-    told: Callable[[str, EdgeError], None]
-    """Hears of failures, by what failed."""
-    supervisor: Supervisor
-    patience: Patience
-    grace: Grace
+    told: Told
+    patience: Patience = field(default_factory=Patience)
+    grace: Grace = field(default_factory=Grace)
     agents: str = AGENTS_NAMESPACE
     """The namespace of their session Leases, and of their key."""
     _: KW_ONLY
@@ -98,27 +103,21 @@ class Leader:
     """Where there is none."""
     mark_pods: bool = False
     """Of dead nodes, as not ready."""
-    counted: Callable[[Tally, int], None] = lambda *_: None
-    """Hears now and then what everybody has, and how many writes wait."""
     settle: float = 0.0
     """As in ``Resource``."""
-    doubted: Callable[[str, Doubt | None], None] = lambda *_: None
-    """Hears what waits of which resource."""
-    mirrored: Callable[[Mirrors], None] = lambda _: None
-    """Gets the mirrors of each leadership."""
     followers: tuple[Follower, ...] = ()
     """Who is told of all that is decided and recorded: a broker, a page."""
 
     async def work(self, _: Leadership) -> None:
-        """Endless. What nobody foresaw has it begin anew."""
+        """Endless. What nobody foresaw has it begin again."""
         try:
-            await supervised("leader", lambda: _Leading(self).run(), self.supervisor)
+            await supervised("leader", lambda: _Leading(self).run(), self.told)
         finally:
             self.election.saw = lambda _: None  # or it would keep all that the mirrors know
 
 
 RESTARTED = frozenset(("records", "lives", "dead nodes", "published", "counts", "sweep", "events"))
-"""Tasks that are started again by themselves when a bug of ours ends them. With any other everything begins anew: what
+"""Tasks that are started again by themselves when a bug of ours ends them. With any other everything begins again: what
 it had taken in when it ended is not known."""
 
 
@@ -128,23 +127,25 @@ class _Leading:
     def __init__(self, asked: Leader) -> None:
         start_over()  # this process may have led before
         self._asked, self._client, self._told = asked, asked.client, asked.told
+        self._sessions = leases_in(asked.agents)
         self._mirrors = Mirrors(Room(room_for_objects()))
-        asked.mirrored(self._mirrors)
+        self._told.mirrored(self._mirrors)
         asked.election.saw = self._mirrors.saw_lease
         self._changed, self._recorded, self._missed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        kind = NodeObject if asked.mark_pods else HostObject
-        changed, settle, ours = self._changed, asked.settle, ServiceObject.concerns_us
-        self._nodes: _Mirror[Any] = self._mirror(NODES, kind, changed, settle)
+        settled = partial(self._mirror, changed=self._changed, settle=asked.settle)
+        self._nodes: _Mirror[Any] = settled(NODES, NodeObject if asked.mark_pods else HostObject)
         self._decided_of = (
-            self._mirror(SERVICES, ServiceObject, changed, settle, stakes=_eips, keeps=ours),
-            self._mirror(EIPS, EipObject, changed, settle),
-            self._mirror(NAMESPACES, Object, changed, settle),
+            settled(SERVICES, ServiceObject, stakes=_eips, keeps=ServiceObject.concerns_us),
+            settled(EIPS, EipObject),
+            settled(NAMESPACES, Object),
             self._nodes,
         )
         # Of what is mirrored besides no loss takes an EIP away.
         self._announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, self._recorded)
-        log_it = partial(_log, Telling())
-        self._writes = WriteQueue(self._client, asked.election.fence, self._told, asked.supervisor, log_it)
+        telling = Telling()
+        self._writes = WriteQueue(
+            self._client, asked.election.fence, self._told, lambda event: telling.tell(event.logged())
+        )
         # What the last leader found out stands until this one has.
         self._follows = asked.settings.ip_mode is IpMode.PROXY
         self._decider = Decider(replace(asked.settings, ip_mode=None) if self._follows else asked.settings)
@@ -165,14 +166,14 @@ class _Leading:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for name, work in self._tasks():
-                endless = partial(supervised, name, work, self._asked.supervisor) if name in RESTARTED else work
+                endless = partial(supervised, name, work, self._told) if name in RESTARTED else work
                 tasks.create_task(endless(), name=name)
 
     def _tasks(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         asked = self._asked
         if asked.mark_pods:
-            words = self._mirror(leases_in(asked.agents), LeaseObject, self._missed, label=MISSES)
-            yield "dead nodes", self._marker(words).run
+            words = self._mirror(self._sessions, LeaseObject, self._missed, label_selector=MISSES)
+            yield "dead nodes", Marker(self._client, asked.agents, words, self._nodes, self._writes, self._told).run
         for mirror in self._mirrors:
             yield f"mirror {mirror.resource.path}", mirror.run
         yield "decide", self._decide
@@ -180,14 +181,20 @@ class _Leading:
         yield "records", self._follow_records
         yield "lives", self._look_at_lives
         yield "counts", self._count
-        yield "sweep", self._sweep
-        yield "events", self._tell_events
+        yield "sweep", partial(self._each_second, self._sweep)
+        yield "events", partial(self._each_second, self._tell_events)
         if self._follows:
             yield "agents", self._ask_agents
         if asked.make_key:
             yield "key", partial(make_key, self._client, asked.agents, self._told)
-        for follower in asked.followers:
+        for follower in self._asked.followers:
             yield "published", partial(follower.run, self._announcements.store)
+
+    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
+        made = Resource(path, kind, room=self._mirrors.room, **resource)
+        mirror = _Mirror(self._client, made, changed, self._asked.patience, self._told, self._mirrors)
+        self._mirrors.add(mirror)
+        return mirror
 
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +225,7 @@ class _Leading:
         await self._writes.want(await self._deciding.decide(news, begun, time_of_day()))
         failed = (*self._decider.failed.values(), *self._decider.failed_pools.values())
         for error in failed:
-            report("decide", error, self._asked.supervisor)
+            report("decide", error, self._told)
         self._tries = self._tries + 1 if failed else 0
         if failed:
             self._again.set(wait(self._tries))
@@ -238,7 +245,7 @@ class _Leading:
             if self._uncounted or self._writes.waiting or boottime() - counted_at >= COUNT:
                 async with self._deciding.done() as decider:
                     counted_at, self._uncounted = boottime(), False
-                    self._asked.counted(decider.tally(counted_at), self._writes.waiting)
+                    self._told.counted(decider.tally(counted_at), self._writes.waiting)
                     # What rested is free by now, and no decision says so.
                     if self._asked.followers and (decided := decider.decided()).usage != self._usage_shown:
                         self._show(decided)
@@ -247,7 +254,7 @@ class _Leading:
     def _show(self, decided: Decided) -> None:
         self._usage_shown = decided.usage
         for follower in self._asked.followers:
-            with contained("published", self._asked.supervisor):
+            with contained("published", self._told):
                 follower.follow(decided)
 
     # ── Announcements ─────────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +267,7 @@ class _Leading:
             self._unannounced.update(changes)
             found = list(self._failovers.news(changes))
             for follower in self._asked.followers:
-                with contained("published", self._asked.supervisor):
+                with contained("published", self._told):
                     for failover in found:
                         follower.failed_over(failover)
                 follower.changed.set()
@@ -269,45 +276,41 @@ class _Leading:
                     for event in told(found, done.users, time_of_day(), self._room, boottime()):
                         self._writes.tell(event)
 
-    async def _sweep(self) -> None:
+    async def _each_second(self, look: Callable[[Decider], Orders]) -> None:
+        """At the Announcements, from the first decision on, while nothing is being decided."""
         await self._begun.wait()
         while True:
             await asyncio.sleep(SWEEP)
             if self._announcements.synced:
                 async with self._deciding.done() as decider:
-                    orders = self._sweeper.step(self._announcements.store, decider.uses, boottime())
+                    orders = look(decider)
                 await self._writes.want(orders)
 
-    async def _tell_events(self) -> None:
-        await self._begun.wait()
-        while True:
-            await asyncio.sleep(SWEEP)
-            if self._announcements.synced:
-                async with self._deciding.done() as decider:
-                    now = boottime()
-                    gone = self._lives.gone(now) if self._announcements.following else None
-                    new, self._unannounced = self._unannounced, {}
-                    happened = self._announced.step(new, decider.users, now, time_of_day(), gone)
-                    for event in (*happened, *decider.hints(now, time_of_day())):
-                        self._writes.tell(event)
-                if count := self._announced.left_out + left_out(self._room, now):
-                    log.warning("events left out", count=count)
+    def _sweep(self, decider: Decider) -> Orders:
+        return self._sweeper.step(self._announcements.store, decider.uses, boottime())
+
+    def _tell_events(self, decider: Decider) -> Orders:
+        now = boottime()
+        gone = self._lives.gone(now) if self._announcements.following else None
+        new, self._unannounced = self._unannounced, {}
+        happened = self._announced.step(new, decider.users, now, time_of_day(), gone)
+        for event in (*happened, *decider.hints(now, time_of_day())):
+            self._writes.tell(event)
+        if count := self._announced.left_out + left_out(self._room, now):
+            log.warning("events left out", count=count)
+        return {}
 
     # ── Agents ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask_agents(self) -> None:
         """Asked for now and then: a watch would bring every renewal of every node."""
-        path = leases_in(self._asked.agents)
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
-        without: Polled[str, str] = Polled("agents without a forwarder", self._asked.settle, self._asked.doubted)
+        without: Polled[str, str] = Polled("agents without a forwarder", self._asked.settle, self._told)
         while True:
             before, begun = self._forwarders.all_forward, boottime()
-            try:
-                found = await listed(without.via(self._client), path, Object, query)
-                without.hear({each.key.name: each.metadata.resource_version for each in found}, begun)
+            if (found := await self._versions(without.via(self._client), query)) is not None:
+                without.hear(found, begun)
                 self._forwarders.heard(without.known, boottime())
-            except EdgeError as error:
-                self._told(path, error)
             if self._forwarders.all_forward is not before:
                 log.info("ip mode", ip_mode=_ip_mode(self._forwarders))
                 self._changed.set()
@@ -315,45 +318,21 @@ class _Leading:
 
     async def _look_at_lives(self) -> None:
         """Now and then, and for Events alone."""
-        path = leases_in(self._asked.agents)
         while True:
             begun = boottime()
-            try:
-                found = await listed(self._client, path, Object)
+            if (found := await self._versions(self._client)) is not None:
                 holders = {each.status.holder for each in self._announcements.store if each.status.holder}
-                self._lives.heard({each.key.name: each.metadata.resource_version for each in found}, holders, begun)
-            except EdgeError as error:
-                self._told(path, error)
+                self._lives.heard(found, holders, begun)
             await asyncio.sleep(LOOK)
 
-    def _marker(self, words: "_Mirror[LeaseObject]") -> Marker:
-        nodes = self._nodes
-        know = lambda: nodes.store if nodes.following else None  # noqa: E731
-        return Marker(self._client, self._asked.agents, words, self._missed, know, self._writes, self._told)
-
-    def _mirror(
-        self,
-        path: str,
-        kind: type[T],
-        changed: asyncio.Event,
-        settle: float = 0.0,
-        *,
-        label: str = "",
-        stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
-        keeps: Callable[[T], bool] = lambda _: True,
-    ) -> "_Mirror[T]":
-        room = self._mirrors.room
-        mirror = _Mirror(
-            self._client,
-            Resource(path, kind, label_selector=label, settle=settle, stakes=stakes, keeps=keeps, room=room),
-            changed,
-            self._asked.patience,
-            told=partial(self._told, path),
-            restored=self._mirrors.restored,
-            doubted=lambda: self._asked.doubted(mirror.resource.name, mirror.waits),
-        )
-        self._mirrors.add(mirror)
-        return mirror
+    async def _versions(self, client: Client, query: Query | None = None) -> dict[str, str] | None:
+        """Of agents' session Leases, by name; None without an answer."""
+        try:
+            found = await listed(client, self._sessions, Object, query)
+        except EdgeError as error:
+            self._told.failed(self._sessions, error)
+            return None
+        return {each.key.name: each.metadata.resource_version for each in found}
 
 
 class Deciding:
@@ -384,14 +363,11 @@ class _Mirror(Reflector[T]):
         resource: Resource[T],
         changed: asyncio.Event,
         patience: Patience,
-        *,
-        told: Callable[[EdgeError], None],
-        restored: Callable[[], None],
-        doubted: Callable[[], None],
+        hears: Hears,
+        mirrors: Mirrors,
     ) -> None:
-        hear = self._hear
-        super().__init__(client, resource, hear, patience=patience, told=told, restored=restored, doubted=doubted)
-        self._changed, self._told_of = changed, told
+        super().__init__(client, resource, self._hear, hears, patience=patience, restored=mirrors.restored)
+        self.changed = changed
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()
         """Of those that are set aside."""
@@ -403,22 +379,14 @@ class _Mirror(Reflector[T]):
 
     def _hear(self, changes: tuple[Change[T], ...]) -> None:
         self._news.update((change.key, change.after) for change in changes)
-        self._changed.set()
-        if self._said or self.set_aside:
-            self._tell_set_aside()
-
-    def _tell_set_aside(self) -> None:
-        aside = self.set_aside
-        new = [sentence for sentence in aside if sentence not in self._said]
+        self.changed.set()
+        new = [sentence for sentence in self.set_aside if sentence not in self._said]
         for sentence in new[:SHOWN]:
-            self._told_of(EdgeError(sentence))
+            self._hears.failed(self.resource.path, EdgeError(sentence))
         if len(new) > SHOWN:
-            self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
-        self._said = frozenset(aside)
-
-
-def _log(telling: Telling, event: Event) -> None:
-    telling.tell(event.logged())
+            more = f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"
+            self._hears.failed(self.resource.path, EdgeError(more))
+        self._said = frozenset(self.set_aside)
 
 
 def _eips(found: ServiceObject) -> Collection[Hashable]:
@@ -432,3 +400,38 @@ def _ip_mode(forwarders: Forwarders) -> IpMode | None:
             return None
         case all_forward:
             return IpMode.PROXY if all_forward else IpMode.VIP
+
+
+# ── The key that agents share (``--make-key``) ──────────────────────────────────────────────────────────────
+
+
+SECRET, ENTRY = "eip-speaker-key", "key"
+"""As manifests/base/agent.yaml mounts it."""
+
+
+async def make_key(client: Client, namespace: str, told: Hears, *, sleep: Sleep = asyncio.sleep) -> None:
+    """Returns once there is one; ``told`` hears of every try that failed."""
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    async for attempt in retrying(partial(told.failed, f"{path}/{SECRET}"), sleep=sleep):
+        with attempt:
+            await _create(client, path)
+
+
+async def _create(client: Client, path: str) -> None:
+    try:
+        await client.create(path, _body())
+    except ApiRefused as error:
+        if error.reason != "AlreadyExists":
+            raise
+    else:
+        log.info("key made", secret=f"{path}/{SECRET}")
+
+
+def _body() -> dict[str, Any]:
+    """With a key that no try before had: whoever was shown that in a refusal knows nothing."""
+    content = generate(secrets.token_bytes(MIN_SECRET)).encode()
+    return {
+        "metadata": {"name": SECRET, "labels": {"app.kubernetes.io/part-of": "eip-speaker"}},
+        "type": "Opaque",
+        "data": {ENTRY: b64encode(content).decode()},
+    }

@@ -1,35 +1,33 @@
-"""What a controller says to a broker: of every EIP in use and every pool, by what was decided and what agents recorded.
+"""What a controller shows of every EIP in use and every pool, by what was decided and what agents recorded.
 
-``Published`` follows both while one leads; ``shown`` and ``changes`` are pure, and take values only.
+``Published`` tells a broker, ``ControllerPage`` shows a page: each follows both while one leads.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
 from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
-from speaker.cluster.mirror.store import Store
+from speaker.cluster.store import Store
+from speaker.controller.announced import Failover
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover
 from speaker.model import IPAddress, ServiceKey
 from speaker.model.events import Assigned, Event, Refused, Released
 from speaker.system.threads import in_thread
-from speaker.system.waiting import sparing
+from speaker.system.waiting import set_within, sparing
 from speaker.telemetry.mqtt import messages
 from speaker.telemetry.mqtt.messages import States, Topics
+from speaker.telemetry.page.document import Document, Failovers, document, eip
+from speaker.telemetry.page.server import Live
+
+if TYPE_CHECKING:  # where there is no broker its library need not be there
+    from speaker.telemetry.mqtt.publisher import Publisher
 
 PAUSE = 0.2
 """Seconds at least between two tellings."""
-
-
-class Says(Protocol):
-    """``telemetry.mqtt.publisher.Publisher`` is one."""
-
-    topics: Topics
-
-    def show(self, areas: Mapping[str, States | None]) -> None: ...
-    def tell(self, happened: object) -> None: ...
 
 
 class Follower(Protocol):
@@ -97,7 +95,7 @@ def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Out
 class Published:
     """A ``Follower``: says it to a broker, but for failovers, of which agents tell."""
 
-    def __init__(self, says: Says) -> None:
+    def __init__(self, says: "Publisher") -> None:
         self._says = says
         self._decided: Decided | None = None
         self._before: Mapping[ServiceKey, Outcome] | None = None
@@ -124,3 +122,70 @@ class Published:
                 before, self._before = self._before, decided.outcomes
                 for event in changes(decided.outcomes if before is None else before, decided.outcomes):
                     self._says.tell(event)
+
+
+# ── For the page ────────────────────────────────────────────────────────────────────────────────────────────
+
+AGAIN = 10.0
+"""Seconds after which problems are looked at again."""
+LEADS, STANDS_BY = "controller", "controller that stands by:"
+_NOBODYS = RecordedClaim()
+
+
+class ControllerPage:
+    """A ``published.Follower``. ``problems`` are those of this process."""
+
+    def __init__(self, identity: str, problems: Callable[[], Collection[str]]) -> None:
+        self.live, self.changed = Live(), asyncio.Event()
+        self._identity, self._problems, self._failovers = identity, problems, Failovers()
+        self._decided: Decided | None = None
+        self.stand_by()
+
+    def stand_by(self) -> None:
+        """Somebody else leads: here nothing is known."""
+        self._decided = None
+        self.live.show(partial(document, self._identity, STANDS_BY, {}, {}, [], [*self._problems()], []))
+
+    async def go_on_standing_by(self) -> None:
+        """Looks at the problems again, which end by themselves, while this replica does not lead. Endless."""
+        while True:
+            await asyncio.sleep(AGAIN)
+            if self._decided is None:
+                self.stand_by()
+
+    def follow(self, decided: Decided) -> None:
+        self._decided = decided
+        self.changed.set()
+
+    def failed_over(self, failover: Failover) -> None:
+        self._failovers.add(time.time(), str(failover.eip), failover.before, failover.node, failover.unanswered)
+
+    async def run(self, announcements: Store[RecordedObject]) -> None:
+        while True:
+            await set_within(self.changed, AGAIN)
+            self.changed.clear()
+            if self._decided is None:
+                continue
+            async with sparing(PAUSE):
+                failovers, problems = self._failovers.told(), [*self._problems()]
+                make = partial(of_controller, self._identity, self._decided, tuple(announcements), failovers, problems)
+                self.live.show(make)
+
+
+def of_controller(
+    identity: str,
+    decided: Decided,
+    announcements: Iterable[RecordedObject],
+    failovers: list[dict[str, Any]],
+    problems: Collection[str],
+) -> Document:
+    """Pure: as ``document`` has it."""
+    claims = claims_of(announcements)
+    eips = {
+        str(address): eip(use.pool, use.services, found.holder, found.since if found.holder else "", found.conflict)
+        for address, use in uses_of(decided).items()
+        for found in [claims.get(address, _NOBODYS)]
+    }
+    refusals = [outcome.refusal for outcome in decided.outcomes.values() if outcome.refusal is not None]
+    refused = [(str(each.service), each.reason.value, each.message) for each in refusals]
+    return document(identity, LEADS, eips, decided.usage, failovers, problems, refused)

@@ -15,11 +15,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from speaker.allocator.book import HeldAddresses, Ledger
 from speaker.allocator.choose import MAX_SHARING
-from speaker.allocator.ledger import HeldAddresses, Ledger
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.refusals import in_use
-from speaker.allocator.sharing import objection
+from speaker.allocator.refusals import in_use, objection
 from speaker.api.addresses import parse_eip
 from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
 from speaker.api.service import RECORD

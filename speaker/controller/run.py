@@ -13,19 +13,16 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from speaker import __version__
-from speaker.allocator.tally import Tally
-from speaker.cluster.election.elector import Leadership, Timing
-from speaker.cluster.election.lease import Election, LeaseName
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.reflector import Patience
-from speaker.cluster.mirror.room import Room
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
+from speaker.allocator.settle import Tally
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.feed import Room
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.mirrors import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
-from speaker.controller.page import ControllerPage
-from speaker.controller.published import Published
-from speaker.controller.sweeper import Grace
+from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
@@ -103,17 +100,11 @@ async def run(settings: CommandSettings) -> None:
             client,
             election,
             settings.controller,
-            metrics.failed,
             metrics,
-            Patience(),
-            Grace(),
-            settings.agents_namespace,
+            agents=settings.agents_namespace,
             make_key=settings.make_key,
             mark_pods=settings.mark_pods,
-            counted=metrics.counted,
             settle=settings.settle_seconds,
-            doubted=metrics.doubted,
-            mirrored=metrics.mirrored,
         )
 
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
@@ -154,11 +145,10 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
         Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
-        self._leads = Gauge("eip_speaker_controller_leads", "1 while this replica leads", registry=self.registry)
-        self._errors = Counter(
-            "eip_speaker_controller_api_errors", "Requests to the API that failed", registry=self.registry
-        )
+        self._leads = gauge("eip_speaker_controller_leads", "1 while this replica leads")
+        self._errors = counter("eip_speaker_controller_api_errors", "Requests to the API that failed")
         self._api_seconds = Histogram(
             "eip_speaker_controller_api_request_seconds",
             "Duration of requests to the API, by method; of a watch only its start",
@@ -166,29 +156,22 @@ class ControllerMetrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
             registry=self.registry,
         )
-        self._waiting = Gauge(
-            "eip_speaker_controller_writes_waiting", "Objects that wait to be written", registry=self.registry
-        )
-        self._doubted = Gauge(
+        self._waiting = gauge("eip_speaker_controller_writes_waiting", "Objects that wait to be written")
+        self._doubted = gauge(
             "eip_speaker_controller_removals_waiting",
             "Objects missing from a list of the API, kept until a second list confirms it, by resource",
             ["resource"],
-            registry=self.registry,
         )
         self._doubts: dict[str, str] = {}
         """By resource."""
-        self._mirror_bytes = Gauge(
+        self._mirror_bytes = gauge(
             "eip_speaker_controller_mirror_bytes",
             "Estimated memory of the API's objects and of what is derived from them",
-            registry=self.registry,
         )
-        self._mirror_room = Gauge(
-            "eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most", registry=self.registry
-        )
-        self._without_room = Gauge(
+        self._mirror_room = gauge("eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most")
+        self._without_room = gauge(
             "eip_speaker_controller_objects_without_room",
             "Objects of the API that are set aside because their namespace takes too much memory",
-            registry=self.registry,
         )
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
@@ -202,11 +185,10 @@ class ControllerMetrics:
             "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
-        internal_errors = Counter(
+        internal_errors = counter(
             "eip_speaker_controller_internal_errors",
             "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
             ["task"],
-            registry=self.registry,
         )
         self._internal = InternalErrors(internal_errors)
         self.internal_error = self._internal.internal_error

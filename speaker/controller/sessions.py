@@ -1,25 +1,35 @@
-"""What agents' session Leases tell a leader, by which version of each was seen when. Pure.
+"""What Leases tell a leader, by which version of each was seen when: who forwards, who is gone, who is dead. Pure.
 
 ``now`` is seconds of one clock that never goes back: what the Leases themselves say of time is another clock's.
+
+Agents know within half a second that a node is dead, and any of them may be deaf, or lie. So three things have to come
+together: most agents miss the node, its kubelet does not renew its Lease either, and it is not one of many. A partition
+is likelier than the death of many at once.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 DEAD = 60.0
 """Seconds after which a Lease that nobody renewed says nothing any more: it is good for 40 and renewed every 15."""
-STALE = 40.0
+LOOK_COUNTS = 40.0
 """Seconds after which a look says nothing any more. After such a gap all is counted anew: where the API did not answer
 us it may not have let agents renew either."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    version: str
+class _Seen(NamedTuple):
+    version: str | None
+    """Of a Lease; '': it is there no longer, None: it was never there, and that says nothing."""
     since: float
-    alive: bool
-    """It was renewed, or made, while we looked. What was there at first may be of an agent long gone."""
+
+
+def _seen(before: Mapping[str, _Seen], versions: Mapping[str, str | None], now: float) -> dict[str, _Seen]:
+    """Each version, and since when that Lease has it."""
+    found = {name: before.get(name) for name in versions}
+    return {
+        name: known if known is not None and known.version == versions[name] else _Seen(versions[name], now)
+        for name, known in found.items()
+    }
 
 
 class Forwarders:
@@ -28,51 +38,40 @@ class Forwarders:
     them again as soon as one is."""
 
     def __init__(self) -> None:
-        self._seen: Mapping[str, _Seen] | None = None
+        self._seen: Mapping[str, _Seen] = {}
+        self._begun: float | None = None
         self.all_forward: bool | None = None
         """None: not known yet."""
 
     def heard(self, without: Mapping[str, str], now: float) -> None:
-        """``without``: the version of each Lease whose agent says that it does not forward."""
-        seen = {name: self._look(name, version, now) for name, version in without.items()}
-        self._seen = seen
-        recent = [each for each in seen.values() if now < each.since + DEAD]
-        if any(each.alive for each in recent):
+        """``without``: the version of each Lease whose agent says that it does not forward. One that is renewed, or
+        made, while we look is alive. What was there at first may be of an agent long gone."""
+        self._begun = begun = now if self._begun is None else self._begun
+        self._seen = _seen(self._seen, without, now)
+        recent = [each.since for each in self._seen.values() if now < each.since + DEAD]
+        if any(since > begun for since in recent):
             self.all_forward = False
         elif not recent:
             self.all_forward = True
-
-    def _look(self, name: str, version: str, now: float) -> _Seen:
-        if self._seen is None:
-            return _Seen(version, now, alive=False)
-        before = self._seen.get(name)
-        if before is None or before.version != version:
-            return _Seen(version, now, alive=True)
-        return before
-
-
-class _Life(NamedTuple):
-    version: str | None
-    """Of the Lease; '': it is there no more, None: it was never there, and that says nothing."""
-    since: float
 
 
 class Lives:
     """Which holders are gone: a record names its holder until another takes the EIP, and where nobody may, for ever."""
 
     def __init__(self) -> None:
-        self._seen: Mapping[str, _Life] = {}
+        self._seen: Mapping[str, _Seen] = {}
         self._heard_at = float("-inf")
 
     def heard(self, versions: Mapping[str, str], holders: Collection[str], now: float) -> None:
         """``versions``: of all Leases, by node, as asked for at ``now``; ``holders``: the nodes that records name."""
-        before = self._seen if now - self._heard_at <= STALE else {}
-        self._seen = {node: _looked(before.get(node), versions.get(node), now) for node in holders}
+        before = self._seen if now - self._heard_at <= LOOK_COUNTS else {}
+        absent = {node: "" for node, seen in before.items() if seen.version is not None}
+        self._seen = _seen(before, {node: versions.get(node, absent.get(node)) for node in holders}, now)
         self._heard_at = now
 
     def gone(self, now: float) -> dict[str, str] | None:
         """The last version of the Lease of each that has not renewed it for long; None: that is not known."""
-        if now - self._heard_at > STALE:
+        if now - self._heard_at > LOOK_COUNTS:
             return None
         return {
             node: version
@@ -81,8 +80,124 @@ class Lives:
         }
 
 
-def _looked(before: _Life | None, version: str | None, now: float) -> _Life:
-    if before is not None and before.version is not None:
-        version = version or ""
-        return before if before.version == version else _Life(version, now)
-    return _Life(version, now)
+# ── Dead nodes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+WORD = 20.0
+"""Seconds for which an agent's word counts: it renews its Lease every 15."""
+STALE = 15.0
+"""Seconds after which a kubelet that did not renew its Lease is silent: it does every 10 to 10.4, so one renewal failed
+for more than 4 s, in which a kubelet tries again several times."""
+GAP = 5.0
+"""Seconds at most between two looks at a Lease: where the API did not answer us it may not have let kubelets renew."""
+VOICES = 2
+"""Agents at least: no single one's word is enough, whatever the cluster's size."""
+LIMIT = 3
+"""No node is taken for dead where more than one in so many are missed or not Ready."""
+
+
+class Word(NamedTuple):
+    """What an agent's session Lease says."""
+
+    misses: frozenset[str]
+    heard: float
+    """When we last heard it."""
+    at: float
+    """When it was last seen to be written; what stood there when we began to look is nobody's word: -inf."""
+
+
+class Silence(NamedTuple):
+    """Of a kubelet's Lease: since when no other version of it was seen, and when it was asked for last."""
+
+    since: float
+    at: float
+
+
+class Facts(NamedTuple):
+    """All by node. ``nodes``: whether each is Ready; ``agents``: who has a session Lease, long dead or not."""
+
+    nodes: Mapping[str, bool]
+    agents: frozenset[str]
+    words: Mapping[str, Word]
+    kubelets: Mapping[str, Silence] = {}
+
+
+def suspected(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
+    """The nodes whose kubelets are to be looked at: agents miss them, or did before we came."""
+    return _missed(facts, {agent: word.misses for agent, word in facts.words.items() if now - word.heard <= WORD})
+
+
+def _missed(facts: Facts, words: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
+    """The nodes that more than half of the other agents miss, and who does. Agents long dead count among the others:
+    that makes it harder. None where there are too many such nodes."""
+    agents = facts.agents & facts.nodes.keys()
+    fresh = {agent: misses for agent, misses in words.items() if agent in agents}
+    found = {}
+    for node in facts.nodes:
+        voices = tuple(sorted(agent for agent, misses in fresh.items() if node in misses and agent != node))
+        if len(voices) >= VOICES and 2 * len(voices) > len(agents - {node}):
+            found[node] = voices
+    away = found.keys() | {node for node, ready in facts.nodes.items() if not ready}
+    return found if LIMIT * len(away) <= len(facts.nodes) else {}
+
+
+def dead(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
+    """The nodes to be marked, and who misses each. ``now``: seconds of the clock of all ``facts``."""
+    fresh = {agent: word.misses for agent, word in facts.words.items() if now - word.at <= WORD}
+    doubtful = suspected(facts, now)
+    return {
+        node: voices
+        for node, voices in _missed(facts, fresh).items()
+        if node in doubtful
+        and (silence := facts.kubelets.get(node)) is not None
+        and silence.at - silence.since >= STALE
+        and now - silence.at <= GAP
+    }
+
+
+class Words:
+    """``now`` is seconds of one clock that never goes back: what the Leases say of time is another clock's."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, Word] = {}
+        self._lists = 0
+
+    def any_heard(self, now: float) -> bool:
+        """Lately."""
+        return any(now - word.heard <= WORD for word in self.now.values())
+
+    def heard(self, changes: Mapping[str, frozenset[str] | None], lists: int, now: float) -> None:
+        """``changes``: what Leases say that were written, None for one that misses nobody any more; ``lists``: how
+        often all were listed. What a list brings may be old: it counts once it is written again."""
+        if lists != self._lists:
+            self.now = {agent: word._replace(at=float("-inf")) for agent, word in self.now.items()}
+        at = now if lists == self._lists else float("-inf")
+        self._lists = lists
+        for agent, misses in changes.items():
+            if misses is None:
+                self.now.pop(agent, None)
+            else:
+                self.now[agent] = Word(misses, now, at)
+
+
+class Kubelets:
+    """What is seen of their Leases."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, str] = {}
+        self.silent: dict[str, Silence] = {}
+
+    def looked(self, node: str, version: str, begun: float, ended: float) -> None:
+        """``version``: of its Lease, as asked for at ``begun`` and answered at ``ended``; '': it has none, or that is
+        not known."""
+        before = self.silent.pop(node, None)
+        if not version:
+            return
+        if before is None or self._versions[node] != version or begun - before.at > GAP:
+            self._versions[node], self.silent[node] = version, Silence(ended, begun)
+        else:
+            self.silent[node] = Silence(before.since, begun)
+
+    def only(self, nodes: Collection[str]) -> None:
+        """The others are looked at no more."""
+        self.silent = {node: silence for node, silence in self.silent.items() if node in nodes}
+        self._versions = {node: self._versions[node] for node in self.silent}

@@ -1,23 +1,25 @@
-"""What the API should say, as the difference to what it says: statuses, finalizers, and Events for transitions.
+"""What the API should say, as the difference to what it says: statuses, finalizers, and Events for transitions. Pure.
 
 The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers what its owner was told last, across
 restarts and leaders, and a status without it is only touched where the Service is ours now.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.allocator.assign import Outcome, Usage
-from speaker.allocator.refusals import Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api.kinds import (
     ASSIGNED,
     ASSIGNED_FROM,
     EIPS,
     Condition,
     EipObject,
+    FullMetadata,
     Ingress,
     ServiceObject,
     condition_of,
@@ -28,8 +30,158 @@ from speaker.api.kinds import (
 from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
 from speaker.api.service import RECORD, NotOurs
-from speaker.controller.writes import Event, Write, in_camel_case
 from speaker.model import Assignment, Family, Service, ServiceKey
+from speaker.telemetry.lines import Transition
+
+
+def in_camel_case(reason: str) -> str:
+    """As the API has reasons."""
+    return "".join(word.capitalize() for word in reason.split("_"))
+
+
+_HAPPENED = (
+    *(
+        "assigned",
+        "released",
+        "flagged",
+        "unheeded",
+        "duplicate address",
+        "not served",
+        "announced",
+        "moved",
+        "failed over",
+    ),
+    *("held by nobody", "conflict begun", "conflict ended"),
+)
+LOGGED = {in_camel_case(words.replace(" ", "_")): words for words in _HAPPENED}
+"""Reasons of Events that judge nothing → the log's words for what happened."""
+JUDGED = {in_camel_case(reason.value): reason.value for reason in RefusalReason} | {
+    verdict.value: verdict.value.lower() for verdict in Verdict
+}
+"""The others → the log's, which are the metrics' labels."""
+
+_NAMED = 200
+"""Characters of an object's name in an Event's: a pool's may have 253, and so may an Event's."""
+_VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``reason`` and ``message`` about an object, told once the write it belongs to is done. ``level``: Normal or
+    Warning; ``at``: RFC 3339; ``mark``: what tells it from others about the same version. The body is made when it is
+    sent, as 10,000 may wait."""
+
+    kind: str
+    about: FullMetadata
+    level: str
+    reason: str
+    message: str
+    at: str
+    mark: str = ""
+    """Of what it tells, where that is not a change of the object."""
+
+    @property
+    def path(self) -> str:
+        """Where it is created."""
+        return f"/api/v1/namespaces/{self._namespace}/events"
+
+    def joined(self, later: "Event") -> "Event":
+        """One that tells of both, in place of the later one."""
+        return replace(later, message=f"{later.message} ({self.message})")
+
+    def body(self) -> dict[str, Any]:
+        """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""
+        meta = self.about
+        told = f"{meta.uid} {self.mark or meta.resource_version} {self.reason}"
+        mark = hashlib.sha256(told.encode()).hexdigest()[:16]
+        involved = {
+            "apiVersion": _VERSIONS[self.kind],
+            "kind": self.kind,
+            "name": meta.name,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        }
+        if meta.namespace:
+            involved["namespace"] = meta.namespace
+        return {
+            "metadata": {"name": f"{meta.name[:_NAMED].rstrip('-.')}.{mark}", "namespace": self._namespace},
+            "involvedObject": involved,
+            "type": self.level,
+            "reason": self.reason,
+            "message": self.message[:1024],  # core/v1 validation
+            "source": {"component": "eip-speaker-controller"},
+            "firstTimestamp": self.at,
+            "lastTimestamp": self.at,
+            "count": 1,
+        }
+
+    def logged(self) -> Transition:
+        """Any that judges a Service is a refusal."""
+        meta, level = self.about, "warning" if self.level == "Warning" else "info"
+        kind, name = ("service", f"{meta.namespace}/{meta.name}") if self.kind == "Service" else ("pool", meta.name)
+        if (words := LOGGED.get(self.reason)) is not None:
+            return Transition(level, words, kind, name, self.reason, {"message": self.message})
+        fields = {"reason": JUDGED[self.reason], "message": self.message}
+        return Transition(level, "refused" if kind == "service" else "pool judged", kind, name, self.reason, fields)
+
+    @property
+    def _namespace(self) -> str:
+        return self.about.namespace or "default"  # Events on what is cluster scoped live there
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A merge patch that is refused unless the object still has ``version``. Equal ones say the same.
+
+    ``conditions`` take their place among ``others``; None for a write that leaves conditions alone.
+    """
+
+    path: str
+    version: str
+    content: Mapping[str, Any] = field(default_factory=dict)
+    ingress: tuple[Ingress, ...] | None = None
+    """Of a Service, where it changes."""
+    others: Sequence[Condition] | None = None
+    conditions: Sequence[Condition] = ()
+    since: str = field(default="", compare=False)
+    """RFC 3339: ``lastTransitionTime`` of the conditions."""
+    event: Event | None = field(default=None, compare=False)
+    lazy: bool = False
+    """Nobody waits for it: a later one may overtake it."""
+
+    def body(self) -> dict[str, Any]:
+        patch: dict[str, Any] = {**self.content}
+        if self.ingress is not None:
+            written = [{"ip": each.ip, "ipMode": each.ip_mode} for each in self.ingress]
+            patch["status"] = {"loadBalancer": {"ingress": written or None}}
+        if self.others is not None:
+            mine = [{**each, "lastTransitionTime": self.since} for each in self.conditions]
+            patch["status"] = {**patch.get("status", {}), "conditions": [*self.others, *mine]}
+        patch["metadata"] = {**patch.get("metadata", {}), "resourceVersion": self.version}
+        return patch
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletes the object, unless it is another or was written since. Nobody waits for it."""
+
+    path: str
+    uid: str
+    version: str
+
+    def body(self) -> dict[str, Any]:
+        """DeleteOptions."""
+        conditions = {"uid": self.uid, "resourceVersion": self.version}
+        return {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+
+
+Order: TypeAlias = Write | Removal
+
+Orders: TypeAlias = Mapping[str, Order | None]
+"""Path → what is wanted there from now on, None for nothing. Of paths that are not in it the same as before is."""
+
+
+# ── What is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
 READY = "Ready"
 UNHEEDED = "Unheeded"
@@ -52,18 +204,13 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Say:
-    """The condition, and whether that is a warning."""
+class _Say(NamedTuple):
+    """Of the condition, and whether that is a warning."""
 
     status: str
     reason: str
     message: str
     warns: bool
-
-    @property
-    def condition(self) -> Condition:
-        return _condition(self.status, self.reason, self.message)
 
 
 def service_write(
@@ -80,17 +227,40 @@ def service_write(
     RFC 3339. None where the API says all that already."""
     if isinstance(parsed, NotOurs):
         return _leaving(found, parsed, at)
-    unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
-    say = _say(outcome.assignment, outcome.refusal, unreadable)
+    assignment, before = outcome.assignment, found.status.load_balancer.ingress
+    say = _say(assignment, outcome.refusal, parsed.message if isinstance(parsed, Unreadable) else "")
     if isinstance(parsed, Service) and parsed.unheeded:
         say = _beside(say, unheeded(parsed.unheeded))
-    return _ours(found, outcome.assignment, say, record, duplicate, ip_mode, at)
+    modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
+    addresses = [str(each) for each in assignment.addresses] if assignment is not None else []
+    ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in addresses)
+    wanted = [_condition(ASSIGNED, *say[:3]), *_origin(assignment)]
+    recorded = found.metadata.annotations.get(RECORD) == record
+    if ingress == before and recorded and _tell(found.status.conditions, wanted):
+        return None
+    return _service_write(found, ingress, record, wanted, _event(found, say, addresses, duplicate), at)
 
 
-@lru_cache(256)
-def _condition(status: str, reason: str, message: str) -> Condition:
+def _event(
+    found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None
+) -> tuple[str, str, str] | None:
+    """``addresses``: those that it gets."""
+    before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
+    moved = set(addresses) != {each.ip for each in before}
+    if duplicate is not None and moved:
+        return "Warning", "DuplicateAddress", duplicate
+    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
+    if say.warns and (former is None or former.get("reason") != say.reason):
+        return "Warning", say.reason, told if say.reason == UNHEEDED else say.message
+    if moved and addresses:
+        return "Normal", "Assigned", told
+    return ("Normal", "Released", _listed(before)) if moved else None
+
+
+@lru_cache(512)
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
     """One for all Services that are told the same."""
-    return {"type": ASSIGNED, "status": status, "reason": reason, "message": message}
+    return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
 def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str) -> _Say:
@@ -112,53 +282,15 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
 def _beside(say: _Say, told: str) -> _Say:
     """What it asks of another balancer is told with it, as a warning where there is no other."""
     reason = say.reason if say.warns else UNHEEDED
-    return replace(say, reason=reason, message=f"{say.message}; {told}", warns=True)
+    return say._replace(reason=reason, message=f"{say.message}; {told}", warns=True)
 
 
-def _origin(assignment: Assignment | None) -> Condition | None:
-    """The condition that says where its addresses are from; None where nobody knows."""
-    if assignment is None:
-        return None
-    pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
-    return _recorded(said) if (said := pools_said(dict(pools))) else None
-
-
-@lru_cache(256)
-def _recorded(message: str) -> Condition:
-    """One for all Services that have theirs from the same pools."""
-    return {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": message}
-
-
-def _ours(
-    found: ServiceObject,
-    assignment: Assignment | None,
-    say: _Say,
-    record: str | None,
-    duplicate: str | None,
-    ip_mode: IpMode | None,
-    at: str,
-) -> Write | None:
-    addresses = assignment.addresses if assignment is not None else ()
-    before = found.status.load_balancer.ingress
-    modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
-    ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in map(str, addresses))
-    wanted = [each for each in (say.condition, _origin(assignment)) if each is not None]
-    former = condition_of(found.status.conditions, ASSIGNED)
-    moved = {each.ip for each in ingress} != {each.ip for each in before}
-    recorded = found.metadata.annotations.get(RECORD) == record
-    if ingress == before and recorded and _tell(found.status.conditions, wanted):
-        return None
-    event = None
-    told = f"{', '.join(map(str, addresses))} {say.message}" if moved and addresses else say.message
-    if duplicate is not None and moved:
-        event = ("Warning", "DuplicateAddress", duplicate)
-    elif say.warns and (former is None or former.get("reason") != say.reason):
-        event = ("Warning", say.reason, told if say.reason == UNHEEDED else say.message)
-    elif moved and addresses:
-        event = ("Normal", "Assigned", told)
-    elif moved:
-        event = ("Normal", "Released", _listed(before))
-    return _service_write(found, ingress, record, wanted, event, at)
+def _origin(assignment: Assignment | None) -> Iterator[Condition]:
+    """The condition that says where its addresses are from, if anybody knows."""
+    if assignment is not None:
+        pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
+        if said := pools_said(dict(pools)):
+            yield _condition(ASSIGNED_FROM, "True", "Recorded", said)
 
 
 def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:

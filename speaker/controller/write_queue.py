@@ -5,12 +5,13 @@ import random
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from speaker.cluster.transport.client import REQUEST, Client
-from speaker.controller.writes import Event, Order, Orders, Removal, Write
+from speaker.cluster.client import REQUEST, Client
+from speaker.cluster.reflector import Hears
+from speaker.controller.wanted import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
-from speaker.system.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained, report
 from speaker.telemetry.lines import Bound
 
 WORKERS = 16
@@ -37,23 +38,22 @@ HEARD_SECONDS = 30.0
 """After which a write is tried again whose object was said to be another by now, where nothing else was heard of it."""
 
 
+class Told(Hears, Supervisor, Protocol):
+    """Who hears of failures and of bugs."""
+
+
 class WriteQueue:
     """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures,
-    ``happened`` of what is written that has an Event, told or one too many.
+    and of bugs, which keep no more than their object waiting; ``happened`` of what is written that has an Event, told
+    or one too many.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
-    as it was before. ``supervisor`` hears of bugs, which keep no more than their object waiting.
+    as it was before.
     """
 
     def __init__(
-        self,
-        client: Client,
-        fence: Callable[[], float],
-        told: Callable[[str, EdgeError], None],
-        supervisor: Supervisor,
-        happened: Callable[[Event], None] = lambda _: None,
+        self, client: Client, fence: Callable[[], float], told: Told, happened: Callable[[Event], None] = lambda _: None
     ) -> None:
-        self._supervisor = supervisor
         self._client, self._fence, self._told, self._happened = client, fence, told, happened
         self._wanted: dict[str, Order] = {}
         self._done: dict[str, Order] = {}
@@ -120,7 +120,7 @@ class WriteQueue:
         while True:
             _, _, due = await self._queue.get()
             if isinstance(due, _Untold):
-                with contained("writes", self._supervisor):
+                with contained("writes", self._told):
                     await self._tell(due)
             else:
                 await self._see_to(due)
@@ -132,10 +132,10 @@ class WriteQueue:
         try:
             await self._carry_out(order)
         except EdgeError as error:
-            self._told(path, error)
+            self._told.failed(path, error)
             self._try_again(path, error)
         except Exception as error:
-            self._supervisor.internal_error("writes", error)
+            report("writes", error, self._told)
             self._try_again(path, error)
         else:
             self._failures.pop(path, None)
@@ -219,9 +219,11 @@ class WriteQueue:
         except EdgeError as error:
             if isinstance(error, ApiRefused) and error.outdated:
                 return
-            self._told(event.path, error)
+            self._told.failed(event.path, error)
             failures += 1
-            if failures < EVENT_TRIES and _may_pass(error):
+            # What is refused for what it says is refused again.
+            may_pass = not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
+            if failures < EVENT_TRIES and may_pass:
                 again = _Untold(event, failures)
                 asyncio.get_running_loop().call_later(_backoff(failures, error), self._queue_event, again)
 
@@ -231,11 +233,6 @@ class _Untold(NamedTuple):
 
     event: Event
     failures: int = 0
-
-
-def _may_pass(error: EdgeError) -> bool:
-    """What is refused for what it says is refused again."""
-    return not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
 
 
 def _backoff(failures: int, error: Exception) -> float:

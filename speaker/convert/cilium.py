@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from speaker.allocator.pools import NAMESPACE_NAME_LABEL
-from speaker.api.fields import Field
-from speaker.api.metadata import TOP
+from speaker.api.addresses import parse_range
+from speaker.api.fields import TOP, Field
 from speaker.api.others import CILIUM
-from speaker.api.ranges import parse_range
 from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.links import is_anchored, literal

@@ -13,7 +13,7 @@ from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
 from speaker.api.fields import ApiObject, read
 from speaker.api.others import balancer_of, owner
-from speaker.api.world import EIP, NAMESPACE, SERVICE, flattened
+from speaker.api.reading import EIP, NAMESPACE, SERVICE, flattened
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
 from speaker.convert.annotations import CLASSES
 from speaker.convert.document import Document, Listed

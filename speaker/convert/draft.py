@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, Path, read
-from speaker.api.world import EIP
+from speaker.api.reading import EIP
 from speaker.convert.document import CORRECT, Document
 from speaker.convert.ranges import spelled
 from speaker.convert.selectors import ALL, written

@@ -12,8 +12,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
-from speaker.api.fields import ApiObject, Field, Path
-from speaker.api.metadata import TOP
+from speaker.api.fields import TOP, ApiObject, Field, Path
 from speaker.convert.document import Document, config_map, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from speaker.api.eip import parse_interface
-from speaker.api.fields import Field
-from speaker.api.metadata import TOP
+from speaker.api.fields import TOP, Field
 from speaker.convert.document import Document, heading, other_annotations
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 
 from speaker.api.eip import MAX_INTERVAL, MIN_INTERVAL
-from speaker.api.fields import Field, seconds
-from speaker.api.metadata import TOP
+from speaker.api.fields import TOP, Field, seconds
 from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.links import is_anchored, literal

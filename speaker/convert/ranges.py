@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_network, summarize_address_range
 
-from speaker.allocator.ranges import names
-from speaker.api.addresses import Span, Together, span, without
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import names
+from speaker.api.addresses import Span, Together, parse_range, span, without
 from speaker.model import AddressRange, IPAddress
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from speaker.allocator.pools import NAMESPACE_NAME_LABEL
-from speaker.api.fields import Field
-from speaker.api.metadata import selector
+from speaker.api.fields import Field, selector
 from speaker.model import LabelRule, LabelSelector
 
 ALL = LabelSelector()

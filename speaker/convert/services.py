@@ -6,8 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import cast
 
 from speaker.api.addresses import parse_eip
-from speaker.api.fields import ApiObject, Field, read
-from speaker.api.metadata import dns_label, dns_subdomain
+from speaker.api.fields import ApiObject, Field, dns_label, dns_subdomain, read
 from speaker.api.others import WISHES, balancer_of
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, PREFIX, RECORD, SHARE, SHARE_NAMESPACES
 from speaker.api.service import service as decode

@@ -8,7 +8,7 @@ from itertools import chain
 
 from speaker.checks import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts, Unseen
+from speaker.diagnosis.facts import Facts, Unseen, Walked
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
@@ -63,7 +63,7 @@ def explain(facts: Facts) -> Chain:
 
 def unseen(facts: Facts) -> tuple[Unseen, ...]:
     """What could not be looked at, and rules of firewalls that are not understood."""
-    rules = (each for eip in facts.knowledge.eips for each in eip_checks.unseen_rules(facts, eip))
+    rules = (each for eip in facts.knowledge.eips.first for each in eip_checks.unseen_rules(facts, eip))
     return tuple(dict.fromkeys(chain(facts.unseen, rules)))
 
 
@@ -90,11 +90,11 @@ def _steps(facts: Facts) -> Iterator[Step]:
         yield _step("asked", (), _not_asked(facts) if not bad else ())
         return
     yield _step("pool", _pools(known), ())
-    refusals = [each for service in known.services for each in eip_checks.refusal(facts, service)]
+    refusals = [each for service in known.services.first for each in eip_checks.refusal(facts, service)]
     if not known.eips and not refusals and an_address(facts.about) is not None:
         refusals = [*eip_checks.bound_here(facts, facts.about)] or [*_not_asked(facts)]
     yield _step("assignment", _assignments(known), refusals)
-    for eip in known.eips:
+    for eip in known.eips.first:
         yield from _of_eip(facts, eip)
 
 
@@ -114,7 +114,7 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
-        pools = some([pool.name for pool in facts.knowledge.pools])
+        pools = some([pool.name for pool in facts.knowledge.pools.first])
         if not pools:
             yield Finding("address_not_in_pool", f"{about} is outside all pools", "kubectl get eip -o wide")
             return
@@ -125,14 +125,14 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
 
 
 def _pools(known: Knowledge) -> Iterator[str]:
-    for pool in known.pools:
+    for pool in known.pools.first:
         use = f", {pool.used} of {pool.size} addresses in use" if pool.size else ""
         disabled = ", disabled: it gives nothing new" if pool.disabled else ""
-        yield f"{pool.name}: {some(pool.addresses)}{use}{disabled}; announced on {pool.interface}"
+        yield f"{pool.name}: {some(pool.addresses.first)}{use}{disabled}; announced on {pool.interface}"
 
 
 def _assignments(known: Knowledge) -> Iterator[str]:
-    for service in known.services:
+    for service in known.services.first:
         if service.addresses:
             given = zip(service.addresses, service.pools, strict=False)
             yield f"{service.key}: {', '.join(f'{address} from {pool}' for address, pool in given)}"
@@ -168,15 +168,16 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     )
     yield step(
         "way in",
-        _way_in(facts, rules),
-        facts.told(*_PATH, *(() if facts.chains else ("drop_policy",))),
+        (*_way_in(facts, rules), *_tried(facts, eip), *_connected(facts, eip)),
+        (each for each in node_checks.told(facts) if each.kind in (*_PATH, "drop_policy") and not each.eip),
         node_checks.drops(facts),
         (finding for finding in firewall if finding.kind == "firewall_drops"),
-        unknown=bool(rules or _firewalls_unseen(facts)),
+        unknown=bool(rules or _firewalls_unseen(facts)) and not any(each.answered for each in _walks(facts, eip)),
     )
     yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
     yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
-    yield step("way back", _way_back(facts, eip), node_checks.gateways(facts))
+    lost = [*node_checks.answers_elsewhere(facts, eip.address)]
+    yield step("way back", _way_back(facts, eip), lost, node_checks.gateways(facts))
 
 
 def _doubted(facts: Facts) -> bool:
@@ -222,6 +223,30 @@ def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
         yield f"{what}{some(asked.macs) or 'nobody answers'}; should be {wanted}"
 
 
+def _walks(facts: Facts, eip: KnownEip) -> list[Walked]:
+    return [each for each in facts.walks if each.eip == eip.address]
+
+
+def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for each in _walks(facts, eip):
+        begun = f"tried: TCP port {each.port} from {each.source}, which nobody has: "
+        if each.answered and not each.answer_dropped:
+            yield f"{begun}every rule let it and its answer pass{f', which leaves by {each.left}' if each.left else ''}"
+        elif each.dropped or each.answer_dropped:
+            yield f"{begun}{each.dropped or each.answer_dropped}"
+        else:
+            yield f"{begun}no rule drops it, and no endpoint accepted it; it was seen last in {each.last or 'no chain'}"
+
+
+CONNECTED = "connected from this node itself: "
+
+
+def _connected(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for each in facts.tried:
+        if each.address == eip.address:
+            yield f"{CONNECTED}TCP port {each.port}: {'accepted' if each.accepted else each.words}"
+
+
 def _firewalls_unseen(facts: Facts) -> list[str]:
     return [each.why for each in facts.unseen if each.what.startswith("firewalls")]
 
@@ -241,7 +266,7 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
     for service in eip_checks.services_of(facts, eip):
         unread = "; this node does not read its endpoints: whoever forwards does" if service.unread else ""
         yield f"{service.key}: externalTrafficPolicy {service.policy}{unread}"
-        for each in service.endpoints:
+        for each in service.endpoints.first:
             found = tried.get((each.address, each.port))
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
@@ -250,6 +275,9 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
 
 
 def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for back in (each for each in facts.backs if each.eip == eip.address):
+        whom = "behind its gateway" if back.beyond else f"on {eip.link}"
+        yield f"answers to clients {whom} leave by {back.link or 'no link'}{f', {back.lost}' if back.lost else ''}"
     for asked in facts.asked:
         if asked.what == "gateway" and asked.link == eip.link:
             yield f"gateway {asked.address} on {asked.link}: {some(asked.macs) or 'silent'}"

@@ -17,32 +17,28 @@ def findings(facts: Facts) -> list[Finding]:
 
 def examine(facts: Facts) -> list[Group]:
     found = _all(facts) if facts.by_api else map(by_files, _all(facts))
-    return groups(found, max(facts.knowledge.in_use, len(_eips(facts)), 1))
+    return groups(found, max(facts.knowledge.in_use, len(facts.knowledge.eips), 1))
 
 
 def _all(facts: Facts) -> Iterator[Finding]:
     yield from node_checks.told(facts)
     yield from _of_the_node(facts)
     yield from _of_services(facts)
-    yield from (each for eip in _eips(facts) for each in _of_eip(facts, eip))
+    yield from (each for eip in facts.knowledge.eips.first for each in _of_eip(facts, eip))
 
 
 def _of_the_node(facts: Facts) -> Iterator[Finding]:
     for check in (
         *(node_checks.speaker, node_checks.peers, node_checks.gateways, node_checks.links, node_checks.drops),
         *(node_checks.free_addresses, node_checks.own_addresses, node_checks.wireless, node_checks.bridges),
-        node_checks.releases,
+        *(node_checks.releases, node_checks.answers_elsewhere),
     ):
         yield from check(facts)
 
 
 def _of_services(facts: Facts) -> Iterator[Finding]:
-    for service in facts.knowledge.services:
+    for service in facts.knowledge.services.first:
         yield from eip_checks.refusal(facts, service)
-
-
-def _eips(facts: Facts) -> tuple[KnownEip, ...]:
-    return facts.knowledge.eips
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Finding]:

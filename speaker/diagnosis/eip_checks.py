@@ -17,7 +17,7 @@ from speaker.node.problems import find_mac
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
-    return [service for service in facts.knowledge.services if service.key in eip.services]
+    return [service for service in facts.knowledge.services.first if service.key in eip.services]
 
 
 # ── asked for and assigned ──
@@ -161,7 +161,7 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """The host by which the link was chosen."""
-    for pool in facts.knowledge.pools:
+    for pool in facts.knowledge.pools.first:
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
             if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
@@ -181,9 +181,11 @@ def _on_link(facts: Facts, asked: Asked) -> bool:
 
 
 def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """Chains that drop who asks, who connects, or who answers."""
+    """Chains that drop who asks, who connects, or who answers: what was tried before what was only read."""
+    tried = [*_walked(facts, eip)]
+    yield from tried
     for chain, packet, judged in _judged(facts, eip):
-        if not judged.drops:
+        if not judged.drops or (tried and chain.family not in ("netdev", "arp", "bridge")):
             continue
         where = f"chain {chain.family} {chain.table} {chain.name} ({chain.hook}"
         what = f"drops {packet.words}, by {judged.drops}"
@@ -192,6 +194,18 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             yield Finding("frames_dropped", words, _look_at(chain), eip.address)
         else:
             yield Finding("firewall_drops", f"{where}) {what}", _look_at(chain), eip.address)
+
+
+def _walked(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    for each in (walk for walk in facts.walks if walk.eip == eip.address):
+        for whom, rule in (
+            (f"who connects to TCP port {each.port}", each.dropped),
+            ("the answer", each.answer_dropped),
+        ):
+            if rule:
+                what = f"{rule}, drops {whom}: tried from {each.source}"
+                chain = rule.partition(",")[0]
+                yield Finding("firewall_drops", what, f"nft -a list {chain}   # and accept it there", eip.address)
 
 
 def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
@@ -272,7 +286,7 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
     for service in services_of(facts, eip):
-        for each in service.endpoints:
+        for each in service.endpoints.first:
             if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
                 protocol, link = each.protocol.lower(), _way(facts, each.address)
                 if _TO_ENDPOINT in passing:
@@ -307,7 +321,7 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     for service in services_of(facts, eip):
         mine = [
             e
-            for e in service.endpoints
+            for e in service.endpoints.first
             if e.takes_new and ip_address(e.address).version == ip_address(eip.address).version
         ]
         for each in mine:

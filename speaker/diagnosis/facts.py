@@ -26,6 +26,8 @@ class Process:
     seccomp: int = 0
     hidden: bool = False
     """Whoever looks may not ask: nothing is known of it, not even whether there is one."""
+    busy: bool = False
+    """It worked all the while that its answer was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,35 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """By which link the kernel sends an EIP's answers to a client, one on the EIP's link or ``beyond`` its gateway.
+    ``lost``: why they reach nobody by that way; '' where they may. ``marks``: with each of these, which policy rules
+    ask for, they leave by the EIP's link."""
+
+    eip: str
+    beyond: bool
+    link: str
+    lost: str = ""
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A new TCP connection to an EIP that was tried as a client on its link begins it, from ``source``, which nobody
+    has. ``dropped`` and ``answer_dropped``: the chain and the rule; ``last``: the chain that it met last; ``left``: the
+    link that the answer was to leave by."""
+
+    eip: str
+    port: int
+    source: str
+    dropped: str = ""
+    last: str = ""
+    answered: bool = False
+    answer_dropped: str = ""
+    left: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """What could not be looked at, and why."""
 
@@ -122,7 +153,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Packets dropped while it was looked: for a source address of this host's, or by a reverse path filter."""
+    """Packets while it was looked: seen to come in with a source address of this host's, which the kernel drops, and
+    dropped by a reverse path filter."""
 
     martian: int = 0
     reverse_path: int = 0
@@ -154,6 +186,8 @@ class Facts:
     """Elements of sets and maps, by family, table and name."""
     has_ipvs: bool = False
     ways: tuple[Way, ...] = ()
+    backs: tuple[Back, ...] = ()
+    walks: tuple[Walked, ...] = ()
     drops: Drops = Drops()
     unseen: tuple[Unseen, ...] = ()
 

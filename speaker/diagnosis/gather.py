@@ -1,6 +1,7 @@
 """Edge: the facts of this node, gathered at the same time; no look waits for longer than some two seconds."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,25 +11,35 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.allocator.ranges import names
-from speaker.api.ranges import parse_range
-from speaker.diagnosis import asking, connecting, kernel, listening, process
+from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import examine
-from speaker.diagnosis.facts import ANYWHERE, Drops, Facts, LinkSeen, Unseen, Way, known_from
+from speaker.diagnosis.facts import (
+    ANYWHERE,
+    Back,
+    Bound,
+    Drops,
+    Facts,
+    LinkSeen,
+    Process,
+    Unseen,
+    Walked,
+    Way,
+    known_from,
+)
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.routing import Found, lookup
-from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.interfaces.watcher import look
 from speaker.model import IPAddress
 from speaker.node.control import ask
-from speaker.node.known.knowledge import Knowledge, KnownPool, an_address
+from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
 
-ANSWER_SECONDS = 1.5
-"""For the running speaker's word."""
+ANSWER_SECONDS, PATIENT_SECONDS = 1.5, 12.0
+"""For the running speaker's word; and where its process runs, and may only be slow."""
 LOOK_SECONDS = 2.0
 """For each of the others."""
 HELLOS = 4.0
@@ -36,8 +47,6 @@ HELLOS = 4.0
 LISTEN_AT_LEAST = 0.5
 FREE = 16
 """Addresses of a pool that nobody has, which are asked for."""
-LOOKED_AT = 64
-"""Addresses of a range, to find those."""
 MOST_EIPS = 32
 
 _T = TypeVar("_T")
@@ -46,19 +55,18 @@ _T = TypeVar("_T")
 async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
-    drops = looks.now("packets dropped", kernel.dropped, Drops())
-    known, words = await in_thread(_asked, runtime_dir, about)
-    running = process.listener(runtime_dir, words)
+    drops = looks.now("packets dropped", kernel.reverse_path_drops, 0)
+    known, running = await _speaker(runtime_dir, about)
     snapshot = await looks.at("links", look(), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
     if heard_meanwhile(facts):
-        known, words = await in_thread(_asked, runtime_dir, about)
-        facts = replace(facts, known=known, process=replace(running, words=words))
-    after = looks.now("packets dropped", kernel.dropped, drops)
+        known, running = await _speaker(runtime_dir, about)
+        facts = replace(facts, known=known, process=running)
+    after = looks.now("packets dropped", kernel.reverse_path_drops, drops)
     looks.unseen += _blind_spots(known)
-    gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)
+    gone = replace(facts.drops, reverse_path=after - drops)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
 
 
@@ -76,8 +84,11 @@ def heard_meanwhile(facts: Facts) -> bool:
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
     """What nothing here looks at."""
-    if known is not None and known.left_out:
-        yield Unseen("more of what is asked about", f"{known.left_out} EIPs, Services and pools are left out")
+    if known is not None and (more := known.eips.more + known.services.more + known.pools.more):
+        yield Unseen("more of what is asked about", f"{more} EIPs, Services and pools are left out")
+    for service in known.services.first if known is not None else ():
+        if service.endpoints.more:
+            yield Unseen(f"endpoints of {service.key}", f"{service.endpoints.more} more than were looked at")
     if known is not None and len(known.eips) > MOST_EIPS:
         yield Unseen("who answers", f"only the first {MOST_EIPS} EIPs were asked for")
 
@@ -88,14 +99,14 @@ class _Looks:
     def __init__(self) -> None:
         self.unseen: list[Unseen] = []
 
-    async def at(self, what: str, looking: Awaitable[_T], otherwise: _T) -> _T:
+    async def at(self, what: str, looking: Awaitable[_T], otherwise: _T, seconds: float = LOOK_SECONDS) -> _T:
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await looking
         except EdgeError as error:
             self.unseen.append(Unseen(what, str(error)))
         except TimeoutError:
-            self.unseen.append(Unseen(what, f"it took longer than {LOOK_SECONDS:g} s"))
+            self.unseen.append(Unseen(what, f"it took longer than {seconds:g} s"))
         return otherwise
 
     def now(self, what: str, looking: Callable[[], _T], otherwise: _T) -> _T:
@@ -106,10 +117,22 @@ class _Looks:
         return otherwise
 
 
-def _asked(runtime_dir: Path, about: str) -> tuple[Knowledge | None, str]:
+async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Process]:
+    """What it knows, and its process. One that runs is waited for longer: it may have too little CPU."""
+    known, words = await in_thread(_asked, runtime_dir, about, ANSWER_SECONDS)
+    running = process.listener(runtime_dir, words)
+    if known is None and running.state and running.state in "RSD":
+        before = process.spent(running.pid)
+        known, words = await in_thread(_asked, runtime_dir, about, PATIENT_SECONDS)
+        busy = running.busy or running.pid == os.getpid() or process.spent(running.pid) > before
+        running = replace(running, words=words, busy=busy)
+    return known, running
+
+
+def _asked(runtime_dir: Path, about: str, seconds: float) -> tuple[Knowledge | None, str]:
     """What the speaker knows, or why it does not say."""
     try:
-        for answer in ask(runtime_dir, "facts", ANSWER_SECONDS, about=about):
+        for answer in ask(runtime_dir, "facts", seconds, about=about):
             return known_from(answer.get("knowledge")), ""
     except EdgeError as error:
         return None, str(error)
@@ -143,8 +166,8 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
     known = facts.knowledge
-    places = {each.address for service in known.services for each in service.endpoints[: connecting.MOST]}
-    targets = {pool.target for pool in known.pools if pool.target}
+    places = {each.address for service in known.services.first for each in service.endpoints.first[: connecting.MOST]}
+    targets = {pool.target for pool in known.pools.first if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
         match lookup(ip_address(place), snapshot):
             case Found(_, hops):
@@ -159,20 +182,24 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     lan = tuple(name for name in known.links if name in links)
     tcp = [
         (each.address, each.port)
-        for service in known.services
-        for each in service.endpoints
+        for service in known.services.first
+        for each in service.endpoints.first
         if each.protocol == "TCP" and each.takes_new
     ]
     seconds = max(LISTEN_AT_LEAST, HELLOS * known.hello_ms / 1000)
     own = own_addresses(snapshot, links.values())
-    asked, hellos, tried, (chains, sets), (old, _) = await asyncio.gather(
+    none: tuple[Bound, ...] = ()
+    bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
+    eips = [ip_address(each.address) for each in bound if each.link in OF_SERVICES]
+    asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
         looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
+        looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", connecting.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
-    return replace(
+    found = replace(
         facts,
         asked=asked,
         hellos=hellos,
@@ -180,9 +207,22 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
         chains=chains + old,
         sets=sets,
         has_ipvs=kernel.has_ipvs(),
-        bound=looks.now("addresses", lambda: kernel.addresses(snapshot.links), ()),
+        bound=bound,
+        drops=Drops(martian),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),
     )
+    unknown: tuple[Back, ...] = ()
+    backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), unknown)
+    walks: tuple[Walked, ...] = ()
+    if facts.about and any(eip.mine for eip in known.eips.first):
+        begun = trying.try_all(found, snapshot)
+        walks = await looks.at("a new connection, as a client begins it", begun, walks, trying.SECONDS)
+    if not facts.about or walks:
+        return replace(found, backs=backs, walks=walks)
+    # Without the rights for that, or elsewhere than where it is held: at least from this node itself.
+    to = [(eip.address, port) for eip in known.eips.first[: trying.EIPS] for port, _ in trying.first_port(facts, eip)]
+    connected = await looks.at("connections to it", connecting.connect_all(to), ())
+    return replace(found, backs=backs, tried=tried + connected)
 
 
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
@@ -195,12 +235,12 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
         if link in wanted and (parsed := an_address(address)) is not None:
             wanted[link].setdefault(parsed, what)
 
-    for eip in known.eips[:MOST_EIPS]:
+    for eip in known.eips.first[:MOST_EIPS]:
         for link in [eip.link] if eip.link else known.links:
             want(link, eip.address, "eip")
     for link, gateway in facts.gateways:
         want(link, gateway, "gateway")
-    for pool in known.pools:
+    for pool in known.pools.first:
         for way in facts.ways:
             if way.to == pool.target:
                 want(way.link, pool.target, "target")
@@ -215,25 +255,15 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
 
 def _free(facts: Facts, known: Knowledge) -> Iterator[tuple[str, str]]:
     """Link and address: those of pools that no Service has, where a subnet of the link holds them."""
-    taken = {eip.address for eip in known.eips} | {bound.address for bound in facts.bound}
+    taken = {bound.address for bound in facts.bound}
     subnets = [
         (link.name, ip_network(subnet)) for link in facts.links if link.name in known.links for subnet in link.subnets
     ]
-    for pool in known.pools:
+    for pool in known.pools.first:
         on_a_link = (
-            (link, str(address))
-            for address in _offered(pool)
-            for link in [next((name for name, subnet in subnets if address in subnet), "")]
-            if link and str(address) not in taken
+            (link, address)
+            for address in pool.free
+            for link in [next((name for name, subnet in subnets if ip_address(address) in subnet), "")]
+            if link and address not in taken
         )
         yield from islice(on_a_link, FREE)
-
-
-def _offered(pool: KnownPool) -> Iterator[IPAddress]:
-    """The first of each range."""
-    exclude = [parse_range(each) for each in pool.exclude]
-    for span in map(parse_range, pool.addresses):
-        last = min(int(span.last), int(span.first) + LOOKED_AT)
-        for number in range(int(span.first), last + 1):
-            if not names(exclude, address := type(span.first)(number)):
-                yield address

@@ -1,6 +1,7 @@
 """Edge: what this host's kernel is set to, and what it drops. Each look may be refused; then it says so."""
 
 import asyncio
+import errno
 import re
 import shutil
 import socket
@@ -10,19 +11,20 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from speaker.diagnosis import saved
-from speaker.diagnosis.facts import Bound, Chain, Drops
+from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
-from speaker.interfaces import martians
+from speaker.interfaces import rtnetlink
+from speaker.interfaces.martians import reverse_path_drops as reverse_path_drops
 from speaker.kubeproxy.kernel import legacy_save
-from speaker.model import Family, Link, format_mac
+from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
@@ -33,7 +35,10 @@ GLOBAL = (
     *("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
     *("net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"),
 )
-OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
+OF_A_LINK = (
+    *("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp"),
+    "ignore_routes_with_linkdown",
+)
 ADDRESSES = 4096
 RULES, ELEMENTS = 2000, 4096
 """Of a chain, and of a set, that are read."""
@@ -156,14 +161,33 @@ def _device_in(text: str, chain: str) -> str:
     return ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
 
 
+class Routes:
+    """The kernel's own word on where it would send a packet; each question is asked once. Raises EdgeError."""
+
+    def __init__(self) -> None:
+        self._netlink = Netlink(socket.NETLINK_ROUTE)
+        self._known: dict[tuple[IPAddress, IPAddress | None, int, int], tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._netlink.__exit__(None, None, None)
+
+    def ask(self, to: IPAddress, source: IPAddress | None, incoming: int, mark: int = 0) -> tuple[int, int]:
+        """The link's index and 0, or 0 and an errno."""
+        key = to, source, incoming, mark
+        if key not in self._known:
+            try:
+                answer = self._netlink.ask(Request(rtnetlink.RTM_GETROUTE, rtnetlink.route_question(*key)))
+                self._known[key] = rtnetlink.route_answer(answer), 0
+            except OSError as error:
+                self._known[key] = 0, error.errno or errno.EIO
+        return self._known[key]
+
+
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
-
-
-def dropped() -> Drops:
-    """Since the kernel runs. Raises EdgeError."""
-    total, reverse_path = martians.dropped()
-    return Drops(total - reverse_path, reverse_path)
 
 
 # ── what netlink does not tell of links ──

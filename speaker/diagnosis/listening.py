@@ -7,19 +7,20 @@ from contextlib import suppress
 
 from speaker.diagnosis.facts import HelloSeen
 from speaker.errors import shown
-from speaker.model import Link, format_mac
+from speaker.model import IPAddress, Link, format_mac
 from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
 from speaker.packets import sockets
-from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, load_word, only_if
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
 
 FRAMES = 1024
 """Looked at on one link, at most."""
-SENDERS = 64
 _NAME_AT = 69
 """Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
 _ROOM = 512
-_ETH_P_ALL = 3
+_ETH_P_ALL, _ETH_P_IP = 3, 0x0800
+SOURCES, _SOURCE_AT = 200, 26
+"""Of packets, that are looked for: a jump of BPF goes 255 instructions far. And where it is in a frame."""
 _ONLY_HELLOS = (
     *only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST),
     *only_if(load_word(MAGIC_AT), int.from_bytes(MAGIC, "big")),
@@ -45,9 +46,36 @@ async def _listen(link: Link, seconds: float) -> list[HelloSeen]:
         seen: dict[HelloSeen, None] = {}
         with suppress(OSError):
             for _ in range(FRAMES):
-                if len(seen) < SENDERS:
-                    seen[_read(link, opened.recv(_ROOM))] = None
+                seen[_read(link, opened.recv(_ROOM))] = None
         return list(seen)
+
+
+async def martians(links: Iterable[Link], eips: Iterable[IPAddress], seconds: float) -> int:
+    """How many IPv4 packets come in from one of ``eips``, which are bound here. The kernel's own counter is that of all
+    network namespaces. Raises as above."""
+    sources = [int(each) for each in eips if each.version == 4][:SOURCES]
+    if not sources:
+        return 0
+    to_us = only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST)
+    program = (*to_us, *only_if(load_word(_SOURCE_AT), *sources), ACCEPT)
+    return sum(await asyncio.gather(*(_count(link, program, seconds) for link in links)))
+
+
+async def _count(link: Link, program: Program, seconds: float) -> int:
+    try:
+        opened = sockets.open_socket(link.index, _ETH_P_IP, program, _prepare)
+    except OSError as error:
+        if error.errno in sockets.GONE:
+            return 0
+        raise sockets.refused(f"listening on {link.name}", error) from error
+    with opened:
+        await asyncio.sleep(seconds)
+        found = 0
+        with suppress(OSError):
+            while found < FRAMES:
+                opened.recv(_ROOM)
+                found += 1
+        return found
 
 
 def _prepare(opened: socket.socket) -> None:

@@ -1,12 +1,13 @@
 """What is wrong with a node, whichever EIP is asked about. Pure: facts in, findings out."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
 
-from speaker.allocator.ranges import names as offers
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import names as offers
+from speaker.api.addresses import parse_range
 from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import Facts
@@ -39,6 +40,9 @@ def speaker(facts: Facts) -> Iterator[Finding]:
     elif facts.known is None and not process.pid:
         words = process.words or "nobody listens on its control socket"
         yield Finding("speaker_gone", words, "systemctl start eip-speaker   # or look at its log: why did it end?")
+    elif facts.known is None and process.busy:
+        what = f"the speaker{f' (process {process.pid})' if process.pid else ''} works, and is slow: {process.words}"
+        yield Finding("speaker_slow", what, "uptime; top -b -n 1 | head -15   # who takes the CPU? Then look again")
     elif facts.known is None:
         what = f"the speaker (process {process.pid}) does not answer: {process.words}"
         yield Finding("speaker_silent", what, f"cat /proc/{process.pid}/stack; systemctl restart eip-speaker")
@@ -55,11 +59,46 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
 
 
 def told(facts: Facts) -> Iterator[Finding]:
-    """What the running speaker finds, but strangers, who are asked for here, and firewalls whose rules are known."""
+    """What the running speaker finds, but strangers, who are asked for here, firewalls whose rules are known, and
+    filters that would only hide that answers are lost."""
     looked_at = {"stranger"} | ({"drop_policy"} if facts.chains else set())
+    looked_at |= {"reverse_path"} if any(answers_elsewhere(facts)) else set()
     for each in facts.knowledge.problems:
         if each.kind not in looked_at:
             yield replace(each, what=shown(each.what))
+
+
+def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
+    """Where the kernel sends answers of these EIPs, or of all, by a link that brings them to nobody. The mend holds for
+    a strict reverse path filter as well."""
+    given = _marks_given(facts)
+    for eip in facts.knowledge.eips.first:
+        for back in facts.backs:
+            if back.eip != eip.address or not back.lost or given & set(back.marks) or (eips and back.eip not in eips):
+                continue
+            where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
+            how = f"by {back.link}, {back.lost}" if back.link else f"nowhere: {back.lost}"
+            what = f"the kernel sends answers to clients {where} {how}: they get none"
+            yield Finding("answers_elsewhere", what, _back_to(facts, eip.link, beyond=back.beyond))
+
+
+def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:
+    if not beyond:
+        return f"ip route show; ip rule show   # route the subnet of {link} by {link} again"
+    gateway = next((address for name, address in facts.gateways if name == link), "GATEWAY")
+    return (
+        f"ip route add CLIENTS via {gateway} dev {link} table 101; ip rule add priority 100 to CLIENTS lookup 101"
+        "   # CLIENTS: the network that they are in"
+    )
+
+
+_SETS_MARK, _NUMBER = re.compile(r"mark set|set-x?mark|or-mark"), re.compile(r"\b(0x[0-9a-f]+|[0-9]+)\b")
+
+
+def _marks_given(facts: Facts) -> frozenset[int]:
+    """Numbers in rules that give marks."""
+    giving = (text for chain in facts.chains for text in chain.texts if _SETS_MARK.search(text))
+    return frozenset(int(number, 0 if "x" in number else 10) for text in giving for number in _NUMBER.findall(text))
 
 
 def peers(facts: Facts) -> Iterator[Finding]:
@@ -97,7 +136,7 @@ def _unheard(facts: Facts) -> Iterator[Finding]:
     for peer in facts.knowledge.peers:
         if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
             continue
-        held = [eip.address for eip in facts.knowledge.eips if eip.holder == peer.node]
+        held = [eip.address for eip in facts.knowledge.eips.first if eip.holder == peer.node]
         answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
         if answered and not any(facts.told("hellos_filtered")):
             what = (
@@ -138,20 +177,20 @@ def _silent(facts: Facts) -> Iterator[Finding]:
             what = f"{name} says no hello on {peer.link}, and its host answers there: does its speaker run?"
             yield Finding("peer_silent", what, "speaker doctor   # on that host")
         else:
-            yield Finding(
-                "peer_silent", f"{name} is silent on {peer.link}, its host too", f"ping {some(peer.addresses, 1)}"
-            )
+            asked = any(each.address in peer.addresses for each in facts.asked)
+            what = f"{name} is silent on {peer.link}{', its host too' if asked else ''}"
+            yield Finding("peer_silent", what, f"ping {some(peer.addresses, 1)}")
 
 
 def drops(facts: Facts) -> Iterator[Finding]:
     """Packets that the kernel dropped while it was looked."""
     known = facts.knowledge
-    if facts.drops.reverse_path:
+    if facts.drops.reverse_path and not any(answers_elsewhere(facts)):
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
-    bound = {each.address for each in facts.bound}
-    # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
-    if facts.drops.martian and any(eip.address in bound for eip in known.eips):
-        what = f"{facts.drops.martian} packets were dropped meanwhile for a source address that is bound on this host"
+    if facts.drops.martian:
+        what = (
+            f"{facts.drops.martian} packets came in meanwhile from an EIP that is bound on this host, and were dropped"
+        )
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
 
 
@@ -162,9 +201,21 @@ def links(facts: Facts) -> Iterator[Finding]:
         for other in able[at + 1 :]:
             if {one.name, other.name} & set(facts.knowledge.links) and (both := set(one.subnets) & set(other.subnets)):
                 what = f"{one.name} and {other.name} are both in {some(sorted(both))}"
-                yield Finding(
-                    "one_subnet", what, "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
-                )
+                unset = [*_unset(facts, one.name, other.name)]
+                if unset:
+                    what += ", and answers leave by the first of them even when its cable is out"
+                    yield Finding("one_subnet", what, f"sysctl -w {' '.join(unset)}")
+
+
+def _unset(facts: Facts, *links: str) -> Iterator[str]:
+    """What two links in one subnet need: an answer by the link that was asked, and none into a cable that is out."""
+    for name, least in (("arp_ignore", 1), ("arp_announce", 2)):
+        values = [max(int(facts.setting("net.ipv4.conf", of, name) or 0) for of in ("all", link)) for link in links]
+        if min(values) < least:
+            yield f"net.ipv4.conf.all.{name}={least}"
+    for link in links:
+        if facts.setting("net.ipv4.conf", link, "ignore_routes_with_linkdown") != "1":
+            yield f"net.ipv4.conf.{link}.ignore_routes_with_linkdown=1"
 
 
 def wireless(facts: Facts) -> Iterator[Finding]:
@@ -181,7 +232,8 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 def bridges(facts: Facts) -> Iterator[Finding]:
     """Those that endpoints of this node are behind, for the pods beside them."""
-    here = {each.address for service in facts.knowledge.services for each in service.endpoints if _is_here(facts, each)}
+    services = facts.knowledge.services.first
+    here = {each.address for service in services for each in service.endpoints.first if _is_here(facts, each)}
     for link in facts.links:
         behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
         if link.kind != "bridge" or not behind:
@@ -213,11 +265,14 @@ def releases(facts: Facts) -> Iterator[Finding]:
 
 
 def free_addresses(facts: Facts) -> Iterator[Finding]:
-    """Addresses of pools that others have: they would be shared with whoever is given them."""
+    """Addresses of pools that others have: they would be shared with whoever is given them. One that a speaker answers
+    for may have become an EIP meanwhile."""
+    speakers = facts.own_macs | {peer.mac for peer in facts.knowledge.peers}
     for asked in facts.asked:
-        if asked.what != "eip" and asked.macs and (name := _pool_of(facts, ip_address(asked.address))) is not None:
+        macs = [mac for mac in asked.macs if asked.what != "free" or mac not in speakers]
+        if asked.what != "eip" and macs and (name := _pool_of(facts, ip_address(asked.address))) is not None:
             whose = "a gateway" if asked.what == "gateway" else "another host" if asked.what == "free" else "a peer"
-            what = f"{asked.address} of pool {name} is {whose}'s: {some(asked.macs)} on {asked.link} answers for it"
+            what = f"{asked.address} of pool {name} is {whose}'s: {some(macs)} on {asked.link} answers for it"
             mend = f"kubectl edit eip {name}   # spec.exclude: {asked.address}"
             yield Finding("address_in_use", what, mend)
 
@@ -230,8 +285,11 @@ def own_addresses(facts: Facts) -> Iterator[Finding]:
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:
-    for pool in facts.knowledge.pools:
-        if offers(map(parse_range, pool.addresses), address) and not offers(map(parse_range, pool.exclude), address):
+    for pool in facts.knowledge.pools.first:
+        exclude = pool.exclude.whole
+        if exclude is None or offers(map(parse_range, exclude), address):
+            continue
+        if offers(map(parse_range, pool.addresses.first), address):
             return pool.name
     return None
 

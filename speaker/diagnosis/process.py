@@ -22,6 +22,8 @@ def listener(runtime_dir: Path, words: str = "") -> Process:
             pid, _, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     except PermissionError:
         return Process(words, hidden=True)
+    except BlockingIOError:  # somebody listens, and has no time for those who wait already
+        return Process(words, state="R", busy=True)
     except OSError:
         return Process(words)
     return read(pid, words)
@@ -42,6 +44,15 @@ def read(pid: int, words: str = "", proc: Path = PROC) -> Process:
         int(capabilities, 16) if capabilities is not None else None,
         int(told.get("Seccomp", "0")),
     )
+
+
+def spent(pid: int, proc: Path = PROC) -> int:
+    """Clock ticks of CPU that it has had, as in proc(5); 0 where that cannot be read."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _status(proc: Path, pid: int) -> dict[str, str]:

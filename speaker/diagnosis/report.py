@@ -5,7 +5,7 @@ from textwrap import shorten, wrap
 from typing import Any
 
 from speaker.checks import FEW, KINDS, Finding, Group, groups
-from speaker.diagnosis.chain import Chain, State, Step
+from speaker.diagnosis.chain import CONNECTED, Chain, State, Step
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.diagnosis.words import some
@@ -199,6 +199,8 @@ def _of_explanation(whole: Whole) -> Iterator[str]:
         named = broken(part)
         yield f"{part.node}: {f'broken: {some(named)}' if named else 'nothing is broken'}"
         yield from (f"       ! {finding.what}" for finding in part.found)
+        steps = part.chain.steps if part.chain is not None else ()
+        yield from (f"       {line}" for step in steps for line in step.lines if line.startswith(CONNECTED))
     yield from _silent(whole)
     yield ""
     if whole.found:

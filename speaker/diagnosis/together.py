@@ -74,7 +74,7 @@ def examining(node: str, facts: Facts) -> Part:
 
 
 def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
-    eips = facts.knowledge.eips
+    eips = facts.knowledge.eips.first
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
     dark = chain.unseen if chain is not None else unseen(facts)
     addresses = tuple(eip.address for eip in eips)

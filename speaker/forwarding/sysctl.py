@@ -59,5 +59,8 @@ def reverse_path(
         if value == "1" and (dropped or everywhere not in ("", link)):
             why = f"{dropped} packets were dropped meanwhile" if dropped else f"the way back leads through {everywhere}"
             what = f"rp_filter is strict for {link}, and {why}: who asks from beyond its subnet gets no answer"
-            mend = f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"
+            mend = (
+                f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"
+                "   # only if routers pass answers from the other link: docs/forwarding.md#several-links"
+            )
             yield Finding("reverse_path", what, mend)

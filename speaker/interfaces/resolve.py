@@ -13,7 +13,7 @@ from enum import Enum
 
 from speaker.interfaces.routing import Found, Refused, lookup
 from speaker.interfaces.snapshot import NextHop, Route, RouteKind, Snapshot, leads_nowhere
-from speaker.model import CanReach, IPAddress, Link, LinkNames, OwnSubnet, Selector
+from speaker.model import CanReach, IPAddress, IPNetwork, Link, LinkNames, OwnSubnet, Selector
 
 
 class UnresolvedReason(Enum):
@@ -31,6 +31,8 @@ class UnresolvedReason(Enum):
     NO_ROUTE = "no_route"
     ROUTE_REFUSES = "route_refuses"
     NO_SUBNET = "no_subnet"
+    ANSWERS_ELSEWHERE = "answers_elsewhere"
+    """The kernel sends answers to its clients by another link, which brings them to nobody."""
 
 
 _PASSING = frozenset({UnresolvedReason.LINK_DOWN, UnresolvedReason.NO_CARRIER})
@@ -54,30 +56,27 @@ def resolve(selector: Selector, eip: IPAddress, snapshot: Snapshot) -> Resolved 
     """The one link this node would announce the EIP on. Never ``lo``, a dummy, a port, or a link without ARP."""
     match selector:
         case LinkNames(names):
-            return _first_named(names, snapshot)
+            return _first_named(names, eip, snapshot)
         case CanReach(target):
-            return _towards(target, snapshot)
+            return _towards(target, eip, snapshot)
         case OwnSubnet():
             return _in_subnet(eip, snapshot)
 
 
-def _first_named(names: tuple[str, ...], snapshot: Snapshot) -> Resolved | Unresolved:
+def _first_named(names: tuple[str, ...], eip: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
     faults: list[tuple[str, Unresolved]] = []
     for name in names:
         if (link := snapshot.link_named(name)) is None:
             faults.append((name, Unresolved(UnresolvedReason.NO_SUCH_LINK, "there is no such link")))
-        elif (fault := _fault(link, snapshot)) is None:
+        elif (fault := _unfit(link, eip, snapshot)) is None:
             return Resolved(link)
         else:
             faults.append((name, fault))
     return _all_unfit("", faults)
 
 
-def _towards(target: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
-    def leads(route: Route, hop: NextHop) -> bool:
-        return _leads_to_a_lan(route, hop, snapshot)
-
-    match lookup(target, snapshot, leads):
+def _towards(target: IPAddress, eip: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
+    match _way_to(target, snapshot):
         case None:
             return Unresolved(UnresolvedReason.NO_ROUTE, f"no route leads to {target} (can_reach)")
         case Refused(how, by):
@@ -85,7 +84,11 @@ def _towards(target: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
             return Unresolved(UnresolvedReason.ROUTE_REFUSES, f"{what}, which decides about {target}, says {how.value}")
         case Found(_, hops):
             lead = f"the route to {target} leads through "
-            return _first_fit(lead, (snapshot.links[hop.link] for hop in hops), snapshot)
+            return _first_fit(lead, (snapshot.links[hop.link] for hop in hops), eip, snapshot)
+
+
+def _way_to(target: IPAddress, snapshot: Snapshot) -> Found | Refused | None:
+    return lookup(target, snapshot, lambda route, hop: _leads_to_a_lan(route, hop, snapshot))
 
 
 def _leads_to_a_lan(route: Route, hop: NextHop, snapshot: Snapshot) -> bool:
@@ -115,16 +118,15 @@ def _in_subnet(eip: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
         return Unresolved(UnresolvedReason.NO_SUBNET, f"no link has an address in a subnet that holds {eip}")
     able = [(length, link) for length, link in holding if not _never(link, snapshot)]
     longest = max(length for length, _ in able or holding)
-    return _first_fit(
-        f"the subnet of {eip} is that of ", (link for length, link in able or holding if length == longest), snapshot
-    )
+    links = (link for length, link in able or holding if length == longest)
+    return _first_fit(f"the subnet of {eip} is that of ", links, eip, snapshot)
 
 
-def _first_fit(lead: str, links: Iterable[Link], snapshot: Snapshot) -> Resolved | Unresolved:
+def _first_fit(lead: str, links: Iterable[Link], eip: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
     """By index: the kernel's order of next hops and addresses changes as they come and go."""
     faults: list[tuple[str, Unresolved]] = []
     for link in sorted(set(links), key=lambda link: link.index):
-        if (fault := _fault(link, snapshot)) is None:
+        if (fault := _unfit(link, eip, snapshot)) is None:
             return Resolved(link)
         faults.append((link.name, fault))
     return _all_unfit(lead, faults)
@@ -156,6 +158,38 @@ def _fault(link: Link, snapshot: Snapshot) -> Unresolved | None:
         return Unresolved(UnresolvedReason.LINK_DOWN, "it is down")
     if not link.carrier:
         return Unresolved(UnresolvedReason.NO_CARRIER, "it has no carrier")
+    return None
+
+
+def _unfit(link: Link, eip: IPAddress, snapshot: Snapshot) -> Unresolved | None:
+    """What keeps the link from announcing this EIP, or clients there from being answered."""
+    return _fault(link, snapshot) or _answers_elsewhere(link, eip, snapshot)
+
+
+def _answers_elsewhere(link: Link, eip: IPAddress, snapshot: Snapshot) -> Unresolved | None:
+    """Only where each of its subnets is routed by links that bring nothing there: a second link in the same subnet
+    whose cable is out, a tunnel. A VRF has tables of its own."""
+    own = [
+        bound.subnet
+        for bound in snapshot.addresses
+        if bound.link == link.index and bound.subnet.version == eip.version and not bound.subnet.is_link_local
+    ]
+    lost = [_lost(link, subnet, snapshot) for subnet in [each for each in own if eip in each] or own]
+    if link.master is not None or not lost or None in lost:
+        return None
+    told = ", ".join(dict.fromkeys(filter(None, lost)))
+    return Unresolved(UnresolvedReason.ANSWERS_ELSEWHERE, f"answers to clients there leave by {told}")
+
+
+def _lost(link: Link, subnet: IPNetwork, snapshot: Snapshot) -> str | None:
+    """The other link by which the kernel routes the subnet, and what is wrong with it; None where answers arrive, or
+    where it cannot be told."""
+    match _way_to(subnet.network_address, snapshot):
+        case Found(route, hops) if route.length <= subnet.prefixlen and link.index not in {hop.link for hop in hops}:
+            others = [snapshot.links[hop.link] for hop in hops]
+            faults = [(other.name, _fault(other, snapshot)) for other in others]
+            if all(fault is not None for _, fault in faults):
+                return "; ".join(f"{name}: {fault.message}" for name, fault in faults if fault is not None)
     return None
 
 

@@ -22,7 +22,7 @@ from speaker.interfaces.snapshot import (
     Version,
 )
 from speaker.model import IPAddress, IPNetwork, Link, Mac
-from speaker.netlink.messages import NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
+from speaker.netlink.messages import ATTRIBUTE, NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
 from speaker.netlink.numbers import (
     AF_INET,
     AF_INET6,
@@ -59,6 +59,7 @@ _GROUP_MEMBER = Struct("=IBBH")  # nexthop_grp
 _ARPHRD_ETHER = 1
 _IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER = 1, 4, 5, 10
 _IFLA_GROUP, _IFLA_EXT_MASK, _IFLA_CARRIER, _IFLA_LINK_NETNSID = 27, 29, 33, 37
+_IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 52, 53
 _IFLA_INFO_SLAVE_KIND = 4
 _RTEXT_FILTER_SKIP_STATS = 8
 _STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
@@ -69,7 +70,8 @@ _NDA_DST, _NDA_LLADDR, _NDA_IFINDEX = 1, 2, 8
 _DOUBTS = {0x02: 0, 0x80: 1, 0x08: 2, 0x10: 2, 0x04: 3}
 """NUD_*: reachable, permanent, delay, probe, stale. The others say that nobody was found, or that nobody is asked."""
 
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 9, 15
+_RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY = 1, 2, 3, 4, 5, 6
+_RTA_MULTIPATH, _RTA_TABLE, _RTA_MARK = 9, 15, 16
 _RTA_CACHEINFO, _RTA_VIA, _RTA_PREF, _RTA_NH_ID = 12, 18, 20, 30
 _EXPIRES = Struct("=8xi")
 """struct rta_cacheinfo: what is left of a route's time, in clock ticks; below 0 when it is over, 0 for ever."""
@@ -118,8 +120,8 @@ _DUMP_BODIES = {
 # ── Links and addresses ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
-    """A link and its group."""
+def read_link(data: bytes, start: int, end: int) -> tuple[Link, int, tuple[str, ...]]:
+    """A link, its group, and its other names."""
     _, hardware, index, flags, _ = IFINFO.unpack_from(data, start)
     found = attributes(data, start + IFINFO.size, end)
     info = found.get(IFLA_LINKINFO, b"")
@@ -139,7 +141,16 @@ def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
         master_kind=_text(kinds.get(_IFLA_INFO_SLAVE_KIND, b"")),
         mtu=_u32(found[_IFLA_MTU]),
     )
-    return link, _u32(found.get(_IFLA_GROUP, bytes(4)))
+    return link, _u32(found.get(_IFLA_GROUP, bytes(4))), tuple(_other_names(found.get(_IFLA_PROP_LIST, b"")))
+
+
+def _other_names(properties: bytes) -> Iterator[str]:
+    at = 0
+    while at + ATTRIBUTE.size <= len(properties):
+        length, kind = ATTRIBUTE.unpack_from(properties, at)
+        if kind == _IFLA_ALT_IFNAME:
+            yield _text(properties[at + ATTRIBUTE.size : at + length])
+        at += max((length + 3) & ~3, ATTRIBUTE.size)
 
 
 class Signal(NamedTuple):
@@ -353,6 +364,21 @@ class NexthopReader:
             for number, members in self._groups.items()
         }
         return {number: (hop,) for number, hop in self._single.items()} | groups
+
+
+def route_question(to: IPAddress, source: IPAddress | None, incoming: int, mark: int) -> bytes:
+    """For RTM_GETROUTE: where a packet would be sent, one of this host's (``incoming`` 0, and ``source`` its own) or
+    one that came in on the link of that index."""
+    bits = to.max_prefixlen
+    header = _RTMSG.pack(AF_INET if to.version == 4 else AF_INET6, bits, bits if source else 0, 0, 0, 0, 0, 0, 0)
+    found = {_RTA_DST: to.packed, _RTA_SRC: source.packed if source else b""}
+    found |= {_RTA_IIF: u32(incoming) if incoming else b"", _RTA_MARK: u32(mark) if mark else b""}
+    return header + b"".join(attribute(kind, value) for kind, value in found.items() if value)
+
+
+def route_answer(data: bytes) -> int:
+    """The index of the link it would leave by; 0 for none."""
+    return _u32(attributes(data, _RTMSG.size).get(_RTA_OIF, bytes(4)))
 
 
 def is_about_local_table(data: bytes, start: int) -> bool:

@@ -173,11 +173,15 @@ class Snapshot:
     changes them all day, that is no news to us."""
     groups: Mapping[int, int] = field(default_factory=dict)
     """The group of each link that is not in group 0."""
+    other_names: Mapping[str, int] = field(default_factory=dict)
+    """``altname``: the link of each. The kernel gives no name twice."""
     own: Mapping[IPAddress, str] = field(default_factory=dict)
     """The addresses that this host has for its own, ``lo``'s among them, and the link that each is bound on."""
 
     def link_named(self, name: str) -> Link | None:
-        return next((link for link in self.links.values() if link.name == name), None)
+        """By its name, or another one that it has."""
+        named = (link for link in self.links.values() if link.name == name)
+        return next(named, self.links.get(self.other_names.get(name, 0)))
 
 
 OF_SERVICES = frozenset({EIP_LINK, KUBE_PROXY_LINK, "kube-dummy-if"})

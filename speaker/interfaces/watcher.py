@@ -202,11 +202,12 @@ class Watcher:
 
     async def _list_links(self) -> None:
         found = await self._list(Part.LINKS, RTM_GETLINK, rtnetlink.read_link)
-        links = {link.index: link for link, _ in found}
+        links = {link.index: link for link, _, _ in found}
         if _states(links) != _states(self._seen.links):
             self._mark({Part.ROUTES})  # those of a link that went down are gone or dead, without a notification
-        groups = {link.index: group for link, group in found if group}
-        self._seen = replace(self._seen, links=links, groups=groups)
+        groups = {link.index: group for link, group, _ in found if group}
+        others = {name: link.index for link, _, names in found for name in names}
+        self._seen = replace(self._seen, links=links, groups=groups, other_names=others)
 
     async def _list(self, part: Part, request: int, read: Callable[[bytes, int, int], T | None]) -> list[T]:
         found: list[T] = []

@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from speaker.allocator.assign import Outcome, Usage
-from speaker.allocator.settle import Settlement
-from speaker.allocator.tally import given, tally
+from speaker.allocator.settle import Settlement, given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events

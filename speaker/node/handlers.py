@@ -136,16 +136,15 @@ async def know(
         known,
         in_force=True,
         problems=tuple(told),
-        eips=tuple(
-            knowledge.known_eip(found, address, statuses[address], histories[address], peers, pending)
-            for address in eips[:MOST]
+        eips=knowledge.cut(
+            eips,
+            lambda address: knowledge.known_eip(found, address, statuses[address], histories[address], peers, pending),
         ),
-        services=tuple(knowledge.known_service(found, key) for key in services[:MOST]),
-        pools=tuple(knowledge.known_pool(found, name) for name in pools[:MOST]),
+        services=knowledge.cut(services, lambda key: knowledge.known_service(found, key)),
+        pools=knowledge.cut(pools, lambda name: knowledge.known_pool(found, name)),
         links=knowledge.links_of(found.decision),
         families=knowledge.families_of(found.decision),
         in_use=len(found.decision.eips),
-        left_out=sum(max(0, len(each) - MOST) for each in (eips, services, pools)),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from speaker.allocator.settle import Settlement
-from speaker.api.world import Reading
+from speaker.api.reading import Reading
 from speaker.checks import FEW, VALIDATE, Finding, grouped, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from speaker.api.fields import ApiObject
-from speaker.api.world import Notice, Reading, read_world
+from speaker.api.reading import Notice, Reading, read_world
 from speaker.errors import InvalidField, InvalidManifests, Place, Unreadable
 from speaker.model import Balancer, World
 from speaker.standalone.document import parse

@@ -17,9 +17,9 @@ from math import inf
 from pathlib import Path
 
 from speaker.allocator.assign import Allocator, Usage
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
-from speaker.api.world import Reading
+from speaker.api.reading import Reading
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.model import Family, IPAddress, World
 from speaker.node.report import Report

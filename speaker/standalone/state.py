@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.model import Assignment, ServiceKey

@@ -94,7 +94,7 @@ class GivenMetrics:
         lacking: Mapping[str, int],
         pools: Mapping[tuple[str, str], tuple[int, int, int]],
     ) -> None:
-        """All that there is now, as ``allocator.tally`` counts it."""
+        """All that there is now, as ``allocator.settle`` counts it."""
         self.clear()
         for outcome, number in services.items():
             self._services.labels(outcome).set(number)

@@ -17,10 +17,8 @@ import msgspec
 from speaker.api.kinds import SERVICES, AssignedStatus
 from speaker.api.objects import Object
 from speaker.checks import Finding
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.executing import execute
-from speaker.cluster.transport.pages import listed
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client, execute, listed
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
 from speaker.settings import AGENTS_NAMESPACE

@@ -105,8 +105,8 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
 def several(about: str, seen: Iterable["Facts"]) -> str:
     """What to ask instead, where Services of several namespaces have that name; '' where it means one thing."""
     known = [facts.knowledge for facts in seen]
-    keys = sorted({each.key for one in known for each in one.services if each.key.partition("/")[2] == about})
-    if len(keys) < 2 or any(pool.name == about for one in known for pool in one.pools):
+    keys = sorted({each.key for one in known for each in one.services.first if each.key.partition("/")[2] == about})
+    if len(keys) < 2 or any(pool.name == about for one in known for pool in one.pools.first):
         return ""
     return "\n".join(
         [

@@ -153,7 +153,7 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
             if getattr(args, flag):
                 raise SettingError(f"--{flag}: goes with --cluster")
         return None
-    from speaker.cluster.transport.access import Access
+    from speaker.cluster.access import Access
     from speaker.tools.agents import Cluster, kubeconfig
 
     nodes = frozenset(filter(None, args.nodes.split(",")))

@@ -28,9 +28,8 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import Key, Object
 from speaker.api.reading import read_slice
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.pages import listed
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client, listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import IpMode
 from speaker.errors import EdgeError, InvalidManifests, SettingError

@@ -13,9 +13,9 @@ from traceback import extract_tb
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ranges import offers
+from speaker.allocator.pools import offers
 from speaker.allocator.settle import Settlement, settle, with_own_addresses
-from speaker.api.world import Notice, Reading
+from speaker.api.reading import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place, SpeakerError
 from speaker.forwarding import iptables
 from speaker.forwarding.changes import diff

@@ -13,7 +13,7 @@ from relay import Relay
 
 from speaker.lab.network.namespaces import Namespace
 
-REMEMBER = "speaker.agent.source:REMEMBER_SECONDS"
+REMEMBER = "speaker.agent.last_known:REMEMBER_SECONDS"
 
 
 @pytest.fixture(scope="package")

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="a
 
 PLACES = (
     # what the API says
-    "speaker.cluster.mirror.reflector:Reflector._chunk",
-    "speaker.cluster.mirror.reflector:Reflector._hand_over",
+    "speaker.cluster.reflector:Reflector._chunk",
+    "speaker.cluster.reflector:Reflector._hand_over",
     "speaker.agent.source:Cluster._saw_services",
     "speaker.agent.source:Cluster._saw_slices",
     "speaker.agent.source:Cluster._saw_node",
@@ -31,11 +31,11 @@ PLACES = (
     "speaker.agent.view:Reader._service",
     "speaker.agent.view:node_intent",
     # what it is told: records, and that the node lives
-    "speaker.agent.announcement_writer:AnnouncementWriter._write",
+    "speaker.agent.announcements:AnnouncementWriter._write",
     "speaker.agent.record:creation",
     "speaker.agent.record:read_record",
     "speaker.agent.session:Session._write",
-    "speaker.cluster.transport.client:Client.patch",
+    "speaker.cluster.client:Client.patch",
 )
 CONSTANTS = {"speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5}
 RAISES = 0.5

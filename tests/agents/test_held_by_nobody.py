@@ -11,7 +11,7 @@ from speaker.lab.hosts.speakers import holds_most
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
 SOONER = {
-    "speaker.agent.source:REMEMBER_SECONDS": REMEMBERS,
+    "speaker.agent.last_known:REMEMBER_SECONDS": REMEMBERS,
     "speaker.controller.sessions:DEAD": 20.0,
     "speaker.controller.leader:LOOK": 1.0,
 }

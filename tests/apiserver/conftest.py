@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from real_api import RealApi
 
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client
 
 Connect = Callable[..., Awaitable[Client]]
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from speaker.cluster.transport.access import Access
+from speaker.cluster.access import Access
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, SettingError
 
 pytestmark = pytest.mark.apiserver

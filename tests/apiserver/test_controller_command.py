@@ -14,7 +14,7 @@ import pytest
 from real_api import MANIFESTS, RealApi, until
 
 from speaker.cli import main
-from speaker.controller.key import ENTRY, SECRET
+from speaker.controller.leader import ENTRY, SECRET
 
 pytestmark = pytest.mark.apiserver
 

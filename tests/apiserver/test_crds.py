@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from real_api import PATIENCE
 
 from speaker.agent.record import Facts, correction
+from speaker.api.addresses import parse_range
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, read
 from speaker.api.objects import Metadata
-from speaker.api.ranges import parse_range
 from speaker.api.records import AnnouncementObject
 from speaker.errors import InvalidManifests
 

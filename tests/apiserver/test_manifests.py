@@ -11,8 +11,8 @@ from real_api import RealApi
 from render import MANIFESTS, OVERLAYS, rendered
 from rights import AGENT, CONTROLLER, VERBS, may
 
-from speaker.controller.key import SECRET
-from speaker.controller.writes import Removal
+from speaker.controller.leader import SECRET
+from speaker.controller.wanted import Removal
 
 pytestmark = pytest.mark.apiserver
 

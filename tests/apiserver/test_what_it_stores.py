@@ -11,7 +11,7 @@ from speaker.agent.view import News, Reader, ViewSettings
 from speaker.api.kinds import ASSIGNED, AssignedObject, ServiceObject, SliceObject
 from speaker.api.reading import read_service
 from speaker.api.service import SOURCE_RANGES_ANNOTATION
-from speaker.cluster.mirror.feed import Feed
+from speaker.cluster.feed import Feed, Resource
 from speaker.model import NOBODY, Service, ServiceKey
 
 pytestmark = pytest.mark.apiserver
@@ -66,7 +66,7 @@ def stored_service(ask, body):
 
 
 def decoded(kind, found):
-    feed = Feed(kind)
+    feed = Feed(Resource("/things", kind))
     feed.begin_list()
     feed.add(msgspec.Raw(json.dumps(found).encode()))
     list(feed.end_list("1", 0.0))

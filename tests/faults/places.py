@@ -68,7 +68,7 @@ MAIN = (
 MORE_MAIN = (
     "speaker.standalone.watch:_look",
     "speaker.standalone.document:parse",
-    "speaker.api.world:read_world",
+    "speaker.api.reading:read_world",
     "speaker.standalone.run:Manifests._read",
     "speaker.allocator.assign:Allocator.usage",
     "speaker.interfaces.watcher:Watcher._drain",

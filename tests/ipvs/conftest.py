@@ -41,7 +41,7 @@ HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
 STARTED = """
 import speaker.commands.serve, speaker.wire.parent, speaker.diagnosis.gather, speaker.telemetry.lateness
-import speaker.standalone.run, speaker.agent.run, speaker.controller.run, speaker.forwarding.ipvs.forwarder
+import speaker.standalone.run, speaker.agent.source, speaker.controller.run, speaker.forwarding.ipvs.forwarder
 """
 """What the tests run as programs of their own, which collecting them does not import."""
 BOOTED = "The guest is up."

@@ -16,9 +16,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from speaker.allocator.ledger import Ledger
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.trust import Server
+from speaker.allocator.book import Ledger
+from speaker.cluster.access import Server
+from speaker.cluster.client import Client
 from speaker.errors import SpeakerError
 from speaker.forwarding import iptables, limits, sysctl
 from speaker.forwarding.ipvs import strict_arp

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
 from speaker.api.kinds import ASSIGNED, AssignedObject, EipObject, NodeObject, ServiceObject, SliceObject
-from speaker.api.world import read_world
-from speaker.cluster.mirror.feed import Feed
+from speaker.api.reading import read_world
+from speaker.cluster.feed import Feed, Resource
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests
@@ -234,11 +234,19 @@ Let = set[tuple[str, str, int, IPv4Address | IPv6Address]]
 """EIP, protocol, port, client."""
 
 
+def _feed(kind):
+    return Feed(Resource("/things", kind))
+
+
 class Agent:
     """What an agent understands, as its mirrors bring it."""
 
     def __init__(self) -> None:
-        self._service, self._slices, self._node = Feed(AssignedObject), Feed(SliceObject), Feed(NodeObject)
+        self._service, self._slices, self._node = (
+            _feed(AssignedObject),
+            _feed(SliceObject),
+            _feed(NodeObject),
+        )
         self._reader = Reader(ViewSettings(forwards=True))
 
     def hears(self, found: dict[str, Any]) -> None:
@@ -430,7 +438,11 @@ def test_an_eip_is_given_to_nobody_else_while_its_service_cannot_be_read(drawn):
 
 class Controller:
     def __init__(self) -> None:
-        self._services, self._eips, self._decider = Feed(ServiceObject), Feed(EipObject), Decider(ControllerSettings())
+        self._services, self._eips, self._decider = (
+            _feed(ServiceObject),
+            _feed(EipObject),
+            Decider(ControllerSettings()),
+        )
         self._orders: dict[str, Any] = {}
 
     def hears(self, services: list[Any], pools: list[Any], namespace: Any) -> None:

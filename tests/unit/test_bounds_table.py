@@ -21,7 +21,7 @@ ELSEWHERE = {
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",
     # Of files that the speaker or the kubelet wrote: what is there instead, a device say, is not read without end.
-    "cluster.transport.trust.MAX_FILE",
+    "cluster.access.MAX_FILE",
     "forwarding.ipvs.remembered._MAX_BYTES",
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",

@@ -13,9 +13,9 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import RefusalReason as Refused
 from speaker.allocator.settle import settle
 from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.api.reading import EIP
 from speaker.api.records import FORWARDER, MISSES
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
-from speaker.api.world import EIP
 from speaker.cli import main
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests

@@ -236,7 +236,7 @@ def test_a_kubeconfig_is_read_without_the_clients_generated_models(built, tmp_pa
     }
     (tmp_path / "config").write_text(json.dumps(told))
     ask = """import asyncio, pathlib, sys
-from speaker.cluster.transport.kubeconfig import read_kubeconfig
+from speaker.cluster.access import read_kubeconfig
 async def read():
     server = await read_kubeconfig(pathlib.Path(sys.argv[1]))
     print(server.url, await server.authorization())

@@ -8,15 +8,14 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.agent.record import Facts, change
+from speaker.agent.record import Facts, update
 from speaker.api.kinds import FullMetadata
 from speaker.api.objects import Key
 from speaker.api.records import RecordedObject
-from speaker.controller.announced import Users
+from speaker.controller.announced import Failovers, Users
+from speaker.controller.announced import told as events_of
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failovers
-from speaker.controller.failovers import told as events_of
-from speaker.controller.page import ControllerPage
+from speaker.controller.published import ControllerPage
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import EipClaimed
 from speaker.node.report import Report
@@ -33,7 +32,7 @@ NOTHING = {"eips": [], "refused": [], "problems": []}
 
 
 def recorded(version, order, facts):
-    status = change(order, facts, "2026-11-21T18:00:00Z")["status"]
+    status = update(order, facts, "2026-11-21T18:00:00Z")["status"]
     said = {"metadata": {"name": str(EIP), "resourceVersion": version}, "status": status}
     return msgspec.json.decode(
         msgspec.json.encode(said | {"status": {k: v for k, v in status.items() if v is not None}}), type=RecordedObject

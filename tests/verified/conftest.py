@@ -12,12 +12,13 @@ from real_api import RealApi
 from relay import Relay
 
 from speaker.api.objects import Key, Object
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
-from speaker.cluster.mirror.store import Change
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.trust import Server
+from speaker.cluster.access import Access, Server, configure
+from speaker.cluster.client import Client
+from speaker.cluster.feed import Resource
+from speaker.cluster.reflector import Patience, Reflector
+from speaker.cluster.store import Change
 from speaker.errors import EdgeError
+from speaker.removals import Doubt
 
 T = TypeVar("T", bound=Object)
 
@@ -156,11 +157,10 @@ class Mirror(Generic[T]):
             client,
             resource,
             self._deliver,
+            self,
             patience=patience,
-            told=self._tell,
             listed=self._listed,
             restored=self._count_restored,
-            doubted=self._doubt,
         )
 
     @property
@@ -189,8 +189,8 @@ class Mirror(Generic[T]):
         self.batches.append(changes)
         self._news.set()
 
-    def _doubt(self) -> None:
-        self.doubts.append("" if self.reflector.waits is None else str(self.reflector.waits))
+    def doubted(self, _: str, doubt: Doubt | None) -> None:
+        self.doubts.append("" if doubt is None else str(doubt))
         self._news.set()
 
     def _count_restored(self) -> None:
@@ -200,7 +200,7 @@ class Mirror(Generic[T]):
         self.lists.append((int(version), self.names()))
         self.restored.append(restored)
 
-    def _tell(self, error: EdgeError) -> None:
+    def failed(self, _: str, error: EdgeError) -> None:
         self.errors.append(error)
         self._news.set()
 

@@ -9,12 +9,12 @@ from pods import FakePods
 
 from speaker.cli import main
 from speaker.diagnosis.facts import Facts, Process, encode
-from speaker.node.known.knowledge import Knowledge, KnownEip
+from speaker.node.known.knowledge import Cut, Knowledge, KnownEip
 from speaker.tools.agents import LABELS
 
 NAMESPACE, EIP = "eip-speaker-agents", "2001:db8::200"
 HELD = KnownEip(EIP, (), "lan", True, "n1", 3, 1.8e9, "claimed", "interface: eth0", link="eth0")
-KNOWN = Knowledge("n1", "none", ready=True, in_force=True, eips=(HELD,), links=("eth0",))
+KNOWN = Knowledge("n1", "none", ready=True, in_force=True, eips=Cut((HELD,)), links=("eth0",))
 GONE = Facts(EIP, process=Process("no speaker runs here"), now=1.8e9)
 STATUS = {"node": "n1", "draining": False, "eips": [], "problems": ["something"], "done": True}
 

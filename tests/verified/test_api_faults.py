@@ -3,8 +3,8 @@
 import pytest
 from fake_api import FakeApi, Refused
 
-from speaker.cluster.mirror.mirrors import Mirrors
-from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Patience
 from speaker.errors import ApiRefused
 
 # A healthy API server cannot be told to fail like this.

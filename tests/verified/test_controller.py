@@ -5,6 +5,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,14 +14,13 @@ from fake_api import Refused
 
 from speaker.api.kinds import ASSIGNED, EIPS
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER
-from speaker.cluster.election.elector import Leadership, Timing
-from speaker.cluster.election.lease import Election, LeaseName
-from speaker.cluster.mirror.reflector import Patience
-from speaker.cluster.transport.client import Client
+from speaker.cluster.client import Client
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.reflector import Patience
+from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings
-from speaker.controller.key import SECRET
-from speaker.controller.leader import Leader
-from speaker.controller.sweeper import Grace
+from speaker.controller.leader import SECRET, Leader
 from speaker.controller.wanted import FINALIZER, IpMode
 from speaker.errors import ApiRefused, EdgeError
 
@@ -201,14 +201,18 @@ class Running:
             client,
             self.election,
             settings,
-            self._tell,
-            self,
+            SimpleNamespace(
+                failed=self._tell,
+                internal_error=self.internal_error,
+                counted=lambda *_: None,
+                mirrored=lambda _: None,
+                doubted=lambda resource, doubt: self.doubts.append("" if doubt is None else resource),
+            ),
             patience,
             grace,
             namespace,
             make_key=make_key,
             settle=settle,
-            doubted=lambda resource, doubt: self.doubts.append("" if doubt is None else resource),
         )
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 

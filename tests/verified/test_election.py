@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.cluster.election.elector import Leadership, Timing
-from speaker.cluster.election.lease import Deposed, Election, LeaseName
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.lease import Deposed, Election, LeaseName
 from speaker.errors import EdgeError
 
 LEASES = "/apis/coordination.k8s.io/v1"

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from pods import FakePods, processes
 
-from speaker.cluster.transport.access import Access, configure
-from speaker.cluster.transport.client import Client
-from speaker.cluster.transport.executing import execute
+from speaker.cluster.access import Access, configure
+from speaker.cluster.client import Client, execute
 from speaker.errors import ApiRefused, EdgeError
 
 REAL = os.environ.get("EXEC_POD")

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from fake_api import Refused
 
-from speaker.cluster.transport.client import Client
-from speaker.controller.key import ENTRY, SECRET, make_key
+from speaker.cluster.client import Client
+from speaker.controller.leader import ENTRY, SECRET, make_key
 from speaker.errors import EdgeError
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, parse
 
@@ -25,7 +25,7 @@ class Failures:
         self.told: list[tuple[str, str]] = []
         self.some = asyncio.Event()
 
-    def __call__(self, what: str, error: EdgeError) -> None:
+    def failed(self, what: str, error: EdgeError) -> None:
         self.told.append((what, str(error)))
         self.some.set()
 

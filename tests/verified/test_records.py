@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.agent.announcement_writer import AnnouncementWriter
-from speaker.agent.record import ANNOUNCEMENTS, Facts, path_of
-from speaker.api.records import AnnouncementObject
-from speaker.cluster.transport.client import Client
+from speaker.agent.announcements import AnnouncementWriter
+from speaker.agent.record import Facts, path_of
+from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
+from speaker.cluster.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from speaker.agent.record import life_of
-from speaker.agent.session import Pace, Session, SessionEvents
+from speaker.agent.session import Pace, Session
 from speaker.api.records import FORWARDER, MISSES, LeaseObject
-from speaker.cluster.transport.client import Client
+from speaker.cluster.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
 
@@ -39,7 +40,8 @@ class Running:
             namespace,
             "n1",
             Pace(6.0, renew, deadline),
-            SessionEvents(self.saw.append, self._renewed, self.said.put_nowait, self.told.append, self.others.append),
+            SimpleNamespace(renewed=self._renewed, lost=self.said.put_nowait, tells=lambda _: self.told.append),
+            SimpleNamespace(saw_lease=self.saw.append, saw_other=self.others.append),
             lambda: self.forwarder,
         )
         self.task = asyncio.create_task(self.session.run(), name="session")

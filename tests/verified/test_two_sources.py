@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from real_api import USERS
 from two_sources import EIPS, NAMESPACES, NODE, SERVICES, SLICES, Estate, Http, Memory, offered, path_of
 
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import Pool
 
 ASKED = os.environ.get("SPEAKER_TWO_SOURCES")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.reflector import Patience
 from speaker.errors import ApiRefused
 
 FAR = 10**12

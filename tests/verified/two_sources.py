@@ -20,7 +20,7 @@ import msgspec
 from speaker.agent.view import News as AgentNews
 from speaker.agent.view import Reader, ViewSettings, node_intent
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.fields import ApiObject
 from speaker.api.kinds import (
@@ -35,8 +35,8 @@ from speaker.api.kinds import (
     condition_of,
 )
 from speaker.api.objects import Key, Object
+from speaker.api.reading import read_world
 from speaker.api.service import RECORD
-from speaker.api.world import read_world
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot, own
 from speaker.model import IPAddress, Link, Mac, Pool, ServiceKey

@@ -4,13 +4,14 @@ It goes over the control socket, and later over a network, as JSON: addresses an
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import NamedTuple
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
 
 from speaker.allocator.assign import Usage
-from speaker.allocator.ranges import names
+from speaker.allocator.pools import names
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
 from speaker.forwarding.changes import (
@@ -25,7 +26,19 @@ from speaker.forwarding.changes import (
     RemoveVirtualServer,
 )
 from speaker.forwarding.plan import Plan
-from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, TrafficPolicy, World, format_mac, rank
+from speaker.model import (
+    Endpoint,
+    Family,
+    IPAddress,
+    OwnSubnet,
+    Pool,
+    Service,
+    ServiceKey,
+    TrafficPolicy,
+    World,
+    format_mac,
+    rank,
+)
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.ownership.eligibility import veto
 from speaker.settings import Node
@@ -34,6 +47,33 @@ from speaker.wire.messages import ClaimStatus, PeerSeen
 _LOCAL = TrafficPolicy.LOCAL
 MOST = 256
 """EIPs, Services and pools that are told of at once, and endpoints of a Service."""
+LOOKED_AT = 64
+"""Addresses of a range, to find free ones."""
+
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Generic[T]):
+    """The ``first`` of a list, and how many ``more`` there are. It cannot be iterated, so that nobody takes it for the
+    whole by mistake: "one of the first …" needs ``first``, "none …" needs ``whole``."""
+
+    first: tuple[T, ...] = ()
+    more: int = 0
+
+    def __len__(self) -> int:
+        return len(self.first) + self.more
+
+    @property
+    def whole(self) -> tuple[T, ...] | None:
+        """None where there are more."""
+        return None if self.more else self.first
+
+
+def cut(found: Sequence[A], told: Callable[[A], T]) -> Cut[T]:
+    return Cut(tuple(map(told, found[:MOST])), max(0, len(found) - MOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +128,7 @@ class KnownService:
     policy: str
     addresses: tuple[str, ...]
     pools: tuple[str, ...]
-    endpoints: tuple[KnownEndpoint, ...]
+    endpoints: Cut[KnownEndpoint]
     refused: str = ""
     """The reason; '' where nothing was refused."""
     message: str = ""
@@ -102,14 +142,16 @@ class KnownService:
 @dataclass(frozen=True, slots=True)
 class KnownPool:
     name: str
-    addresses: tuple[str, ...]
-    exclude: tuple[str, ...]
+    addresses: Cut[str]
+    exclude: Cut[str]
     interface: str
     target: str
     """Of ``can_reach``; '' without."""
     disabled: bool
     size: int
     used: int
+    free: tuple[str, ...] = ()
+    """Some that no Service has, the first of each range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +188,9 @@ class Knowledge:
     draining: bool = False
     ready: bool = False
     in_force: bool = False
-    eips: tuple[KnownEip, ...] = ()
-    services: tuple[KnownService, ...] = ()
-    pools: tuple[KnownPool, ...] = ()
+    eips: Cut[KnownEip] = Cut()
+    services: Cut[KnownService] = Cut()
+    pools: Cut[KnownPool] = Cut()
     peers: tuple[KnownPeer, ...] = ()
     problems: tuple[Finding, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -156,8 +198,6 @@ class Knowledge:
     """That EIPs are announced on."""
     families: tuple[str, ...] = ()
     """Of the EIPs in use."""
-    left_out: int = 0
-    """EIPs, Services and pools beyond MOST."""
     in_use: int = 0
     """EIPs of the node, whatever is asked about."""
     version: str = ""
@@ -306,6 +346,7 @@ def _adds(change: Change, address: IPAddress) -> bool:
 def known_service(state: InForce, key: ServiceKey) -> KnownService:
     service = state.world.services.get(key, Service(key, ()))
     held, refusal = state.settlement.assignments.get(key), state.settlement.refusals.get(key)
+    endpoints = sorted(state.world.endpoints.get(key, ()), key=lambda each: not _takes_new(each))
     return KnownService(
         key=str(key),
         ports=tuple(f"{port.protocol} {port.port}" for port in service.ports),
@@ -313,17 +354,7 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
         policy=service.traffic_policy.value,
         addresses=tuple(map(str, held.addresses)) if held is not None else (),
         pools=held.pools if held is not None else (),
-        endpoints=tuple(
-            KnownEndpoint(
-                str(each.address),
-                each.port,
-                each.protocol.value,
-                each.node,
-                each.ready,
-                each.ready or (each.serving and each.terminating),
-            )
-            for each in state.world.endpoints.get(key, ())[:MOST]
-        ),
+        endpoints=cut(endpoints, _known_endpoint),
         refused=refusal.reason.value if refusal is not None else "",
         message=refusal.message if refusal is not None else "",
         sources=tuple(map(str, service.source_ranges)),
@@ -332,19 +363,38 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
     )
 
 
+def _known_endpoint(each: Endpoint) -> KnownEndpoint:
+    where = str(each.address), each.port, each.protocol.value, each.node
+    return KnownEndpoint(*where, each.ready, _takes_new(each))
+
+
+def _takes_new(each: Endpoint) -> bool:
+    return each.ready or (each.serving and each.terminating)
+
+
 def known_pool(state: InForce, name: str) -> KnownPool:
     pool = state.world.pools[name]
     usage = state.usage.get(name, {}).values()
     return KnownPool(
         name,
-        tuple(map(str, pool.addresses[:MOST])),
-        tuple(map(str, pool.exclude[:MOST])),
+        cut(pool.addresses, str),
+        cut(pool.exclude, str),
         str(pool.interface),
         str(getattr(pool.interface, "target", "")),
         pool.disabled,
         sum(each.size for each in usage),
         sum(each.used for each in usage),
+        tuple(islice(map(str, _free(state, pool)), MOST)),
     )
+
+
+def _free(state: InForce, pool: Pool) -> Iterator[IPAddress]:
+    for span in pool.addresses[:MOST]:
+        last = min(int(span.last), int(span.first) + LOOKED_AT)
+        for number in range(int(span.first), last + 1):
+            address = type(span.first)(number)
+            if address not in state.decision.eips and not names(pool.exclude, address):
+                yield address
 
 
 def known_peer(peer: PeerSeen) -> KnownPeer:

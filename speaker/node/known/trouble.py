@@ -42,6 +42,10 @@ def no_candidate(node: str, eip: KnownEip) -> Iterator[Finding]:
 
 def _mend(node: str, eip: KnownEip, kind: str) -> str:
     match kind:
+        case "no_subnet" if ip_address(eip.address).version == 6 and eip.services:
+            namespace, _, name = eip.services[0].partition("/")
+            asking = f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses=NEW --overwrite"
+            return f"{asking}   # if the prefix was renumbered: an address of the new one, which a pool must have"
         case "no_such_link" | "no_link" | "no_subnet":
             return f"kubectl edit eip {eip.pool}   # spec.interface: a link of this node, as `ip -br link` lists them"
         case "no_carrier":
@@ -65,10 +69,10 @@ def _mend(node: str, eip: KnownEip, kind: str) -> str:
 def endpoints_there(eip: KnownEip, services: Collection[KnownService]) -> Iterator[Finding]:
     """Whether there is anybody to forward to."""
     for service in services:
-        if service.unread:
+        if service.unread or (endpoints := service.endpoints.whole) is None:
             continue
         family = ip_address(eip.address).version
-        mine = [each for each in service.endpoints if ip_address(each.address).version == family]
+        mine = [each for each in endpoints if ip_address(each.address).version == family]
         namespace, _, name = service.key.partition("/")
         mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
         if not mine:

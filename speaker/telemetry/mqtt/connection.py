@@ -310,7 +310,7 @@ def context(settings: MqttSettings) -> ssl.SSLContext | None:
     made = ssl.create_default_context()
     if settings.ca is not None:
         made = ssl.create_default_context(cadata=_text(settings.ca))
-    made.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as cluster/transport/trust.py has it
+    made.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as cluster/access.py has it
     if settings.cert is not None:
         key = settings.key or settings.cert
         for path in (settings.cert, key):

@@ -1,7 +1,7 @@
 """What the page shows: a status in, one JSON document out (docs/page.md). Pure.
 
 A host's comes of what its status file says (``node/status.py``), a controller's of what it decided and of the records
-(``controller/page.py``). Where nothing changed it is the same.
+(``controller/published.py``). Where nothing changed it is the same.
 """
 
 from collections import Counter, deque

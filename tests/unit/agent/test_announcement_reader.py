@@ -6,10 +6,10 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
-from speaker.agent.announcement_reader import AnnouncementReader
-from speaker.agent.delivery import AGAIN_SECONDS
+from speaker.agent.announcements import AnnouncementReader
+from speaker.agent.mirrors import AGAIN_SECONDS
 from speaker.api.records import AnnouncementObject, AnnouncementStatus
-from speaker.cluster.mirror.store import Store
+from speaker.cluster.store import Store
 from speaker.model import MAX_TERM
 from speaker.ownership.events import Record, gone
 from speaker.ownership.hello import Incarnation

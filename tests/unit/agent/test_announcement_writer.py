@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
-from speaker.agent.announcement_writer import WORKERS, AnnouncementWriter
+from speaker.agent.announcements import WORKERS, AnnouncementWriter
 from speaker.agent.record import Facts, creation, path_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.errors import ApiRefused, ApiUnreachable, WireError

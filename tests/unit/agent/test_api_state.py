@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from speaker.agent.api_state import LOOK_SECONDS, ApiState
-from speaker.cluster.mirror.reflector import Resource
+from speaker.agent.session import LOOK_SECONDS, ApiState
+from speaker.cluster.feed import Resource
 from speaker.errors import ApiRefused, ApiUnreachable
 from speaker.telemetry.lines import LASTING
 
@@ -215,7 +215,7 @@ def test_what_one_that_was_there_answers_late_needs_nobody_and_a_refusal_does(pl
         if was_up:
             await come_up(api)
         api.state.tells("nodes")(error)
-        api.state.mirror_failed("/eips", error)
+        api.state.failed("/eips", error)
         assert api.reported == [("failed", "nodes", False, patience), ("failed", "/eips", False, patience)]
 
     play(story)
@@ -226,7 +226,7 @@ def test_while_it_is_away_that_a_mirror_fails_has_been_said(play):
         await come_up(api)
         api.state.lost(dead=True)
         api.news()
-        api.state.mirror_failed("/eips", LATE)
+        api.state.failed("/eips", LATE)
         assert api.reported == [("failed", "/eips", True, LASTING)]
 
     play(story)
@@ -236,11 +236,11 @@ def test_while_it_is_away_that_a_mirror_fails_has_been_said(play):
     ("up", "fails", "hurried"),
     [
         (True, lambda state: state.tells("nodes")(LATE), 1),
-        (True, lambda state: state.mirror_failed("/eips", LATE), 1),
-        (True, lambda state: state.mirror_failed("/eips", FORBIDDEN), 1),
+        (True, lambda state: state.failed("/eips", LATE), 1),
+        (True, lambda state: state.failed("/eips", FORBIDDEN), 1),
         (True, lambda state: state.tells("nodes")(FORBIDDEN), 0),
         (True, lambda state: state.tells("nodes")(None), 0),
-        (False, lambda state: state.mirror_failed("/eips", LATE), 0),
+        (False, lambda state: state.failed("/eips", LATE), 0),
     ],
 )
 def test_what_goes_unanswered_has_a_renewal_come_at_once_while_it_counts_as_up(play, up, fails, hurried):

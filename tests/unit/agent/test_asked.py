@@ -3,10 +3,11 @@
 import asyncio
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
-from speaker.agent.asked import HostsAsked, listed
+from speaker.agent.mirrors import HostsAsked, listed
 from speaker.api.kinds import HostObject
 from speaker.errors import ApiUnreachable
 
@@ -56,15 +57,19 @@ async def test_pages_are_put_together_and_what_does_not_fit_is_left_out():
     assert [query.get("continue") for query in api.queries] == [None, "more"]
 
 
+def told_of(told):
+    return SimpleNamespace(tells=lambda _: told.append, doubted=lambda *_: None)
+
+
 @pytest.fixture
 def hosts(monkeypatch):
     """``await hosts(*answers)``: what was delivered, and what was told, after the last of them."""
-    monkeypatch.setattr("speaker.agent.asked.HOSTS_SECONDS", 0)
-    monkeypatch.setattr("speaker.agent.asked.AGAIN_SECONDS", 0)
+    monkeypatch.setattr("speaker.agent.mirrors.HOSTS_SECONDS", 0)
+    monkeypatch.setattr("speaker.agent.mirrors.ASK_AGAIN", 0)
 
     async def asked(*answers):
         api, delivered, told = Api(*answers), [], []
-        await during(HostsAsked(api, delivered.append, told.append).run(), lambda: len(told) > len(answers))
+        await during(HostsAsked(api, delivered.append, told_of(told)).run(), lambda: len(told) > len(answers))
         names = [{key.name: found and len(found.status.addresses) for key, found in news.items()} for news in delivered]
         return names, told[: len(answers)]
 
@@ -104,7 +109,13 @@ def asked_without_end(in_virtual_time, seconds, *answers):
 
         api.get = get
         asked = HostsAsked(
-            api, delivered.append, lambda _: None, 30.0, lambda _, doubt: doubts.append(doubt and doubt.waiting.gone)
+            api,
+            delivered.append,
+            SimpleNamespace(
+                tells=lambda _: lambda _: None,
+                doubted=lambda _, doubt: doubts.append(doubt and doubt.waiting.gone),
+            ),
+            30.0,
         )
         running = asyncio.create_task(asked.run())
         await asyncio.sleep(seconds)

@@ -5,7 +5,7 @@ import pytest
 
 from speaker.agent.view import assigned_addresses
 from speaker.api.kinds import ASSIGNED, AssignedObject
-from speaker.cluster.mirror.feed import Feed
+from speaker.cluster.feed import Feed, Resource
 
 
 def service(name: str, n: int) -> dict[str, object]:
@@ -30,7 +30,7 @@ def listed(feed: Feed[AssignedObject], services: list[dict[str, object]], now: f
 
 @pytest.fixture
 def feed() -> Feed[AssignedObject]:
-    feed = Feed(AssignedObject, None, 30.0, assigned_addresses)
+    feed = Feed(Resource("/things", AssignedObject, settle=30.0, stakes=assigned_addresses))
     listed(feed, [service(f"a{n}", n) for n in range(1, 7)], 0.0)
     return feed
 

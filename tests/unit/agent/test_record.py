@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from speaker.agent.record import (
     MAX_SERVICES,
     Facts,
-    change,
     correction,
     creation,
     eip_of,
@@ -19,6 +18,7 @@ from speaker.agent.record import (
     life_of,
     path_of,
     read_record,
+    update,
 )
 from speaker.api.records import AnnouncementObject, LeaseObject
 from speaker.ownership.events import Record, WriteRecord
@@ -70,7 +70,7 @@ def test_an_ipv6_address_names_its_announcement_and_is_read_back():
 
 
 def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask():
-    patch = change(order(), FACTS, AT)
+    patch = update(order(), FACTS, AT)
     assert patch["metadata"] == {"resourceVersion": "41"}
     assert patch["status"] == {
         "holder": "n1",
@@ -99,7 +99,7 @@ def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask(
 )
 def test_a_failover_is_written_with_its_claim_and_not_put_right_later(failover, said):
     facts = FACTS._replace(failover=failover)
-    status = change(order(), facts, AT)["status"]
+    status = update(order(), facts, AT)["status"]
     assert (status["takenFrom"], status["unansweredMilliseconds"]) == said
     right = {"link": "eth0", "mac": "02:00:00:00:00:01", "services": ["default/web"]}
     assert correction(announcement(**right), facts) is None
@@ -109,17 +109,17 @@ def test_the_first_record_of_an_eip_says_all_of_it_at_once_and_nothing_that_is_n
     made = creation(order(), FACTS, AT)
     said = msgspec.convert(made | {"metadata": {"name": "192.0.2.10", "resourceVersion": "41"}}, AnnouncementObject)
     assert read_record(said) == Record("n1", LIFE, 5, 41)
-    assert made["status"] == {name: it for name, it in change(order(), FACTS, AT)["status"].items() if it is not None}
+    assert made["status"] == {name: it for name, it in update(order(), FACTS, AT)["status"].items() if it is not None}
 
 
 def test_who_lets_go_takes_away_what_was_said_of_him_and_keeps_the_term():
-    status = change(order(None), None, AT)["status"]
+    status = update(order(None), None, AT)["status"]
     assert (status["holder"], status["term"]) == ("", 5)
     assert [status[field] for field in ("since", "link", "mac", "services", "conflict", "takenFrom")] == [None] * 6
 
 
 def test_an_eip_that_nobody_holds_keeps_its_services_and_says_why():
-    status = change(order(None), Facts("", "", ("default/web",), reason="no_local_endpoint"), AT)["status"]
+    status = update(order(None), Facts("", "", ("default/web",), reason="no_local_endpoint"), AT)["status"]
     assert status["services"] == ("default/web",)
     assert status["reason"] == "no_local_endpoint"
     assert [status[field] for field in ("since", "link", "mac", "conflict")] == [None] * 4
@@ -157,7 +157,7 @@ def test_more_services_than_a_status_takes_are_left_out_and_that_is_no_mistake()
 @pytest.mark.parametrize("free", ["pay to mallory", "\x1b[2J", "x" * 300])
 def test_what_no_record_may_say_is_not_written_and_no_correction_is_due_for_it(free):
     facts = Facts("eth 0/1", "02:00:00:00:00:01", ("default/web",), free, free, (free, 0.2))
-    status = change(order(), facts, AT)["status"]
+    status = update(order(), facts, AT)["status"]
     assert [status[field] for field in ("link", "conflict", "reason", "takenFrom")] == [None] * 4
     assert correction(announcement(mac="02:00:00:00:00:01", services=["default/web"]), facts) is None
 

@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.agent.last_known import RECALL_SECONDS, known, recall, remember
-from speaker.agent.late_slices import MANY, MAX_NOTED, PAUSE, LateSlices
+from speaker.agent.mirrors import MANY, MAX_NOTED, PAUSE, LateSlices
 from speaker.agent.session import WORD_SECONDS, WORDS
-from speaker.agent.source import Cluster
+from speaker.agent.source import AgentSettings, Cluster
 from speaker.agent.view import DRAIN, ViewSettings
 from speaker.api.kinds import (
     ASSIGNED,
@@ -28,14 +28,15 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import INITIAL_EVENTS_END, Key
 from speaker.api.records import MISSES
-from speaker.cluster.mirror.store import Change
+from speaker.cluster.store import Change
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
-from speaker.model import Forwarding, Gratuitous, Link, Mac, Placement, ServiceKey
+from speaker.model import Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
 from speaker.ownership.events import NameClash, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
+from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.messages import Before, Began, Resumed
 
@@ -282,7 +283,8 @@ class Agent:
     def __init__(self, home, settings=AS_IT_COMES, settle=SETTLE):
         self.api, self.wire, self.report = Api(), Wire(), Report(Metrics(), home)
         self.changes = 0
-        self.source = Cluster(self.api, "n1", "speaker", settings, TIMES, self.report, home, Forwarding.NONE, settle)
+        asked = AgentSettings(Node("n1"), view=settings, runtime_dir=home, settle_seconds=settle)
+        self.source = Cluster(self.api, asked, "speaker", self.report)
 
     def _changed(self):
         self.changes += 1

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from speaker.allocator.assign import Allocator, Outcome
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import Settlement, settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import (
     Assignment,
     Family,

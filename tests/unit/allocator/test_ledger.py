@@ -3,7 +3,7 @@
 import pytest
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import HeldAddresses, Ledger, Resting
+from speaker.allocator.book import HeldAddresses, Ledger, Resting
 from speaker.model import ServiceKey
 
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import HeldAddresses, Ledger, Rules
+from speaker.allocator.book import HeldAddresses, Ledger, Rules
 from speaker.model import CanReach, Gratuitous, LabelRule, LabelSelector, LinkNames, Pool, ServiceKey
 
 

@@ -1,4 +1,4 @@
-"""``speaker.api.ranges``: four spellings, two families, and a sentence for everything else."""
+"""``speaker.api.addresses``: four spellings, two families, and a sentence for everything else."""
 
 import re
 from contextlib import suppress
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import AddressRange
 
 

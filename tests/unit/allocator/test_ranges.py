@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.allocator.ranges import offers
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import offers
+from speaker.api.addresses import parse_range
 from speaker.model import AddressRange, Family, Pool
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.allocator.pools import Space
-from speaker.allocator.ranges import offers
-from speaker.api.ranges import parse_range
+from speaker.allocator.pools import Space, offers
+from speaker.api.addresses import parse_range
 from speaker.model import Family, Pool
 
 HUGE = ["10.0.0.0/8", "1.0.0.0-126.255.255.255", "2001:db8::/32", "2000::/3", "2001:db8::/48"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settling, precedence
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import (
     Family,
     FamilyPolicy,

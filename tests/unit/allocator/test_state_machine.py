@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from speaker.allocator.assign import Allocator, Outcome
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.model import (
     Family,
     FamilyPolicy,

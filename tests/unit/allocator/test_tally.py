@@ -2,7 +2,7 @@
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
-from speaker.allocator.tally import INVALID, Given, given, tally
+from speaker.allocator.settle import INVALID, Given, given, tally
 from speaker.model import Assignment, Family, ServiceKey
 
 WEB = ServiceKey("default", "web")

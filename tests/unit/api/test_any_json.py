@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from speaker.api.eip import pool
 from speaker.api.endpoints import endpoint_slice, namespace
 from speaker.api.fields import ApiObject, read
+from speaker.api.reading import EIP, ENDPOINT_SLICE, NAMESPACE, SERVICE, read_world
 from speaker.api.service import service
-from speaker.api.world import EIP, ENDPOINT_SLICE, NAMESPACE, SERVICE, read_world
 from speaker.errors import InvalidManifests
 
 KEYS = [

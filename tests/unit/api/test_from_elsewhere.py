@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from speaker.api.fields import ApiObject
-from speaker.api.world import read_world
+from speaker.api.reading import read_world
 
 SERVICE = """
 apiVersion: v1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from speaker.api.fields import ApiObject, read, read_leniently
 from speaker.api.others import WISHES, balancer_of
+from speaker.api.reading import read_world
 from speaker.api.service import service
-from speaker.api.world import read_world
 from speaker.errors import InvalidManifests
 from speaker.model import Balancer
 from speaker.settings import parse_balancers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.api.metadata import timestamp
+from speaker.api.fields import timestamp
 
 
 @pytest.mark.parametrize(

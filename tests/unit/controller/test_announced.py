@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
+from speaker.api.fields import dns_subdomain
 from speaker.api.kinds import FullMetadata
-from speaker.api.metadata import dns_subdomain
 from speaker.api.objects import Key, Metadata
 from speaker.api.records import RecordedClaim, RecordedObject
 from speaker.controller.announced import MOST, NOBODY_SECONDS, Announced, Users
-from speaker.controller.writes import JUDGED, LOGGED, Event
+from speaker.controller.wanted import JUDGED, LOGGED, Event
 
 EIP, AT = "192.0.2.10", "2026-11-23T03:00:00Z"
 WEB = FullMetadata(name="web", namespace="shop", uid="u", resource_version="7")

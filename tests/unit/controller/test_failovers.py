@@ -7,8 +7,7 @@ import pytest
 from speaker.api.kinds import FullMetadata
 from speaker.api.objects import Key, Metadata
 from speaker.api.records import RecordedClaim, RecordedObject
-from speaker.controller.announced import Users
-from speaker.controller.failovers import Failover, Failovers, left_out, told
+from speaker.controller.announced import Failover, Failovers, Users, left_out, told
 from speaker.model import ServiceKey
 from speaker.telemetry.lines import SHOWN, Bound
 

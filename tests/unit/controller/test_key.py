@@ -2,13 +2,14 @@
 
 from base64 import b64decode
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from speaker.controller.key import ENTRY, SECRET, make_key
+from speaker.controller.leader import ENTRY, SECRET, make_key
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.ownership.hellos.keys import parse
 
@@ -36,7 +37,7 @@ async def made(api: Api) -> tuple[list[EdgeError], list[float]]:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    await make_key(api, "there", lambda _, error: told.append(error), sleep=sleep)
+    await make_key(api, "there", SimpleNamespace(failed=lambda _, error: told.append(error)), sleep=sleep)
     return told, waits
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.controller.sessions import STALE, Lives
+from speaker.controller.sessions import LOOK_COUNTS, Lives
 
 N1 = {"n1": "7"}
 
@@ -16,7 +16,7 @@ STORIES = [
     ("one whose Lease was taken away has time to write it", [(0, N1), (30, {}), (60, {"n1": "9"}), (90, N1)], {}),
     ("of one that never had a Lease nothing is known", [(0, {}), (30, {}), (60, {}), (90, {})], {}),
     ("one that had no Lease at first is as others", [(0, {}), (30, N1), (60, N1), (90, N1)], N1),
-    ("where we could not look nobody could renew", [(0, N1), (30, N1), (30.1 + STALE, N1)], {}),
+    ("where we could not look nobody could renew", [(0, N1), (30, N1), (30.1 + LOOK_COUNTS, N1)], {}),
     ("and from then on it is as before", [(0, N1), (100, N1), (130, N1), (160, N1)], N1),
 ]
 
@@ -41,5 +41,5 @@ def test_nothing_is_known_before_we_looked_and_when_we_have_not_for_long():
     assert lives.gone(5) is None
     for now in (0, 30, 60):
         lives.heard(N1, {"n1"}, now)
-    assert lives.gone(60 + STALE) == N1
-    assert lives.gone(60.1 + STALE) is None
+    assert lives.gone(60 + LOOK_COUNTS) == N1
+    assert lives.gone(60.1 + LOOK_COUNTS) is None

@@ -10,9 +10,9 @@ from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api.objects import Metadata
 from speaker.api.records import RecordedClaim, RecordedObject
+from speaker.controller.announced import Failover
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failover
-from speaker.controller.page import AGAIN, LEADS, STANDS_BY, ControllerPage, of_controller
+from speaker.controller.published import AGAIN, LEADS, STANDS_BY, ControllerPage, of_controller
 from speaker.model import Assignment, Family, ServiceKey
 
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")

@@ -7,8 +7,8 @@ import pytest
 
 from speaker.api.kinds import ASSIGNED
 from speaker.api.records import RecordedObject
-from speaker.controller.sweeper import Grace, Sweeper, Uses
-from speaker.controller.writes import Removal
+from speaker.controller.announced import Grace, Sweeper, Uses
+from speaker.controller.wanted import Removal
 from speaker.model import Assignment, ServiceKey
 
 GRACE = Grace(vacant=2.0, held=60.0)

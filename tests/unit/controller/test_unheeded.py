@@ -5,7 +5,7 @@ import pytest
 
 from speaker.api.kinds import ASSIGNED, ServiceObject, condition_of
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.writes import LOGGED
+from speaker.controller.wanted import LOGGED
 from speaker.model import Balancer
 
 AT = "2026-01-02T00:00:00Z"

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from speaker.api.kinds import FullMetadata
+from speaker.controller.wanted import Event, Write
 from speaker.controller.write_queue import (
     CROWDED_SECONDS,
     EVENT_TRIES,
@@ -15,12 +16,19 @@ from speaker.controller.write_queue import (
     WRITES,
     WriteQueue,
 )
-from speaker.controller.writes import Event, Write
 from speaker.errors import ApiRefused, EdgeError
 
 
 class NoBugs:
-    """A supervisor of what has none."""
+    """Hears of failures, and of bugs where there are none."""
+
+    def __init__(self, failures=None):
+        self.failures = failures
+
+    def failed(self, what, error):
+        if self.failures is None:
+            pytest.fail(f"{what}: {error}")
+        self.failures.append(error)
 
     def internal_error(self, task, error):
         pytest.fail(f"{task}: {error!r}")
@@ -55,7 +63,7 @@ def about_it(name, version):
 async def flapping(times, *names):
     """So many changes of each of these objects, an Event each; the Events that came of it."""
     api = Api()
-    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
+    queue = WriteQueue(api, lambda: 10.0, NoBugs())
     working = asyncio.create_task(queue.run())
     for version in range(times):
         for name in names:
@@ -87,7 +95,7 @@ def test_what_another_writes_anew_each_time_is_put_right_as_often_as_may_be_and_
 
     async def rivalry():
         api, loop = Api(), asyncio.get_running_loop()
-        queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
+        queue = WriteQueue(api, lambda: 10.0, NoBugs())
         working = asyncio.create_task(queue.run())
         versions = iter(range(10**6))
         while loop.time() < lasts:
@@ -140,7 +148,7 @@ async def telling(happened, other=None):
     """What is written of these Events (reason, message) about one Service, ``other`` about another, with the seconds
     at which they came to pass."""
     api, logged, loop = Api(), [], asyncio.get_running_loop()
-    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs(), logged.append)
+    queue = WriteQueue(api, lambda: 10.0, NoBugs(), logged.append)
     working = asyncio.create_task(queue.run())
     for version, (each, at) in enumerate(happened):
         await asyncio.sleep(at - loop.time())
@@ -179,7 +187,7 @@ async def stream(number, every, seconds):
     """So many Services are assigned, one ``every`` so many seconds, and nobody announces them: when each was told of,
     until ``seconds``, all from the first on."""
     api, loop = Api(), asyncio.get_running_loop()
-    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
+    queue = WriteQueue(api, lambda: 10.0, NoBugs())
     working, begun, said = asyncio.create_task(queue.run()), loop.time(), []
 
     async def create(path, body, *, within):
@@ -199,7 +207,7 @@ async def crowd(number, announced_after, soon=0, at_once=0):
     """So many Services are assigned, one right after the other, and announced later, but for those that are ``soon``,
     or ``at_once``, before the next is assigned: of how many that was told apart."""
     api = Api()
-    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
+    queue = WriteQueue(api, lambda: 10.0, NoBugs())
     working = asyncio.create_task(queue.run())
     services = [about_it(f"web-{at}", 1) for at in range(number)]
 
@@ -258,7 +266,7 @@ async def telling_in_vain(errors):
         await Api.create(api, path, body, within=within)
 
     api.create = create
-    queue = WriteQueue(api, lambda: 10.0, lambda _, error: failures.append(error), NoBugs())
+    queue = WriteQueue(api, lambda: 10.0, NoBugs(failures))
     working = asyncio.create_task(queue.run())
     for name in ("web", *(f"other-{at}" for at in range(WORKERS + 1))):
         queue.tell(Event("Service", about_it(name, 1), "Warning", "FailedOver", "to n2", "2026-01-01"))

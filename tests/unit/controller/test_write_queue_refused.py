@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from speaker.controller.wanted import Write
 from speaker.controller.write_queue import HEARD_SECONDS, WORKERS, WriteQueue
-from speaker.controller.writes import Write
 from speaker.errors import ApiRefused
 
 NOT_SERVED = ApiRefused(404, "", "")
@@ -31,6 +31,12 @@ class Api:
 
 
 class Bugs(list):
+    def __init__(self, told):
+        self.told = told
+
+    def failed(self, _, error):
+        self.told.append(error)
+
     def internal_error(self, task, error):
         self.append((task, error))
 
@@ -38,8 +44,9 @@ class Bugs(list):
 async def written(errors, seconds, others=()):
     """What an API with these errors took of a write of ``lan`` and one of each of the others, within ``seconds``; how
     often ``lan`` was tried; the failures and the bugs that were told."""
-    api, told, bugs = Api(errors), [], Bugs()
-    queue = WriteQueue(api, lambda: 10.0, lambda _, error: told.append(error), bugs)
+    api, told = Api(errors), []
+    bugs = Bugs(told)
+    queue = WriteQueue(api, lambda: 10.0, bugs)
     working = asyncio.create_task(queue.run())
     await queue.want({path: Write(path, "1", {"status": path}) for path in ("lan", *others)})
     await asyncio.sleep(seconds)

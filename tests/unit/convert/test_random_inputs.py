@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from peer_oracles import Probe, cilium, kubevip, metallb, openelb, purelb
 
 from speaker.api.fields import ApiObject
-from speaker.api.world import read_world
+from speaker.api.reading import read_world
 from speaker.convert.document import leaves
 
 KEYS, VALUES, NAMESPACES = ("app", "tier"), ("a", "b", "c"), ("red", "blue", "green")

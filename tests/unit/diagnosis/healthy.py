@@ -10,7 +10,6 @@ from speaker.diagnosis.facts import (
     Asked,
     Bound,
     Chain,
-    Drops,
     Facts,
     HelloSeen,
     LinkSeen,
@@ -21,6 +20,7 @@ from speaker.diagnosis.facts import (
 )
 from speaker.node.known.knowledge import (
     Candidate,
+    Cut,
     Knowledge,
     KnownEip,
     KnownEndpoint,
@@ -88,7 +88,8 @@ def knowledge(draw: st.DrawFn) -> Knowledge:
         policy = draw(st.sampled_from(["Cluster", "Local"]))
         services.append(draw(_service(number, policy, holder)))
         eips.append(_eip(number, holder, draw(st.booleans())))
-    used = len(eips)
+    offered, out = Cut(("192.0.2.200-192.0.2.220",)), Cut(("192.0.2.210",))
+    pool = KnownPool("lan", offered, out, "x", "", False, 9, len(eips))
     return Knowledge(
         "n1",
         forwarder,
@@ -97,9 +98,9 @@ def knowledge(draw: st.DrawFn) -> Knowledge:
         draining=draw(st.booleans()) and all(eip.holder != "n1" for eip in eips) and bool(living),
         ready=True,
         in_force=True,
-        eips=tuple(eips),
-        services=tuple(services),
-        pools=(KnownPool("lan", ("192.0.2.200-192.0.2.220",), ("192.0.2.210",), "x", "", False, 9, used),),
+        eips=Cut(tuple(eips)),
+        services=Cut(tuple(services)),
+        pools=Cut((pool,)),
         peers=known_peers,
         rejected=tuple(
             draw(
@@ -128,7 +129,7 @@ def _service(draw: st.DrawFn, number: int, policy: str, holder: str) -> KnownSer
         for at, (node, ready) in enumerate(zip(nodes, states, strict=True))
     )
     address = eip_address(number)
-    return KnownService(f"lab/s{number}", ("TCP 80",), ("IPv4",), policy, (address,), ("lan",), endpoints)
+    return KnownService(f"lab/s{number}", ("TCP 80",), ("IPv4",), policy, (address,), ("lan",), Cut(endpoints))
 
 
 def _eip(number: int, holder: str, may: bool) -> KnownEip:
@@ -158,7 +159,7 @@ def facts(draw: st.DrawFn) -> Facts:
     macs = {peer.node: peer.mac for peer in known.peers}
     asked = [
         Asked(eip.address, "eth0", "eip", () if eip.mine else (macs[eip.holder],))
-        for eip in known.eips
+        for eip in known.eips.first
         if eip.holder is not None
     ]
     asked += [Asked(address, "eth0", "peer", (peer.mac,)) for peer in known.peers for address in peer.addresses]
@@ -166,15 +167,15 @@ def facts(draw: st.DrawFn) -> Facts:
     answering = gateways[: draw(st.integers(1, 2))]
     asked += [Asked(g, "eth0", "gateway", (ELSEWHERE,) if g in answering else ()) for g in gateways]
     asked += [Asked(f"192.0.2.{number}", "eth0", "free") for number in range(211, 211 + draw(st.integers(0, 5)))]
-    endpoints = [each for service in known.services for each in service.endpoints]
+    endpoints = [each for service in known.services.first for each in service.endpoints.first]
     bound = [Bound("eth0", "192.0.2.11", 24), Bound("lo", "127.0.0.1", 8), *draw(_others())]
     strict = known.forwarder == "ipvs"
     if strict:
-        bound += [Bound("eip-speaker0", eip.address, 32) for eip in known.eips]
+        bound += [Bound("eip-speaker0", eip.address, 32) for eip in known.eips.first]
     bridge = draw(st.booleans())
     seen = [HelloSeen("eth0", 0x88B5, peer.mac, peer.node) for peer in known.peers if peer.alive]
     return Facts(
-        about=draw(st.sampled_from(["", *(eip.address for eip in known.eips)])),
+        about=draw(st.sampled_from(["", *(eip.address for eip in known.eips.first)])),
         now=NOW,
         process=Process("", 4711, draw(st.sampled_from("RSD")), 0x3000 if known.forwarder != "none" else 0x2000),
         known=known,
@@ -203,7 +204,6 @@ def facts(draw: st.DrawFn) -> Facts:
         chains=tuple(draw(st.lists(_chain(strict), max_size=3))),
         has_ipvs=strict or draw(st.booleans()),
         ways=(Way(ANYWHERE, "eth0"), *(Way(each.address, "cni0") for each in endpoints)),
-        drops=Drops(0 if strict else draw(st.integers(0, 99)), 0),
         unseen=draw(st.sampled_from([(), (Unseen("endpoints", "not allowed"),)])),
     )
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from healthy import ELSEWHERE, NOW, OWN, matching, of
 
-from speaker.checks import KINDS, Finding
+from speaker.checks import KINDS, Finding, Severity
 from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Asked,
+    Back,
     Bound,
     Chain,
     Drops,
@@ -22,10 +23,12 @@ from speaker.diagnosis.facts import (
     Process,
     Tried,
     Unseen,
+    Walked,
     Way,
 )
 from speaker.node.known.knowledge import (
     Candidate,
+    Cut,
     Knowledge,
     KnownEip,
     KnownEndpoint,
@@ -44,12 +47,12 @@ HELD = KnownEip(
 )  # fmt: skip
 HELD_BY_PEER = replace(HELD, mine=False, holder="n2", since=None)
 POD = KnownEndpoint("10.244.1.11", 8080, "TCP", "n1", True, True)
-WEB = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), (POD,))
-LAN = KnownPool("lan", ("192.0.2.200-192.0.2.209",), (), "interface: eth0", "", False, 10, 1)
+WEB = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), Cut((POD,)))
+LAN = KnownPool("lan", Cut(("192.0.2.200-192.0.2.209",)), Cut(), "interface: eth0", "", False, 10, 1)
 N2 = KnownPeer("n2", "eth0", True, False, True, True, 100, int(NOW) - 60, PEERS_MAC, (PEER,))
 KNOWN = Knowledge(
-    "n1", "nftables", 100, 0x88B5, ready=True, in_force=True, eips=(HELD,), services=(WEB,), pools=(LAN,), peers=(N2,),
-    links=("eth0",), families=("IPv4",),
+    "n1", "nftables", 100, 0x88B5, ready=True, in_force=True, eips=Cut((HELD,)), services=Cut((WEB,)),
+    pools=Cut((LAN,)), peers=(N2,), links=("eth0",), families=("IPv4",),
 )  # fmt: skip
 ETH0 = LinkSeen("eth0", OWN, True, True, "veth", subnets=("192.0.2.0/24",))
 WELL = Facts(
@@ -67,12 +70,15 @@ WELL = Facts(
 )
 
 
+NOTHING = {"eips": Cut(), "services": Cut(), "pools": Cut()}
+
+
 def known(**changes) -> Facts:
     return replace(WELL, known=replace(KNOWN, **changes))
 
 
 def eip(**changes) -> Facts:
-    return known(eips=(replace(HELD, **changes),))
+    return known(eips=Cut((replace(HELD, **changes),)))
 
 
 def not_here(reason: str) -> Facts:
@@ -81,7 +87,7 @@ def not_here(reason: str) -> Facts:
 
 
 def service(**changes) -> Facts:
-    return known(services=(replace(WEB, **changes),))
+    return known(services=Cut((replace(WEB, **changes),)))
 
 
 def peer(**changes) -> Facts:
@@ -94,7 +100,7 @@ def told(kind: str, sentence: str = "as the speaker says", eip: str = "") -> Fac
 
 
 def answered(*macs: str, held: KnownEip = HELD) -> Facts:
-    found = known(eips=(held,))
+    found = known(eips=Cut((held,)))
     return replace(found, asked=(Asked(EIP, "eth0", "eip", macs), *WELL.asked[1:]))
 
 
@@ -107,18 +113,26 @@ def with_ipvs(facts: Facts) -> Facts:
     return replace(facts, has_ipvs=True, known=replace(KNOWN, forwarder="ipvs"))
 
 
+def by_tunnel(*texts: str, marks: tuple[int, ...] = ()) -> Facts:
+    """Rules have these texts."""
+    chains = (Chain("inet", "fw", "f", "prerouting", "accept", "", ([{"mangle": {}}],) * len(texts), texts),)
+    back = Back(EIP, True, "wg0", "which is no Ethernet link (a tunnel?)", marks)
+    return replace(WELL, backs=(Back(EIP, False, "eth0"), back), chains=chains)
+
+
 SILENT = replace(N2, alive=False, heard=False)
-TARGET = KnownPool("lan", LAN.addresses, (), "interface: can_reach:192.0.2.77", "192.0.2.77", False, 10, 1)
+TARGET = KnownPool("lan", LAN.addresses, Cut(), "interface: can_reach:192.0.2.77", "192.0.2.77", False, 10, 1)
 
 FOUND = {
     # Those that concern an EIP: explained, and found by the doctor.
     "frozen": (replace(WELL, known=None, process=Process("late", 4711, "T")), "speaker_frozen"),
     "gone": (replace(WELL, known=None, process=Process("no speaker runs here")), "speaker_gone"),
+    "slow": (replace(WELL, known=None, process=Process("late", 4711, "S", busy=True)), "speaker_slow"),
     "silent": (replace(WELL, known=None, process=Process("late", 4711, "S")), "speaker_silent"),
     "no right to send": (replace(WELL, process=Process("", 1, "S", 0x1000)), "capabilities"),
     "no right to forward": (replace(WELL, process=Process("", 1, "S", 0x2000)), "capabilities"),
     "bad manifests": (
-        replace(known(eips=(), services=(), pools=(), problems=told("bad_manifests").known.problems), about="lab/web"),
+        replace(known(**NOTHING, problems=told("bad_manifests").known.problems), about="lab/web"),
         "bad_manifests",
     ),
     "name clash": (told("name_clash"), "name_clash"),
@@ -131,7 +145,7 @@ FOUND = {
     "no such link": (not_here("no_such_link"), "no_such_link"),
     "no carrier": (not_here("no_carrier"), "no_carrier"),
     "no carrier here, held there": (
-        known(eips=(replace(HELD_BY_PEER, reason="no_carrier", message="eth0: it has no carrier", link=""),)),
+        known(eips=Cut((replace(HELD_BY_PEER, reason="no_carrier", message="eth0: it has no carrier", link=""),))),
         "no_carrier",
     ),
     "link down": (not_here("link_down"), "link_down"),
@@ -143,11 +157,12 @@ FOUND = {
     "not selected": (not_here("node_not_selected"), "node_not_selected"),
     "not forwarded": (not_here("not_forwarded"), "not_forwarded"),
     "unknown pool": (not_here("pool_unknown"), "not_eligible"),
-    "no endpoint": (service(endpoints=()), "no_endpoint"),
-    "none ready": (service(endpoints=(replace(POD, ready=False, takes_new=False),)), "none_ready"),
+    "no endpoint": (service(endpoints=Cut()), "no_endpoint"),
+    "none ready": (service(endpoints=Cut((replace(POD, ready=False, takes_new=False),))), "none_ready"),
     "drained": (
         replace(
-            known(draining=True, peers=(), eips=(replace(HELD, mine=False, holder=None, candidates=()),)), hellos=()
+            known(draining=True, peers=(), eips=Cut((replace(HELD, mine=False, holder=None, candidates=()),))),
+            hellos=(),
         ),
         "draining",
     ),
@@ -159,7 +174,7 @@ FOUND = {
     "filtered": (told("hellos_filtered"), "hellos_filtered"),
     "filtered, as the wire says": (
         replace(
-            known(peers=(replace(N2, heard=False),), eips=(HELD_BY_PEER,)),
+            known(peers=(replace(N2, heard=False),), eips=Cut((HELD_BY_PEER,))),
             hellos=(),
             asked=(Asked(EIP, "eth0", "eip", (PEERS_MAC,)), *WELL.asked[1:]),
         ),
@@ -178,7 +193,7 @@ FOUND = {
     ),
     "the holder answers for itself alone": (answered(held=HELD_BY_PEER), "port_security"),
     "the target is silent": (
-        replace(known(pools=(TARGET,)), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
+        replace(known(pools=Cut((TARGET,))), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
         "target_silent",
     ),
     "the gateway is silent": (
@@ -211,6 +226,23 @@ FOUND = {
     "with IPVS: a rule drops the way out": (
         with_ipvs(chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop"))),
         "firewall_drops",
+    ),
+    "a connection that was tried is dropped": (
+        replace(WELL, walks=(Walked(EIP, 80, "192.0.2.254", "chain inet fw f, by its policy"),)),
+        "firewall_drops",
+    ),
+    "its answer is dropped": (
+        replace(WELL, walks=(Walked(EIP, 80, "192.0.2.254", "", "", True, "chain inet fw f, by drop"),)),
+        "firewall_drops",
+    ),
+    "answers leave by a tunnel": (by_tunnel(), "answers_elsewhere"),
+    "answers leave by a tunnel, and the filter is strict": (
+        replace(by_tunnel(), known=told("reverse_path").known, drops=Drops(0, 9)),
+        "answers_elsewhere",
+    ),
+    "answers into a cable that is out": (
+        replace(WELL, backs=(Back(EIP, False, "eth1", "which has no carrier"),)),
+        "answers_elsewhere",
     ),
     "a strict reverse path": (told("reverse_path"), "reverse_path"),
     "a strict reverse path that drops while it is looked": (
@@ -297,28 +329,28 @@ ONLY_THE_DOCTOR = {
 ONLY_EXPLAINED = {
     "the API never answered": (
         known(
-            eips=(),
-            services=(),
-            pools=(),
+            eips=Cut(),
+            services=Cut(),
+            pools=Cut(),
             in_force=False,
             problems=told("api_silent").known.problems,
         ),
         "api_silent",
     ),
-    "a Service nobody knows": (replace(known(eips=(), services=(), pools=()), about="lab/no"), "not_asked"),
+    "a Service nobody knows": (replace(known(**NOTHING), about="lab/no"), "not_asked"),
     "an address of a pool that nobody asks for": (
-        replace(known(eips=(), services=()), about="192.0.2.209"),
+        replace(known(eips=Cut(), services=Cut()), about="192.0.2.209"),
         "not_asked",
     ),
     "one that is bound here": (
-        replace(known(eips=(), services=()), bound=(Bound("eth0", EIP, 24, True),)),
+        replace(known(eips=Cut(), services=Cut()), bound=(Bound("eth0", EIP, 24, True),)),
         "bound_secondary",
     ),
     "an address nobody knows": (
-        replace(known(eips=(), services=(), pools=()), about="192.0.2.99"),
+        replace(known(**NOTHING), about="192.0.2.99"),
         "address_not_in_pool",
     ),
-    "a pool nobody knows": (replace(known(eips=(), services=(), pools=()), about="no"), "not_asked"),
+    "a pool nobody knows": (replace(known(**NOTHING), about="no"), "not_asked"),
 }
 
 
@@ -326,7 +358,10 @@ ONLY_EXPLAINED = {
     "facts",
     [
         behind_bridge(sysctls=CALLED),
-        replace(behind_bridge(), known=replace(KNOWN, services=(replace(WEB, endpoints=(replace(POD, node="n2"),)),))),
+        replace(
+            behind_bridge(),
+            known=replace(KNOWN, services=Cut((replace(WEB, endpoints=Cut((replace(POD, node="n2"),))),))),
+        ),
         replace(WELL, links=(ETH0, replace(CNI0, deaf_ports=("veth1",)))),
         replace(WELL, links=(ETH0, replace(ETH0, name="wlan0", mac=ELSEWHERE, subnets=(), wireless=True))),
         replace(known(version="1.0"), version="1.0"),
@@ -344,20 +379,20 @@ def test_what_is_no_trouble_here_is_not_named(facts):
 
 
 def test_a_holder_that_is_not_heard_says_nothing_of_what_lies_between():
-    gone = replace(answered(held=HELD_BY_PEER), known=replace(KNOWN, eips=(HELD_BY_PEER,), peers=(SILENT,)))
+    gone = replace(answered(held=HELD_BY_PEER), known=replace(KNOWN, eips=Cut((HELD_BY_PEER,)), peers=(SILENT,)))
     kinds = {finding.kind for finding in findings(gone)}
     assert "not_answered" in kinds
     assert "port_security" not in kinds
 
 
 def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():
-    found = service(endpoints=(), unread=True)
+    found = service(endpoints=Cut(), unread=True)
     assert findings(found) == []
     assert explain(found).code == 0
 
 
 def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
-    chain = explain(known(eips=(), services=(), pools=(), in_force=False))
+    chain = explain(known(**NOTHING, in_force=False))
     assert chain.verdict is None
     assert chain.code == 2
 
@@ -450,9 +485,9 @@ def test_what_is_to_be_corrected_in_files_is_named():
         "speaker validate /etc/eip-speaker   # once Eip is corrected there: add to spec.addresses of the full one, "
         "or free an address"
     )
-    (without,) = findings(replace(WELL, known=replace(service(endpoints=()).known, cluster=False)))
+    (without,) = findings(replace(WELL, known=replace(service(endpoints=Cut()).known, cluster=False)))
     assert without.mend == "speaker validate /etc/eip-speaker   # once an EndpointSlice of lab/web is corrected there"
-    unknown = replace(known(eips=(), services=(), pools=(), cluster=False), about="lab/no")
+    unknown = replace(known(**NOTHING, cluster=False), about="lab/no")
     assert explain(unknown).others == ()
     assert [each.mend for each in explain(unknown).steps[-1].findings] == [
         "speaker validate /etc/eip-speaker   # once Service/lab/no is corrected there"
@@ -488,3 +523,101 @@ OF_WHOEVER_ASKS = {"no_right"}
 def test_every_kind_of_finding_is_found_somewhere_here():
     found = {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()}
     assert found | OF_SEVERAL_NODES | OF_WHOEVER_ASKS == KINDS.keys()
+
+
+def test_a_tunnel_that_marks_lead_past_is_no_finding_where_a_rule_gives_them():
+    """docs/forwarding.md, "Several links", beside a full tunnel."""
+    given = "ct direction reply ct original ip daddr 192.0.2.192/26 meta mark set meta mark | 0x00100000"
+    assert findings(by_tunnel(given, marks=(0x100000,))) == []
+    assert [each.kind for each in findings(by_tunnel(given, marks=(0x80000,)))] == ["answers_elsewhere"]
+    assert [each.kind for each in findings(by_tunnel("tcp dport 1048576 accept", marks=(0x100000,)))] == [
+        "answers_elsewhere"
+    ]
+
+
+def test_two_links_in_one_subnet_are_no_finding_once_its_mend_was_run():
+    two = replace(WELL, links=(ETH0, replace(ETH0, name="eth1", mac=ELSEWHERE)))
+    (found,) = findings(two)
+    done = dict(each.split("=") for each in found.mend.removeprefix("sysctl -w ").split())
+    assert set(done) >= {f"net.ipv4.conf.eth{at}.ignore_routes_with_linkdown" for at in (0, 1)}
+    assert findings(replace(two, sysctls={**WELL.sysctls, **done})) == []
+
+
+def test_the_mend_of_a_tunnel_names_the_gateway_and_lets_a_strict_filter_be():
+    strict = replace(
+        by_tunnel(), known=told("reverse_path").known, drops=Drops(0, 9), gateways=(("eth0", "192.0.2.1"),)
+    )
+    (found,) = findings(strict)
+    assert "via 192.0.2.1 dev eth0" in found.mend
+    assert "rp_filter" not in found.mend
+
+
+def test_a_peers_mac_is_no_stranger_at_an_address_that_was_free_when_it_was_asked_for():
+    """Nor this node's own. A node with more EIPs than are told took the rest of them for free ones."""
+    for mac in (PEERS_MAC, OWN):
+        assert findings(replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (mac,))))) == []
+    both = replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (PEERS_MAC, STRANGER))))
+    (found,) = findings(both)
+    assert STRANGER in found.what
+    assert PEERS_MAC not in found.what
+
+
+def test_of_a_list_that_was_cut_nothing_is_said_that_the_rest_of_it_may_disprove():
+    taken = replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (STRANGER,))))
+    pool = replace(LAN, exclude=Cut(("192.0.2.1",), more=9))
+    assert findings(replace(taken, known=replace(KNOWN, pools=Cut((pool,))))) == []
+    sleepy = replace(POD, ready=False, takes_new=False)
+    assert findings(service(endpoints=Cut((sleepy,), more=1))) == []
+    six = replace(HELD, address="2001:db8::200")
+    assert (
+        findings(replace(known(eips=Cut((six,)), services=Cut((replace(WEB, endpoints=Cut((POD,), more=1)),))))) == []
+    )
+
+
+def test_a_peers_host_that_nobody_asked_is_not_called_silent():
+    many = replace(known(peers=(SILENT,)), hellos=(), asked=WELL.asked[:1])
+    (found,) = findings(many)
+    assert "its host" not in found.what
+    (asked,) = findings(replace(many, asked=(*many.asked, Asked(PEER, "eth0", "peer"))))
+    assert "its host too" in asked.what
+
+
+def way_in(facts: Facts):
+    (step,) = [step for step in explain(facts).steps if step.name.startswith("way in")]
+    return step
+
+
+WALKED = Walked(EIP, 80, "192.0.2.254", last="chain inet fw f")
+NOT_ALLOWED = Unseen("firewalls (nftables)", "nft list chains: Operation not permitted")
+
+
+def test_a_way_in_that_was_tried_is_well_though_a_rule_is_not_understood():
+    doubtful = replace(chained("ip", "forward", matching({"jhash": {}}, "==", 1, "drop")), walks=())
+    assert way_in(doubtful).state is State.UNKNOWN
+    passed = replace(WALKED, answered=True, left="eth0")
+    assert way_in(replace(doubtful, walks=(passed,))).state is State.WELL
+    assert "not understood" in " ".join(way_in(replace(doubtful, walks=(passed,))).lines)
+    assert way_in(replace(doubtful, walks=(WALKED,))).state is State.UNKNOWN
+
+
+def test_without_rights_the_way_in_is_not_seen_and_what_a_connection_came_to_is_told():
+    blind = replace(WELL, unseen=(NOT_ALLOWED,), tried=(*WELL.tried, Tried(EIP, 80, False, "no answer within 1 s")))
+    step = way_in(blind)
+    assert step.state is State.UNKNOWN
+    assert "chains of others are not seen" in step.lines[0]
+    assert "connected from this node itself: TCP port 80: no answer within 1 s" in step.lines
+    assert explain(blind).code == 2
+
+
+def test_nothing_that_costs_eips_is_proposed_for_a_speaker_that_works():
+    (found,) = findings(replace(WELL, known=None, process=Process("late", 4711, "R", busy=True)))
+    assert "systemctl" not in found.mend
+    assert found.severity is Severity.WARNING
+
+
+def test_the_way_out_of_a_renumbered_prefix_is_told():
+    old = replace(
+        HELD, address="2001:db8:1::200", reason="no_subnet", message="no link", link="", mine=False, holder=None
+    )
+    found = replace(known(eips=Cut((old,))), asked=())
+    assert "annotate service web eip-speaker.io/addresses=NEW" in explain(found).verdict.mend

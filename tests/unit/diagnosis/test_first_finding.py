@@ -16,7 +16,7 @@ from healthy import matching, of
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.checks import Finding, said
 from speaker.diagnosis.doctor import examine
 from speaker.diagnosis.facts import (
@@ -33,7 +33,8 @@ from speaker.diagnosis.facts import (
     Way,
 )
 from speaker.diagnosis.gather import _wanted
-from speaker.diagnosis.report import COLUMNS, LINES, finding_lines
+from speaker.diagnosis.report import LINES, finding_lines
+from speaker.errors import COLUMNS
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot
 from speaker.lab.practice.table import FAULTS

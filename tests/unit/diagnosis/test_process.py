@@ -1,9 +1,12 @@
 """Whether the speaker's process runs, as /proc says it."""
 
+import socket
+
 import pytest
 
 from speaker.diagnosis.facts import Process
-from speaker.diagnosis.process import listener, read
+from speaker.diagnosis.process import listener, read, spent
+from speaker.node.control import NAME
 
 
 def proc(directory, **states):
@@ -32,3 +35,18 @@ def test_where_nobody_listens_there_is_none(tmp_path):
 
 def test_who_may_not_ask_does_not_know_whether_there_is_one(closed_off):
     assert listener(closed_off, "Permission denied") == Process("Permission denied", hidden=True)
+
+
+def test_what_a_process_spent_is_read_whatever_its_name_is(tmp_path):
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "stat").write_text("10 (a) b (c)) S 1 1 1 0 -1 4194560 9 0 0 0 70 30 0 0 20 0 1 0 1 1 1")
+    assert spent(10, tmp_path) == 100
+    assert spent(11, tmp_path) == 0
+
+
+def test_one_that_has_no_time_for_those_who_wait_is_not_taken_for_one_that_is_gone(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as waiting:
+        listening.bind(str(tmp_path / NAME))
+        listening.listen(0)
+        waiting.connect(str(tmp_path / NAME))
+        assert listener(tmp_path, "late") == Process("late", state="R", busy=True)

@@ -11,7 +11,9 @@ from speaker.checks import KINDS
 from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import examine, findings
 from speaker.diagnosis.facts import Asked, Unseen
-from speaker.diagnosis.report import COLUMNS, EXPLAINED, LINES, chain_json, chain_lines, finding_lines, findings_json
+from speaker.diagnosis.report import EXPLAINED, LINES, chain_json, chain_lines, finding_lines, findings_json
+from speaker.errors import COLUMNS
+from speaker.node.known.knowledge import Cut
 
 HOSTILE = "n2\x1b[2J"
 
@@ -87,7 +89,7 @@ def test_no_peer_speaks_to_the_terminal():
     held = replace(HELD_BY_PEER, holder=HOSTILE)
     facts = replace(
         WELL,
-        known=replace(KNOWN, peers=(peer,), eips=(held,)),
+        known=replace(KNOWN, peers=(peer,), eips=Cut((held,))),
         asked=(Asked(EIP, "eth0", "eip", (STRANGER,)),),
     )
     for line in (*chain_lines(explain(facts)), *finding_lines(examine(facts), ())):
@@ -100,7 +102,7 @@ def many(broken=0):
         for n in range(1, 101)
     )
     asked = tuple(Asked(each.address, "eth0", "eip") for each in eips)
-    return replace(WELL, about="lan", known=replace(KNOWN, eips=eips), asked=asked)
+    return replace(WELL, about="lan", known=replace(KNOWN, eips=Cut(eips)), asked=asked)
 
 
 def test_of_a_pool_that_is_well_hardly_more_is_said_than_that():

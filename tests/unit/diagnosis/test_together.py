@@ -13,10 +13,11 @@ from test_findings import EIP, HELD, HELD_BY_PEER, KNOWN, STRANGER, WELL, answer
 from speaker.diagnosis.facts import Asked, Facts, Process, Unseen
 from speaker.diagnosis.report import examination_lines, explanation_lines, whole_json
 from speaker.diagnosis.together import SETTLED, examination, examining, explaining, explanation
+from speaker.node.known.knowledge import Cut
 
-HOLDER = replace(WELL, known=replace(KNOWN, eips=(replace(HELD, since=NOW - 600),)))
+HOLDER = replace(WELL, known=replace(KNOWN, eips=Cut((replace(HELD, since=NOW - 600),))))
 OTHER = replace(
-    WELL, known=replace(KNOWN, eips=(HELD_BY_PEER,)), asked=(Asked(EIP, "eth0", "eip", ("02:00:00:01:00:12",)),)
+    WELL, known=replace(KNOWN, eips=Cut((HELD_BY_PEER,))), asked=(Asked(EIP, "eth0", "eip", ("02:00:00:01:00:12",)),)
 )
 GONE = Facts(EIP, now=NOW, process=Process("no speaker runs here"))
 SEES_STRANGER = answered(STRANGER, held=HELD_BY_PEER)
@@ -65,7 +66,7 @@ def test_the_verdict_of_several_nodes(seen, silent, code, found):
 
 @pytest.mark.parametrize(("seconds", "found"), [(SETTLED + 1, True), (SETTLED - 1, False)])
 def test_two_who_hold_one_eip_are_named_unless_it_may_have_moved_between_the_questions(seconds, found):
-    young = replace(WELL, known=replace(KNOWN, eips=(replace(HELD, since=NOW - seconds),)))
+    young = replace(WELL, known=replace(KNOWN, eips=Cut((replace(HELD, since=NOW - seconds),))))
     whole = explained(n1=HOLDER, n2=young)
     assert named(whole) == ([("two_holders", ("n1", "n2"))] if found else [])
     assert named(examined(n1=HOLDER, n2=young)) == named(whole)

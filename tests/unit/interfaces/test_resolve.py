@@ -1,5 +1,6 @@
 """Which link serves an EIP, and what a user reads where none does."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -175,3 +176,48 @@ def test_a_lost_cable_does_not_make_a_wider_subnet_the_right_segment(snapshot, l
     assert chosen(resolve(OwnSubnet(), EIP, seen)) is UnresolvedReason.NO_CARRIER
     seen = snapshot(links=links, addresses=[(2, "192.0.2.5/24"), (3, "192.0.2.6/24")])
     assert chosen(resolve(OwnSubnet(), EIP, seen)) == "eth1"
+
+
+@pytest.mark.parametrize(
+    ("what", "second", "routes", "expected"),
+    [
+        ("its cable is out", {"carrier": False}, [("192.0.2.0/24", 2), ("192.0.2.0/24", 1)], "answers_elsewhere"),
+        ("by its metric", {"carrier": False}, [("192.0.2.0/24", 1, 9), ("192.0.2.0/24", 2, 1)], "answers_elsewhere"),
+        ("the kernel ignores such routes", {"carrier": False}, [("192.0.2.0/24", -2), ("192.0.2.0/24", 1)], "eth0"),
+        ("its route is the second", {"carrier": False}, [("192.0.2.0/24", 1), ("192.0.2.0/24", 2)], "eth0"),
+        ("it is down, its route lives on", {"up": False}, [("192.0.2.0/24", 2)], "answers_elsewhere"),
+        ("both work: either brings answers", {}, [("192.0.2.0/24", 2), ("192.0.2.0/24", 1)], "eth0"),
+        ("a tunnel takes it", {"ethernet": False}, [("192.0.2.0/24", 2), ("192.0.2.0/24", 1)], "answers_elsewhere"),
+        ("a tunnel takes everything else", {"ethernet": False}, [("192.0.2.0/24", 1), ("0.0.0.0/0", 2)], "eth0"),
+        ("a part of the subnet is elsewhere", {"ethernet": False}, [("192.0.2.0/28", 2), ("192.0.2.0/24", 1)], "eth0"),
+        ("no route at all", {"carrier": False}, [], "eth0"),
+    ],
+)  # fmt: skip
+def test_a_link_by_which_answers_do_not_leave_serves_nothing(snapshot, link, route, what, second, routes, expected):
+    seen = snapshot(
+        links=[link(1, "eth0"), link(2, "eth1", **second)],
+        routes=[route(to, hop, metric=more[0] if more else 0) for to, hop, *more in routes],
+        addresses=[(1, "192.0.2.5/24"), (2, "192.0.2.6/24" if "tunnel" not in what else "10.9.0.2/32")],
+    )
+    for selector in (OwnSubnet(), LinkNames(("eth0",))):
+        answer = resolve(selector, EIP, seen)
+        assert (answer.link.name if isinstance(answer, Resolved) else answer.reason.value) == expected, what
+
+
+def test_the_tables_of_a_vrf_and_of_rules_decide_where_answers_leave(snapshot, link, route, rule):
+    eth0, eth1 = link(1, "eth0"), link(2, "eth1", carrier=False)
+    both = [route("192.0.2.0/24", 2), route("192.0.2.0/24", 1, table=7)]
+    bound = [(1, "192.0.2.5/24"), (2, "192.0.2.6/24")]
+    names = LinkNames(("eth0",))
+    rules = [rule(100, to="192.0.2.0/24", table=7), rule(32766)]
+    assert (
+        chosen(resolve(names, EIP, snapshot(links=[eth0, eth1], routes=both, addresses=bound, rules=rules))) == "eth0"
+    )
+    in_vrf = link(1, "eth0", master=9, master_kind="vrf")
+    assert chosen(resolve(names, EIP, snapshot(links=[in_vrf, eth1], routes=both, addresses=bound))) == "eth0"
+
+
+def test_a_link_is_found_by_its_other_names(snapshot, link):
+    seen = replace(snapshot(links=[link(1, "eth0"), link(2, "eth1")]), other_names={"enp1s0": 2, "lan": 3})
+    assert resolve(LinkNames(("enp1s0",)), EIP, seen) == Resolved(link(2, "eth1"))
+    assert chosen(resolve(LinkNames(("lan",)), EIP, seen)) is UnresolvedReason.NO_SUCH_LINK

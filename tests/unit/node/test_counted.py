@@ -11,8 +11,9 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Endpoint, Gratuitous, Link, Mac, Protocol, ServiceKey, World
 from speaker.model.events import Conflict, EipYielded, PeerChanged
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
+from speaker.node.known.knowledge import InForce
 from speaker.node.publishing import places
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.node.standing import MAX_DEAD, Alive
 from speaker.node.status import NAME
 from speaker.ownership.witness import Place

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import (

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement, settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop
@@ -36,8 +36,9 @@ from speaker.model import (
 )
 from speaker.model.events import EipClaimed, EipYielded, HellosFiltered
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
+from speaker.node.known.knowledge import InForce
 from speaker.node.problems import SHOWN
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics

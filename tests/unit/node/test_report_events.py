@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
-from speaker.api.world import Reading
+from speaker.api.reading import Reading
 from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip
@@ -35,8 +35,9 @@ from speaker.model.events import (
     WasFrozen,
 )
 from speaker.node.decide import Decision, MayHold
+from speaker.node.known.knowledge import InForce
 from speaker.node.problems import HOLDER_SECONDS, RIVAL_SECONDS
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.process import Priority

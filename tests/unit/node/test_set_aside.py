@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.allocator.settle import Settlement
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.forwarding.isolating import Isolating

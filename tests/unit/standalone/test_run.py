@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import Settlement
 from speaker.model import Assignment, ServiceKey
 from speaker.node.report import Report

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.allocator.ledger import HeldAddresses, Ledger, Resting
+from speaker.allocator.book import HeldAddresses, Ledger, Resting
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.standalone.state import one_speakers, read_state, write_state

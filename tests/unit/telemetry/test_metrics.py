@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from speaker.allocator.assign import Outcome, Usage
-from speaker.allocator.tally import given, tally
-from speaker.cluster.election.elector import Leadership
+from speaker.allocator.settle import given, tally
+from speaker.cluster.elector import Leadership
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored

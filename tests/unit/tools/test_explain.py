@@ -6,7 +6,7 @@ from speaker.cli import _parser
 from speaker.diagnosis.facts import Facts
 from speaker.diagnosis.together import explaining
 from speaker.errors import EdgeError
-from speaker.node.known.knowledge import Knowledge, KnownEip, KnownPool, KnownService
+from speaker.node.known.knowledge import Cut, Knowledge, KnownEip, KnownPool, KnownService
 from speaker.tools.explain import asked_of_each, judged_with, several
 from speaker.tools.flags import parse
 
@@ -20,7 +20,7 @@ def test_each_agent_is_told_what_it_is_asked_about_and_what_should_forward(comma
 
 def test_a_node_whose_facts_cannot_be_judged_is_one_that_does_not_answer():
     eip = KnownEip("192.0.2.10", (), "lan", True, "n1", 1, since=1e300, history="", chosen="")
-    facts = Facts("192.0.2.10", known=Knowledge("n1", "none", in_force=True, ready=True, eips=(eip,)))
+    facts = Facts("192.0.2.10", known=Knowledge("n1", "none", in_force=True, ready=True, eips=Cut((eip,))))
     with pytest.raises(EdgeError, match="its facts cannot be judged: "):
         judged_with(explaining, "n1", facts)
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
+from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle
-from speaker.api.ranges import parse_range
+from speaker.api.addresses import parse_range
 from speaker.cli import main
 from speaker.model import (
     Endpoint,

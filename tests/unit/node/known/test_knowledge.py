@@ -132,7 +132,7 @@ def test_a_service_comes_with_its_refusal_in_the_allocators_words_and_its_endpoi
     assert told.refused == state().settlement.refusals[LATE].reason.value
     assert told.message == state().settlement.refusals[LATE].message
     assert told.wanted == ("192.0.2.10",)
-    assert [each.takes_new for each in knowledge.known_service(state(), LOCAL).endpoints] == [True, False]
+    assert [each.takes_new for each in knowledge.known_service(state(), LOCAL).endpoints.first] == [True, False]
 
 
 def test_a_pool_comes_with_its_use_and_how_its_link_is_chosen():
@@ -153,7 +153,44 @@ def test_endpoints_without_end_are_told_up_to_a_bound():
     found = state()
     many = tuple(Endpoint(POD + number, 80, Protocol.TCP) for number in range(MAX_REAL_SERVERS))
     told = knowledge.known_service(found._replace(world=replace(found.world, endpoints={WEB: many})), WEB)
-    assert len(told.endpoints) == knowledge.MOST
+    assert (len(told.endpoints.first), told.endpoints.more) == (knowledge.MOST, len(many) - knowledge.MOST)
+    assert told.endpoints.whole is None
+
+
+def test_the_endpoints_that_take_connections_are_told_first():
+    found = state()
+    many = tuple(Endpoint(POD, port, Protocol.TCP, ready=port == 9000, serving=False) for port in range(8000, 9001))
+    told = knowledge.known_service(found._replace(world=replace(found.world, endpoints={WEB: many})), WEB)
+    assert told.endpoints.first[0].takes_new
+
+
+def test_free_addresses_of_a_pool_are_told_by_who_knows_all_that_are_in_use():
+    found = state()
+    pools = {"lan": Pool("lan", (AddressRange(A, B + 3),), exclude=(AddressRange(B + 2, B + 2),))}
+    wider = found._replace(world=replace(found.world, pools=pools))
+    assert knowledge.known_pool(wider, "lan").free == tuple(str(B + number) for number in (1, 3))
+    assert {A, B} <= found.decision.eips.keys()
+
+
+def test_a_service_that_names_another_address_is_given_it_and_the_old_one_is_released():
+    """The way out of a prefix that was renumbered, as ``explain`` tells it."""
+    allocator, found = Allocator(), state().world
+    alone = replace(found, services={WEB: replace(found.services[WEB], addresses=())})
+    (old,) = settle(allocator, alone, 0.0).assignments[WEB].addresses
+    new = B if old == A else A
+    (moved,) = settle(allocator, replace(alone, services={WEB: service(WEB, new)}), 1.0).assignments[WEB].addresses
+    assert moved == new
+
+
+def test_a_list_that_may_be_cut_cannot_be_iterated_by_mistake():
+    told = knowledge.cut(range(1000), str)
+    assert (len(told), told.more, told.first[:2], told.whole) == (1000, 1000 - knowledge.MOST, ("0", "1"), None)
+    assert knowledge.cut([1], str).whole == ("1",)
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(told)
+    with pytest.raises(TypeError):
+        "0" in told  # noqa: B015
+    assert not knowledge.Cut()
 
 
 # ── what is wrong with them (trouble.py) ──

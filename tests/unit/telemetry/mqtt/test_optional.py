@@ -14,7 +14,7 @@ def python(code):
 
 
 def test_what_tells_no_broker_starts_without_its_library():
-    everything = "import speaker.cli, speaker.node.serve, speaker.standalone.run, speaker.agent.run"
+    everything = "import speaker.cli, speaker.node.serve, speaker.standalone.run, speaker.agent.source"
     done = python(f"{WITHOUT}{everything}, speaker.controller.run, speaker.wire.process")
     assert done.returncode == 0, done.stderr
 

@@ -1,1 +1,0 @@
-"""Elections on Leases: one of many works, the others wait."""

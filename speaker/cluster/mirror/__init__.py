@@ -1,1 +1,0 @@
-"""One resource of the Kubernetes API, mirrored: listed once, then watched."""

@@ -1,0 +1,390 @@
+"""Mirrors one resource of the Kubernetes API: lists it, watches it, and starts over when it must.
+
+The list is streamed (``sendInitialEvents``, KEP-3157: no server has to hold all of it in memory), and paged where the
+server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server said
+before, and terms would go back.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, Protocol
+
+from speaker.api.objects import Key
+from speaker.cluster.client import Client, Stream, one_page, pages
+from speaker.cluster.feed import Feed, Lines, Resource
+from speaker.cluster.store import Change, Store, T
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.removals import Doubt, Waiting
+from speaker.system.clock import time_of_day
+from speaker.system.retry import retrying
+from speaker.system.waiting import Timer
+
+SLICE = 0.005
+"""Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
+ROOM = 60.0
+"""Seconds between two looks at whether there is room again for what was set aside."""
+FEW = 20
+"""Objects of a page of what is asked for beside a watch, all of which may be as large as etcd takes them."""
+SILENT_WATCHES = 3
+"""After so many in a row that brought nothing everything is listed anew. A server whose etcd was restored says nothing
+until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``mirrors.py``)."""
+_NO_SUCH_OPTION = (400, 422)
+"""How servers answer that do not stream lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    answer: float = 15.0
+    """For a page, for the beginning of a watch, and between two pieces of a streamed list."""
+    whole: float = 120.0
+    """For a streamed list. Where much changes something comes all the time, even if the word that ends it does not."""
+    silence: float = 150.0
+    """On a watch, before another is opened in its place. A bookmark comes every minute (cacher.go), but on a quiet
+    resource only once etcd has told the server of its progress: within 5 s where kubeadm set it up, else 10 min."""
+    watch: float = 300.0
+    """The server ends a watch after one to two times this, as client-go asks: so they spread over all servers."""
+    backoff: float = 0.25
+    backoff_limit: float = 15.0
+
+
+class Hears(Protocol):
+    """Who hears what becomes of an API."""
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        """``what``: a path, or an edge's name."""
+
+    def doubted(self, what: str, doubt: Doubt | None) -> None:
+        """What a list lacked stays for now; None: no longer."""
+
+
+class Reflector(Generic[T]):
+    """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
+
+    ``deliver`` gets what has changed after the store has, in order: first everything there is, even if that is nothing,
+    then a batch for whatever the network brought in one go, and an empty one where ``set_aside`` changed, as who needs
+    none of the objects must hear of that. It is called in the event loop and must be quick. ``hears`` is told of every
+    failure, by the path, and of what waits for another list, by the resource's name; ``listed`` of every list that was
+    completed, once it was handed over: its version, and whether it is of other data than what was known before
+    (``list_anew``). ``restored`` hears that the server's data went back.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        deliver: Callable[[tuple[Change[T], ...]], None],
+        hears: Hears,
+        *,
+        patience: Patience = Patience(),
+        listed: Callable[[str, bool], None] = lambda *_: None,
+        restored: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.resource, self.patience = resource, patience
+        self.lists = 0
+        """Lists that were completed: more than a few an hour say that something is wrong."""
+        self._client, self._deliver, self._hears = client, deliver, hears
+        self._listed, self._restored = listed, restored
+        self._anew = False
+        """The next list is of other data than what is known."""
+        self._feed = Feed(resource)
+        self._feed.evicted = self._tell_soon
+        self._reading = asyncio.Lock()
+        """What the watch brings waits while something is asked for beside it, and the other way round."""
+        self.waits: Doubt | None = None
+        """What a list lacked, and stays until another decides."""
+        self._again = Timer(self.list_again)
+        """When that other list is asked for."""
+        self._streams_lists = True
+        self._trying: asyncio.Task[None] | None = None
+        self._watching = False
+        self.resting = False
+        """Between two tries, of which the last got nowhere."""
+        self._moved = False
+        """The watch has got further since this attempt began: another is worth making at once."""
+        self._silent_watches = 0
+        self._fresh_at: float | None = None
+        self._retry_after = 0.0
+        """Seconds that the server asked us to wait before the next attempt."""
+        self._turn_ends = 0.0
+        self._told_aside: tuple[str, ...] = ()
+        self._room_look = Timer(self._look_for_room)
+
+    @property
+    def store(self) -> Store[T]:
+        return self._feed.store
+
+    @property
+    def synced(self) -> bool:
+        """The store was whole once; it stays so, if older, through every failure."""
+        return self._fresh_at is not None
+
+    def is_set_aside(self, key: Key) -> bool:
+        return key in self._feed.set_aside
+
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """The objects that do not fit ``kind``, each a sentence."""
+        return tuple(
+            f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} {why}"
+            for key, why in self._feed.set_aside.items()
+        )
+
+    @property
+    def without_room(self) -> int:
+        """Objects that are set aside for want of room."""
+        return self._feed.without_room
+
+    def recall(self, known: Iterable[T]) -> None:
+        """What an earlier process knew, before ``run``: the first list is doubted as if this one had known it."""
+        self._feed.recall(known)
+
+    @property
+    def following(self) -> bool:
+        """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
+        return self.synced and self._watching and not self._feed.listing
+
+    def reconnect(self) -> None:
+        """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
+        anything."""
+        self._watching = False
+        if self._trying is not None and self._trying is not asyncio.current_task():
+            self._trying.cancel()
+
+    def list_anew(self) -> None:
+        """The server's data was replaced: what is known here says nothing about the data of now."""
+        self._feed.forget()
+        self._anew = True
+        self.reconnect()
+
+    def list_again(self) -> None:
+        self._feed.forget()
+        self.reconnect()
+
+    async def fetch(self, path: str, label_selector: str) -> bool:
+        """Asks for what was passed over and is of use now. What is deleted meanwhile does not come back by that, as the
+        watch waits. False: to be asked for again, as a list is under way. Raises EdgeError."""
+        async with self._reading:
+            lists = self.lists
+            async for page in pages(self._client, path, {"labelSelector": label_selector}, FEW):
+                if not self.synced or self._feed.listing or self.lists != lists:
+                    return False
+                for raw in page.items or ():
+                    self._feed.adopt(raw)
+            self._hand_over()
+        return True
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Nobody needs them any more."""
+        self._feed.drop(keys)
+        self._hand_over()
+
+    def _tell_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._hand_over)
+
+    async def run(self) -> None:
+        """Endless."""
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            self._trying = asyncio.create_task(self._try(), name=f"attempts {self.resource.path}")
+            try:
+                await self._trying
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    self._again.cancel()
+                    raise
+
+    async def _try(self) -> None:
+        least, most = self.patience.backoff, self.patience.backoff_limit
+        while True:
+            async for attempt in retrying(self._failed, multiplier=least, limit=most, sleep=self._rest):
+                with attempt:
+                    await self._attempt()
+
+    # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attempt(self) -> None:
+        """Returns when it got anywhere, even if a failure ended it: only fruitless attempts are further apart."""
+        self._moved = False
+        self._hand_over()  # what a bug of ours kept from being handed over: nothing new may come for minutes
+        try:
+            await self._follow()
+        except EdgeError as error:
+            self._learn(error)
+            self._hand_over()  # what the broken answer said before it broke
+            if not self._moved:
+                raise
+            self._hears.failed(self.resource.path, error)
+
+    def _learn(self, error: EdgeError) -> None:
+        if not isinstance(error, ApiRefused):
+            return
+        if self._feed.listing and error.code in _NO_SUCH_OPTION:
+            self._streams_lists = False
+        if error.too_old:
+            self._feed.forget()
+
+    def _failed(self, error: EdgeError) -> None:
+        self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
+        self._hears.failed(self.resource.path, error)
+
+    async def _rest(self, seconds: float) -> None:
+        self.resting = True
+        try:
+            await asyncio.sleep(max(seconds, self._retry_after))
+        finally:
+            self.resting = False
+
+    # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self) -> None:
+        if self._silent_watches >= SILENT_WATCHES:
+            self._feed.forget()
+        if await self._is_restored():
+            self.list_anew()
+            self._restored()
+        # A list that decides goes another way than the one that is doubted.
+        client = self._client.afresh if self.waits is not None and not self._feed.resume else self._client
+        if not self._feed.resume and not self._streams_lists:
+            await self._list_pages(client)
+        begun = self._now()
+        async with client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
+            self._silent_watches += 1
+            self._watching = True
+            try:
+                await self._read(stream, begun)
+            finally:
+                self._watching = False
+        if not self._moved and self._now() - begun < 1.0:
+            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+
+    async def _is_restored(self) -> bool:
+        """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
+        which is once in 5 to 10 min: a bookmark may have been of another server, or wrong."""
+        known = self._feed.resume
+        if not known.isdecimal():
+            return False
+        page = await one_page(self._client, self.resource.path, self.resource.query, 1, within=self.patience.answer)
+        now = page.metadata.resource_version
+        return now.isdecimal() and int(now) < int(known)
+
+    def _watch_query(self) -> dict[str, str]:
+        lasts = self.patience.watch * random.uniform(1, 2)  # noqa: S311 (spreads load, guards nothing)
+        query = {
+            **self.resource.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(lasts)),
+            "resourceVersion": self._feed.resume,
+        }
+        if not self._feed.resume:
+            self._feed.begin_list()
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return query
+
+    async def _list_pages(self, client: Client) -> None:
+        begun = self._now()
+        self._feed.begin_list()
+        version, resource = "", self.resource
+        async for page in pages(client, resource.path, resource.query, resource.page, within=self.patience.answer):
+            version = page.metadata.resource_version
+            for raw in page.items or ():
+                self._feed.add(raw)
+                await self._turn()
+        await self._end_list(version, begun)
+
+    async def _read(self, stream: Stream, begun: float) -> None:
+        lines = Lines()
+        while chunk := await self._chunk(stream):
+            self._silent_watches = 0
+            listing, heard_at = self._feed.listing, self._now()
+            async with self._reading:
+                await self._take(lines.feed(chunk), begun)
+            if not listing:
+                self._fresh_at = heard_at
+            elif self._feed.listing and self._now() - begun > self.patience.whole:
+                break
+        if self._feed.listing:
+            raise self._not_whole()
+        if lines.cut:
+            raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
+
+    async def _take(self, lines: Iterable[bytes], begun: float) -> None:
+        for line in lines:
+            known = self._feed.resume
+            if version := self._feed.take(line):
+                await self._end_list(version, begun)
+            elif self._feed.resume != known:
+                self._moved = True
+            await self._turn()
+        self._hand_over()
+
+    async def _chunk(self, stream: Stream) -> bytes:
+        """b"" at the end, and for a watch that has been silent for too long."""
+        if not self._feed.listing:
+            with suppress(TimeoutError):
+                return await stream.read(self.patience.silence)
+            return b""
+        try:
+            return await stream.read(self.patience.answer)
+        except TimeoutError as error:
+            raise self._not_whole() from error
+
+    def _not_whole(self) -> ApiUnreachable:
+        """etcd before 3.5 cannot say when a streamed list is whole, and what stands before a server may end it."""
+        self._streams_lists = False
+        return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
+
+    async def _end_list(self, version: str, begun: float) -> None:
+        for _ in self._feed.end_list(version, begun):
+            await self._turn()
+        self.lists += 1
+        if (waiting := self._feed.removals.waiting) is not None:
+            self._again.set_at(waiting.until)  # also where it was the list that decides, and came a moment too soon
+        first, self._fresh_at = not self.synced, begun
+        self._hand_over(even_nothing=first)
+        anew, self._anew = self._anew, False
+        self._listed(version, anew)
+
+    def _wait(self, waiting: Waiting | None) -> None:
+        """For the list that decides, which is asked for when it is due."""
+        if waiting == (self.waits and self.waits.waiting):
+            return
+        self._again.cancel()
+        self.waits = None
+        if waiting is not None:
+            self._again.set_at(waiting.until)
+            self.waits = Doubt(self.resource.name, waiting, time_of_day(waiting.until - self._now()))
+        self._hears.doubted(self.resource.name, self.waits)
+
+    def _look_for_room(self) -> None:
+        if self._feed.without_room and self.resource.room is not None and self.resource.room.again:
+            self.list_again()
+        else:
+            self._hand_over()  # which looks again, where need be
+
+    def _hand_over(self, *, even_nothing: bool = False) -> None:
+        self._wait(self._feed.removals.waiting)
+        if self._feed.without_room and not self._room_look.pending:
+            self._room_look.set(ROOM)
+        before, self._told_aside = self._told_aside, self.set_aside
+        if (changes := self._feed.collect()) or even_nothing:
+            self._deliver(changes)
+        if self._told_aside != before and (changes or not even_nothing):
+            self._deliver(())
+
+    async def _turn(self) -> None:
+        """Others', when ours has lasted long enough."""
+        if self._now() >= self._turn_ends:
+            self._hand_over()
+            await asyncio.sleep(0)
+            self._turn_ends = self._now() + SLICE
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

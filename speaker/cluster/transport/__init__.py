@@ -1,1 +1,0 @@
-"""Requests to the Kubernetes API, and how it lets us in."""

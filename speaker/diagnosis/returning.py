@@ -1,0 +1,93 @@
+"""Edge: by which link the kernel would send an EIP's answers, for a client on its link and for one beyond the gateway.
+
+An answer is routed before its source is translated back: it comes in from the endpoint, or is this host's own. IPVS
+routes it once more, by the EIP (``snat_reroute``). A mark that a rule of the firewall may give it is not known here:
+so every mark that a policy rule asks for is tried.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
+
+from speaker.diagnosis.facts import Back, Facts
+from speaker.diagnosis.kernel import Routes
+from speaker.interfaces.snapshot import Snapshot
+from speaker.model import IPAddress, Link
+from speaker.node.known.knowledge import KnownEip
+
+FAR: dict[int, IPAddress] = {4: IPv4Address("9.9.9.9"), 6: IPv6Address("2620:fe::fe")}
+"""Looked up, never sent to: an address that no network has for its own."""
+MARKS = 16
+_REFUSED = errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES
+
+
+def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
+    """Of the first ``most`` EIPs that have a link here. Raises EdgeError."""
+    with Routes() as routes:
+        mine = [eip for eip in facts.knowledge.eips.first if snapshot.link_named(eip.link) is not None]
+        return tuple(back for eip in mine[:most] for back in _of(facts, snapshot, routes, eip))
+
+
+def _of(facts: Facts, snapshot: Snapshot, routes: Routes, eip: KnownEip) -> Iterator[Back]:
+    link, address = snapshot.link_named(eip.link), ip_address(eip.address)
+    assert link is not None
+    clients = {True: FAR[address.version] if _has_gateway(link, address, snapshot) else None}
+    clients[False] = _near(link, address, snapshot)
+    source, incoming = _source(facts, snapshot, eip)
+    for beyond, client in clients.items():
+        if client is not None:
+            out, error = routes.ask(client, source, incoming)
+            marks = [] if out == link.index else _marks(snapshot, address.version)
+            right = tuple(mark for mark in marks if routes.ask(client, source, incoming, mark)[0] == link.index)
+            leaves = snapshot.links.get(out)
+            yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
+
+
+def _has_gateway(link: Link, eip: IPAddress, snapshot: Snapshot) -> bool:
+    return any(each.link == link.index and each.address.version == eip.version for each in snapshot.gateways)
+
+
+def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
+    """An address of the link's subnet that this host does not have."""
+    own = [
+        each.subnet for each in snapshot.addresses if each.link == link.index and each.address.version == eip.version
+    ]
+    for subnet in [each for each in own if eip in each] or own:
+        hosts = (subnet[-number] for number in range(2, min(subnet.num_addresses, 64)))
+        found = next((each for each in hosts if each not in snapshot.own and each != eip), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress | None, int]:
+    """Of an answer, and the index of the link it comes in on; 0 for this host's own."""
+    address = ip_address(eip.address)
+    if facts.knowledge.forwarder == "ipvs":
+        return (address if any(each.address == eip.address for each in facts.bound) else None), 0
+    for service in facts.knowledge.services.first:
+        for each in service.endpoints.first if service.key in eip.services else ():
+            endpoint = ip_address(each.address)
+            if each.takes_new and endpoint.version == address.version:
+                way = next((way.link for way in facts.ways if way.to == each.address), "")
+                incoming = snapshot.link_named(way)
+                if endpoint in snapshot.own:
+                    return endpoint, 0
+                if incoming is not None:
+                    return endpoint, incoming.index
+    return None, 0
+
+
+def _marks(snapshot: Snapshot, version: int) -> list[int]:
+    asked = (rule.mark for rule in snapshot.rules if rule.version == version and rule.mark and not rule.invert)
+    return [*islice(dict.fromkeys(asked), MARKS)]
+
+
+def _lost(link: Link | None, error: int) -> str:
+    if link is None:
+        return os.strerror(error).lower() if error in _REFUSED else ""
+    if not link.ethernet or not link.arp:
+        return "which is no Ethernet link (a tunnel?)"
+    return "" if link.carrier else "which has no carrier"

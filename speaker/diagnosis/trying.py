@@ -1,0 +1,227 @@
+"""Edge: begins a new connection as a client on the EIP's link would, and follows it and its answer through the rules.
+
+The client's address is one of the link's subnet that nobody has. Its packet enters by a tap device, which tc redirects
+to where packets of the link come in; ``nft monitor trace`` tells of each rule that it meets. The tap ends with its
+descriptor, and the tables that begin the trace with the ``nft`` that owns them: nothing is left, however this process
+ends.
+"""
+
+import asyncio
+import fcntl
+import os
+import secrets
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from itertools import islice
+
+from speaker.diagnosis import traced
+from speaker.diagnosis.asking import Wanted, ask_links
+from speaker.diagnosis.facts import Facts, Walked
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.nftables import nft
+from speaker.interfaces.addresses import own_addresses
+from speaker.interfaces.snapshot import Snapshot
+from speaker.model import IPAddress, Link
+from speaker.node.known.knowledge import KnownEip
+
+SECONDS = 6.0
+"""For all of it."""
+EIPS, SOURCES = 2, 8
+"""That are tried, and that are asked for, until nobody has one."""
+_AGAIN, _QUIET, _ENOUGH = 0.3, 0.3, 2.0
+"""Seconds until a packet that nobody told of is sent again, for which nothing more is told, and at most."""
+_TUN, _TUNSETIFF, _TAP_NO_PI = "/dev/net/tun", 0x400454CA, 0x1002
+_SYN, _RST = 2, 4
+_ALL = 0x0003
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    source: IPAddress
+    sport: int
+    eip: IPAddress
+    port: int
+    mac: bytes
+    sequence: int
+
+
+async def try_all(facts: Facts, snapshot: Snapshot) -> tuple[Walked, ...]:
+    """Of the first EIPs that are held here, a TCP port each. Raises EdgeError, Unsupported without rights."""
+    links = {link.name: link for link in snapshot.links.values()}
+    held = (eip for eip in facts.knowledge.eips.first if eip.mine and eip.link in links)
+    mine = [(eip, *to) for eip in held for to in first_port(facts, eip)]
+    return tuple([await _try(snapshot, links[eip.link], eip, port, sources) for eip, port, sources in mine[:EIPS]])
+
+
+def first_port(facts: Facts, eip: KnownEip) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The first of TCP, and who may reach it."""
+    services = [each for each in facts.knowledge.services.first if each.key in eip.services]
+    found = ((port, each.sources) for each in services for port in each.ports if port.startswith("TCP "))
+    return ((int(port[4:]), sources) for port, sources in islice(found, 1))
+
+
+async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges: tuple[str, ...]) -> Walked:
+    address = ip_address(eip.address)
+    source = await _nobodys(snapshot, link, address, ranges)
+    mac = b"\x02" + secrets.token_bytes(5)
+    flow = _Flow(source, 40000 + secrets.randbelow(20000), address, port, mac, secrets.randbits(31))
+    asked, answer = traced.read(*await _follow(link, flow))
+    if not asked.seen:
+        raise EdgeError("the packet that was put in was not seen to arrive: this kernel's tc may lack u32 or mirred")
+    return Walked(eip.address, port, str(source), asked.dropped, asked.last, answer.seen, answer.dropped, answer.out)
+
+
+async def _nobodys(snapshot: Snapshot, link: Link, eip: IPAddress, ranges: tuple[str, ...]) -> IPAddress:
+    subnets = [bound.subnet for bound in snapshot.addresses if bound.link == link.index and eip in bound.subnet]
+    hosts = (subnet[-number] for subnet in subnets for number in range(2, min(subnet.num_addresses - 1, 64)))
+    let_in = [network for network in map(ip_network, ranges) if network.version == eip.version]
+    fit = (each for each in hosts if not ranges or any(each in network for network in let_in))
+    free = islice((each for each in fit if each not in snapshot.own and each != eip), SOURCES)
+    wanted = {link.name: [Wanted(each, "free") for each in free]}
+    for asked in await ask_links({link.name: link}, own_addresses(snapshot, [link]), wanted):
+        if not asked.macs:
+            return ip_address(asked.address)
+    raise EdgeError(f"no address of the subnet of {eip} that may reach it is free to try from")
+
+
+async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
+    """What was told, and the name of the tables."""
+    name = f"eip-speaker-try-{os.getpid()}-{flow.sport}"
+    async with _tap(link) as tap, _program("nft", "-i") as owner:
+        assert owner.stdin is not None
+        owner.stdin.write(_tables(name, link, flow).encode())
+        await owner.stdin.drain()
+        await _until_there(name)
+        async with _program("nft", "monitor", "trace") as told:  # it reads the names of rules once, when it begins
+            lines = await _told(link, flow, name, tap, told)
+        with suppress(OSError):
+            os.write(tap, _frame(flow, link, _RST, flow.sequence + 1))  # or the endpoint waits for its client
+        return lines, name
+
+
+async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str]:
+    lines: list[str] = []
+    begun = time.monotonic()
+    while not _finished(lines, name, time.monotonic() - begun):
+        seen = traced.read(lines, name)[0].seen
+        if not seen:
+            os.write(tap, _frame(flow, link, _SYN, flow.sequence))
+        lines += await _more(told, _QUIET if seen else _AGAIN)
+    return lines
+
+
+def _finished(lines: list[str], name: str, seconds: float) -> bool:
+    asked, answer = traced.read(lines, name)
+    return seconds > _ENOUGH or bool(asked.dropped or answer.dropped or answer.seen)
+
+
+async def _more(told: asyncio.subprocess.Process, seconds: float) -> list[str]:
+    """Lines, until none comes for so long."""
+    assert told.stdout is not None
+    lines: list[str] = []
+    with suppress(TimeoutError):
+        while len(lines) < 10_000:
+            async with asyncio.timeout(seconds):
+                line = await told.stdout.readline()
+            if not line:
+                raise EdgeError("nft monitor trace ended")
+            lines.append(line.decode(errors="replace").rstrip("\n"))
+    return lines
+
+
+async def _until_there(name: str) -> None:
+    for _ in range(50):
+        if await nft.list_object("table", "inet", name) is not None:
+            return
+    raise EdgeError(f"nft -i did not make the table {name}: does this nft know the flag owner?")
+
+
+def _tables(name: str, link: Link, flow: _Flow) -> str:
+    """A line each, as ``nft -i`` reads them; with the flag each ends with its owner."""
+    ip = "ip" if flow.eip.version == 4 else "ip6"
+    begun = f"ether saddr {flow.mac.hex(':')} {ip} saddr {flow.source} {ip} daddr {flow.eip} tcp dport {flow.port}"
+    accepts = "tcp flags & (syn | ack) == syn | ack"
+    answers = f"{accepts} ct direction reply ct original {ip} saddr {flow.source} meta nftrace set 1"
+    hooks = "".join(
+        f"chain {hook} {{ type filter hook {hook} priority -199; {answers}; }}; " for hook in ("prerouting", "output")
+    )
+    return (
+        f'add table netdev {name} {{ flags owner; chain in {{ type filter hook ingress device "{link.name}" '
+        f"priority -1000; {begun} meta nftrace set 1; }}; }}\nadd table inet {name} {{ flags owner; {hooks}}}\n"
+    )
+
+
+@asynccontextmanager
+async def _program(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    pipe = asyncio.subprocess.PIPE
+    try:
+        running = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe if "monitor" in command else asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        raise Unsupported(f"{command[0]}: {error.strerror}") from error
+    try:
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            running.kill()
+        await running.wait()
+
+
+@asynccontextmanager
+async def _tap(link: Link) -> AsyncIterator[int]:
+    """Its descriptor: what is written to it comes in on the link. Raises Unsupported, EdgeError."""
+    name = f"eip-try{secrets.token_hex(3)}"
+    try:
+        tap = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unsupported(f"{_TUN}: {error.strerror}") from error
+    try:
+        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH", name.encode(), _TAP_NO_PI))
+        await _redirect(name, link)
+        yield tap
+    except OSError as error:
+        raise EdgeError(f"a tap device for the link {link.name}: {error.strerror or error}") from error
+    finally:
+        os.close(tap)
+
+
+async def _redirect(name: str, link: Link) -> None:
+    """With the MAC of the link, or the kernel takes its packets for those of others. Imported late: pyroute2 takes a
+    second on a slow machine."""
+    from pyroute2 import AsyncIPRoute
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    to_link = {"kind": "mirred", "direction": "ingress", "action": "redirect", "ifindex": link.index}
+    everything = {"protocol": _ALL, "keys": ["0x0/0x0+0"], "target": 0x10000}
+    try:
+        async with AsyncIPRoute() as kernel:
+            (tap,) = await kernel.link_lookup(ifname=name)
+            await kernel.link("set", index=tap, address=link.mac.hex(":"), state="up")
+            await kernel.tc("add", "clsact", tap)
+            await kernel.tc("add-filter", "u32", tap, parent="ffff:fff2", action=to_link, **everything)
+    except NetlinkError as error:
+        raise EdgeError(f"a tap device for the link {link.name}: {error}") from error
+
+
+def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
+    """TCP with nothing in it."""
+    head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, 0x50, flags, 64240, 0, 0)
+    addresses = flow.source.packed + flow.eip.packed
+    summed = _checksum(addresses + struct.pack("!HH", 6, len(head)) + head)
+    tcp = head[:16] + struct.pack("!H", summed) + head[18:]
+    if flow.eip.version == 6:
+        return link.mac + flow.mac + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + addresses + tcp
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + addresses
+    return link.mac + flow.mac + b"\x08\x00" + ip[:10] + struct.pack("!H", _checksum(ip)) + ip[12:] + tcp
+
+
+def _checksum(data: bytes) -> int:
+    """RFC 1071, of an even number of bytes."""
+    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    return 0xFFFF - (total % 0xFFFF or 0xFFFF)
