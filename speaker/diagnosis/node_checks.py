@@ -87,8 +87,8 @@ def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:
         return f"ip route show; ip rule show   # route the subnet of {link} by {link} again"
     gateway = next((address for name, address in facts.gateways if name == link), "GATEWAY")
     return (
-        f"ip route add CLIENTS via {gateway} dev {link} table 101; ip rule add priority 100 to CLIENTS lookup 101"
-        "   # CLIENTS: the network that they are in"
+        f"ip rule show; ip route show table all   # of the clients' network NET: ip route add NET via {gateway} "
+        f"dev {link} table 101; ip rule add priority 100 to NET lookup 101"
     )
 
 

@@ -15,8 +15,6 @@ from speaker.errors import EdgeError, folded
 from speaker.model import rank
 from speaker.system.decoding import UNFIT
 from speaker.tools import ask
-from speaker.tools.agents import Answers, Cluster
-from speaker.tools.agents import ask as ask_agents
 from speaker.tools.terminal import printable, table
 
 if TYPE_CHECKING:  # they bring the API's client with them
@@ -42,6 +40,8 @@ def status(
     def look() -> Iterable[str]:
         if cluster is None:
             return ask.status(runtime_dir, as_json, eip, summary=summary)
+
+        from speaker.tools.agents import ask as ask_agents
 
         seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
         whole = together(seen[0])

@@ -79,7 +79,7 @@ def test_behind_a_full_tunnel_the_answer_is_lost_and_the_mend_brings_it_back(nod
     (finding,) = answers_elsewhere(found)
     assert "wg0" in finding.what
     client = FAR[4]
-    command = finding.mend.partition("   #")[0].replace("CLIENTS", f"{client}/32")
+    command = finding.mend.partition("NET: ")[2].replace("NET", f"{client}/32")
     for line in command.split("; "):
         sh(node, line)
     assert list(answers_elsewhere(seen_in(node, endpoints=endpoints))) == []

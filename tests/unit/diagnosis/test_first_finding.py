@@ -202,7 +202,7 @@ async def facts_of(site: Site, tmp_path: Path) -> Facts:
 
 def asked(site: Site, facts: Facts) -> Iterator[Asked]:
     """Each that the doctor asks for, with who answers."""
-    mine = {eip.address for eip in facts.knowledge.eips if eip.mine or eip.holder is None}
+    mine = {eip.address for eip in facts.knowledge.eips.first if eip.mine or eip.holder is None}
     for link, wanted in _wanted(facts).items():
         for address, what in wanted:
             macs = {"eip": () if str(address) in mine else (PEERS_MAC,), "peer": (PEERS_MAC,)}.get(what, ())

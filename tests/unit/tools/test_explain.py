@@ -26,8 +26,8 @@ def test_a_node_whose_facts_cannot_be_judged_is_one_that_does_not_answer():
 
 
 def knows(*keys, pools=()):
-    services = tuple(KnownService(key, (), (), "Cluster", (), (), ()) for key in keys)
-    return Facts("web", known=Knowledge("n1", "none", services=services, pools=pools))
+    services = tuple(KnownService(key, (), (), "Cluster", (), (), Cut()) for key in keys)
+    return Facts("web", known=Knowledge("n1", "none", services=Cut(services), pools=Cut(pools)))
 
 
 def test_a_name_that_services_of_several_namespaces_have_offers_the_choice():
@@ -43,7 +43,7 @@ def test_a_name_that_services_of_several_namespaces_have_offers_the_choice():
     [
         ("web", knows("shop/web")),
         ("shop/web", knows("shop/web", "blog/web")),
-        ("web", knows("shop/web", "blog/web", pools=(KnownPool("web", (), (), "", "", False, 0, 0),))),
+        ("web", knows("shop/web", "blog/web", pools=(KnownPool("web", Cut(), Cut(), "", "", False, 0, 0),))),
         ("web", Facts("web")),
     ],
     ids=["one has it", "it is named in full", "a pool has it too", "nobody answered"],
