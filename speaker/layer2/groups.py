@@ -1,10 +1,10 @@
 """Edge: the solicited-node multicast groups of one link.
 
 Joined through ordinary IPv6 sockets, because only that sends the MLD report which snooping switches wait for
-(docs/decisions/0006-mld-through-ipv6-sockets.md). Groups beyond KERNEL_GROUPS are left to ``Reporter``: a switch learns
-of them by our own listener reports, repeated before it could forget (260 s, RFC 3810 §9.4); the link takes in all
-multicast packets, as most do anyway once their filter has hundreds of entries. Queries go unanswered: what a query for
-one group makes a switch forget, the next repeat teaches it again.
+(docs/decisions/0006-mld-through-ipv6-sockets.md). ``Reporter`` repeats the reports of all groups before a switch could
+forget them (260 s, RFC 3810 §9.4), for LANs where nobody queries. Groups beyond KERNEL_GROUPS are left to it alone: the
+link takes in all multicast packets, as most do anyway once their filter has hundreds of entries. Of those queries go
+unanswered: what a query for one group makes a switch forget, the next repeat teaches it again.
 """
 
 import errno
@@ -116,22 +116,22 @@ class Groups:
         return self._reporter.groups if self._reporter else set()
 
     def _enter(self, group: bytes, now: float) -> None:
-        if len(self._joined) < KERNEL_GROUPS and self._join(group):
+        joined = len(self._joined) < KERNEL_GROUPS and self._join(group)
+        if joined:
             self._joined.add(group)
-            return
         if self._reporter is None:
             self._reporter = Reporter(self._link)
-        self._reporter.add(group, now)
+        self._reporter.add(group, now, joined=joined)
 
     def _quit(self, group: bytes) -> None:
+        if self._reporter is not None:
+            self._reporter.discard(group, joined=group in self._joined)
         if group in self._joined:
             self._joined.discard(group)
             try:
                 self._ask(socket.IPV6_LEAVE_GROUP, group)
             except OSError as error:
                 raise EdgeError(f"{self._link.name}: cannot leave {IPv6Address(group)}: {error}") from error
-        elif self._reporter is not None:
-            self._reporter.discard(group)
 
     def _join(self, group: bytes) -> bool:
         """False where the socket is full."""
@@ -168,22 +168,32 @@ class Reporter:
         self._schedule = Burst()
         self._left: deque[bytes] = deque()
         self.groups: set[bytes] = set()
-        with ExitStack() as stack:
-            try:
-                self._reports = stack.enter_context(_report_socket())
-                stack.enter_context(_all_multicast(link))
-            except OSError as error:
-                raise EdgeError(f"{link.name}: cannot listen to all multicast groups: {error}") from error
-            self._stack = stack.pop_all()
+        """Those that the kernel has not joined."""
+        self._all: socket.socket | None = None
+        self._stack = ExitStack()
+        try:
+            self._reports = self._stack.enter_context(_report_socket())
+        except OSError as error:
+            raise EdgeError(f"{link.name}: cannot report multicast groups: {error}") from error
 
-    def add(self, group: bytes, now: float) -> None:
-        self.groups.add(group)
+    def add(self, group: bytes, now: float, *, joined: bool) -> None:
+        """``joined``: the kernel has reported it, and takes in what is sent to it."""
+        if not joined:
+            self._take_all()
+            self.groups.add(group)
         self._schedule.announce(group, _SCHEDULE, now)
 
-    def discard(self, group: bytes) -> None:
+    def _take_all(self) -> None:
+        try:
+            self._all = self._all or self._stack.enter_context(_all_multicast(self._link))
+        except OSError as error:
+            raise EdgeError(f"{self._link.name}: cannot listen to all multicast groups: {error}") from error
+
+    def discard(self, group: bytes, *, joined: bool) -> None:
         self.groups.discard(group)
         self._schedule.withdraw(group)
-        self._left.append(group)
+        if not joined:
+            self._left.append(group)
 
     def work(self, now: float) -> bool:
         """Sends one report of each kind, if one is due; returns whether more are."""
