@@ -21,31 +21,12 @@ _XT_PASSING = frozenset(
     | {"TCPMSS", "TRACE", "TTL", "comment"}
 )
 """What has no part in whether a packet passes."""
-_NUMBERS: Final = {
-    **_ETHERTYPES,
-    "tcp": 6,
-    "udp": 17,
-    "icmp": 1,
-    "icmpv6": 58,
-    "ipv6-icmp": 58,
-    "sctp": 132,
-    "ipv4": 2,
-    "ipv6": 10,
-    "request": 1,
-    "invalid": 1,
-    "established": 2,
-    "related": 4,
-    "new": 8,
-    "untracked": 64,
-    "snat": 16,
-    "dnat": 32,
-    "original": 0,
-    "reply": 1,
-    "fin": 1,
-    "syn": 2,
-    "rst": 4,
-    "ack": 16,
-}
+_NUMBERS: Final = (
+    {**_ETHERTYPES, "ipv4": 2, "ipv6": 10}
+    | {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
+    | {"request": 1, "original": 0, "reply": 1, "fin": 1, "syn": 2, "rst": 4, "ack": 16}
+    | {"invalid": 1, "established": 2, "related": 4, "new": 8, "untracked": 64, "snat": 16, "dnat": 32}
+)
 """What nft names, and lists in numbers when it is asked to."""
 NEW, ANSWER = "new", "established"
 DNAT = 32

@@ -30,6 +30,7 @@ from speaker.diagnosis.facts import (
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
+from speaker.interfaces.martians import reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.interfaces.watcher import look
@@ -55,7 +56,7 @@ _T = TypeVar("_T")
 async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
-    drops = looks.now("packets dropped", kernel.reverse_path_drops, 0)
+    drops = looks.now("packets dropped", reverse_path_drops, 0)
     known, running = await _speaker(runtime_dir, about)
     snapshot = await looks.at("links", look(), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
@@ -64,7 +65,7 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     if heard_meanwhile(facts):
         known, running = await _speaker(runtime_dir, about)
         facts = replace(facts, known=known, process=running)
-    after = looks.now("packets dropped", kernel.reverse_path_drops, drops)
+    after = looks.now("packets dropped", reverse_path_drops, drops)
     looks.unseen += _blind_spots(known)
     gone = replace(facts.drops, reverse_path=after - drops)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))

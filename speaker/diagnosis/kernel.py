@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from speaker.diagnosis import saved
 from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
+from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.martians import reverse_path_drops as reverse_path_drops
-from speaker.kubeproxy.kernel import legacy_save
+from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
@@ -161,29 +161,14 @@ def _device_in(text: str, chain: str) -> str:
     return ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
 
 
-class Routes:
-    """The kernel's own word on where it would send a packet; each question is asked once. Raises EdgeError."""
-
-    def __init__(self) -> None:
-        self._netlink = Netlink(socket.NETLINK_ROUTE)
-        self._known: dict[tuple[IPAddress, IPAddress | None, int, int], tuple[int, int]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._netlink.__exit__(None, None, None)
-
-    def ask(self, to: IPAddress, source: IPAddress | None, incoming: int, mark: int = 0) -> tuple[int, int]:
-        """The link's index and 0, or 0 and an errno."""
-        key = to, source, incoming, mark
-        if key not in self._known:
-            try:
-                answer = self._netlink.ask(Request(rtnetlink.RTM_GETROUTE, rtnetlink.route_question(*key)))
-                self._known[key] = rtnetlink.route_answer(answer), 0
-            except OSError as error:
-                self._known[key] = 0, error.errno or errno.EIO
-        return self._known[key]
+def route(netlink: Netlink, to: IPAddress, source: IPAddress | None, incoming: int, mark: int = 0) -> tuple[int, int]:
+    """The kernel's own word on where it would send a packet (``rtnetlink.route_question``): the link's index and 0, or
+    0 and an errno. Raises EdgeError."""
+    try:
+        question = rtnetlink.route_question(to, source, incoming, mark)
+        return rtnetlink.route_answer(netlink.ask(Request(rtnetlink.RTM_GETROUTE, question))), 0
+    except OSError as error:
+        return 0, error.errno or errno.EIO
 
 
 def has_ipvs() -> bool:

@@ -7,14 +7,17 @@ so every mark that a policy rule asks for is tried.
 
 import errno
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 
 from speaker.diagnosis.facts import Back, Facts
-from speaker.diagnosis.kernel import Routes
+from speaker.diagnosis.kernel import route
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import IPAddress, Link
+from speaker.netlink.requests import Netlink
 from speaker.node.known.knowledge import KnownEip
 
 FAR: dict[int, IPAddress] = {4: IPv4Address("9.9.9.9"), 6: IPv6Address("2620:fe::fe")}
@@ -25,12 +28,13 @@ _REFUSED = errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES
 
 def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
     """Of the first ``most`` EIPs that have a link here. Raises EdgeError."""
-    with Routes() as routes:
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        ask = cache(partial(route, netlink))
         mine = [eip for eip in facts.knowledge.eips.first if snapshot.link_named(eip.link) is not None]
-        return tuple(back for eip in mine[:most] for back in _of(facts, snapshot, routes, eip))
+        return tuple(back for eip in mine[:most] for back in _of(facts, snapshot, ask, eip))
 
 
-def _of(facts: Facts, snapshot: Snapshot, routes: Routes, eip: KnownEip) -> Iterator[Back]:
+def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], eip: KnownEip) -> Iterator[Back]:
     link, address = snapshot.link_named(eip.link), ip_address(eip.address)
     assert link is not None
     clients = {True: FAR[address.version] if _has_gateway(link, address, snapshot) else None}
@@ -38,9 +42,9 @@ def _of(facts: Facts, snapshot: Snapshot, routes: Routes, eip: KnownEip) -> Iter
     source, incoming = _source(facts, snapshot, eip)
     for beyond, client in clients.items():
         if client is not None:
-            out, error = routes.ask(client, source, incoming)
+            out, error = ask(client, source, incoming)
             marks = [] if out == link.index else _marks(snapshot, address.version)
-            right = tuple(mark for mark in marks if routes.ask(client, source, incoming, mark)[0] == link.index)
+            right = tuple(mark for mark in marks if ask(client, source, incoming, mark)[0] == link.index)
             leaves = snapshot.links.get(out)
             yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
 

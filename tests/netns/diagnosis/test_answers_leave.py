@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -58,7 +59,7 @@ def seen_in(node, forwarder="nftables", bound=(), endpoints=ONE) -> Facts:
     facts = Facts(known=known, links=(link,), gateways=(("eth0", "192.0.2.1"),), ways=(Way(POD, "cni0"),), bound=bound)
     with node.entered():
         snapshot = asyncio.run(look())
-        return Facts(**{name: getattr(facts, name) for name in facts.__slots__} | {"backs": backs(facts, snapshot, 9)})
+        return replace(facts, backs=backs(facts, snapshot, 9))
 
 
 def test_without_a_vpn_answers_leave_by_the_link_of_the_eip(node):

@@ -1,93 +1,19 @@
 """A new connection, tried as a client on the link begins it, through real rules: what drops it or its answer is named,
 and nothing is left of the trial."""
 
-import asyncio
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from trials import EIP, EIP6, rules, tried
 
 from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.eip_checks import firewall
-from speaker.diagnosis.facts import Facts, LinkSeen
-from speaker.diagnosis.trying import try_all
 from speaker.errors import EdgeError
-from speaker.interfaces.watcher import look
-from speaker.node.known.knowledge import Cut, Knowledge, KnownEip, KnownEndpoint, KnownService
 
 pytestmark = pytest.mark.netns
-
-EIP, POD = "192.0.2.200", "10.244.1.11"
-EIP6, POD6 = "2001:db8::200", "fd00:10::11"
-NAT = "type nat hook prerouting priority -100;"
-DNAT = f"""
-table ip own {{ chain p {{ {NAT} ip daddr {EIP} tcp dport 80 dnat to {POD}:8080; }}; }}
-table ip6 own {{ chain p {{ {NAT} ip6 daddr {EIP6} tcp dport 80 dnat to [{POD6}]:8080; }}; }}
-"""
-
-
-@pytest.fixture
-def node(new_namespace, wire, sh):
-    node, lan, pod = (new_namespace(name) for name in ("node", "lan", "pod"))
-    wire(node, "eth0", lan, "port0")
-    wire(node, "cni0", pod, "eth0")
-    for line in (
-        "ip addr add 192.0.2.11/24 dev eth0",
-        "ip addr add 2001:db8::11/64 dev eth0 nodad",
-        "ip addr add 10.244.1.1/24 dev cni0",
-        "ip addr add fd00:10::1/64 dev cni0 nodad",
-    ):
-        sh(node, line)
-    for line in (
-        f"ip addr add {POD}/24 dev eth0",
-        f"ip addr add {POD6}/64 dev eth0 nodad",
-        "ip route add default via 10.244.1.1",
-        "ip -6 route add default via fd00:10::1",
-    ):
-        sh(pod, line)
-    for name in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
-        node.sysctl(name, 1)
-    rules(node, DNAT)
-    listening = []
-    with pod.entered():
-        for family in (socket.AF_INET, socket.AF_INET6):
-            opened = socket.socket(family)
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            opened.bind(("::" if family == socket.AF_INET6 else "", 8080))
-            opened.listen()
-            listening.append(opened)
-    yield node
-    for opened in listening:
-        opened.close()
-
-
-def rules(node, text):
-    with node.entered():
-        subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
-
-
-def facts_of(eip, sources=()) -> Facts:
-    held = KnownEip(eip, ("lab/web",), "lan", True, "n1", 1, 0.0, "", "", "eth0", "02:00:00:00:00:01")
-    pod = KnownEndpoint(POD if eip == EIP else POD6, 8080, "TCP", "n1", True, True)
-    web = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (eip,), ("lan",), Cut((pod,)), sources=sources)
-    known = Knowledge("n1", "nftables", in_force=True, eips=Cut((held,)), services=Cut((web,)), links=("eth0",))
-    return Facts(eip, known=known, links=(LinkSeen("eth0", held.mac, True, True, "veth"),))
-
-
-def tried(node, eip=EIP, sources=()) -> Facts:
-    facts = facts_of(eip, sources)
-
-    async def act():
-        return await try_all(facts, await look())
-
-    with node.entered():
-        walks = asyncio.run(act())
-    return Facts(**{name: getattr(facts, name) for name in facts.__slots__} | {"walks": walks})
 
 
 def left(node, sh) -> str:
@@ -201,7 +127,7 @@ def test_an_address_that_somebody_has_is_not_used(node, sh, new_namespace, wire)
 def test_nothing_is_left_of_one_that_is_killed_in_the_middle(node, sh):
     program = (
         "import asyncio, sys; sys.path.insert(0, sys.argv[1]);"
-        "from test_tried_connections import facts_of, EIP; from speaker.diagnosis import trying;"
+        "from trials import facts_of, EIP; from speaker.diagnosis import trying;"
         "from speaker.interfaces.watcher import look\n"
         "async def act():\n"
         "    async def never(*_): print('there', flush=True); await asyncio.sleep(60)\n"

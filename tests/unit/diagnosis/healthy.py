@@ -1,5 +1,6 @@
 """Facts of nodes that are well, in as many ways as one can be."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Asked,
+    Back,
     Bound,
     Chain,
     Facts,
@@ -16,9 +18,11 @@ from speaker.diagnosis.facts import (
     Process,
     Tried,
     Unseen,
+    Walked,
     Way,
 )
 from speaker.node.known.knowledge import (
+    MOST,
     Candidate,
     Cut,
     Knowledge,
@@ -205,7 +209,41 @@ def facts(draw: st.DrawFn) -> Facts:
         has_ipvs=strict or draw(st.booleans()),
         ways=(Way(ANYWHERE, "eth0"), *(Way(each.address, "cni0") for each in endpoints)),
         unseen=draw(st.sampled_from([(), (Unseen("endpoints", "not allowed"),)])),
+        backs=tuple(draw(_back(eip.address)) for eip in known.eips.first if eip.link),
+        walks=tuple(draw(_walk(eip.address)) for eip in known.eips.first[:2] if eip.mine),
     )
+
+
+def _back(eip: str) -> st.SearchStrategy[Back]:
+    """By another link with a LAN as well: routers may pass that on."""
+    return st.builds(Back, st.just(eip), st.booleans(), st.sampled_from(["eth0", "eth1", ""]))
+
+
+def _walk(eip: str) -> st.SearchStrategy[Walked]:
+    """One whose endpoint accepts nothing, as well."""
+    return st.builds(Walked, st.just(eip), st.just(80), st.just("192.0.2.254"), answered=st.booleans())
+
+
+def many(one: Facts, number: int) -> Facts:
+    """The same with so many EIPs, as the speaker tells of them: the first alone. A peer takes one that was free."""
+    known, asked = one.knowledge, [*one.asked]
+    if not known.eips.first:
+        return one
+    eips, services = [*known.eips.first], [*known.services.first]
+    for at in range(len(eips), min(number, MOST)):
+        like = at % len(known.eips)
+        address, key = str(ip_address("198.18.0.0") + at), f"lab/m{at}"
+        eips.append(replace(eips[like], address=address, services=(key,)))
+        services.append(replace(services[like], key=key, addresses=(address,)))
+    macs = {peer.node: peer.mac for peer in known.peers}
+    answering = ((eip, () if eip.mine else (macs[str(eip.holder)],)) for eip in eips[len(known.eips) : 32])
+    asked += [Asked(eip.address, "eth0", "eip", found) for eip, found in answering]
+    asked += [Asked(str(ip_address("198.18.0.0") + number), "eth0", "free", (mac,)) for mac in (*macs.values(), OWN)]
+    wider = tuple(replace(pool, addresses=Cut((*pool.addresses.first, "198.18.0.0/16"))) for pool in known.pools.first)
+    bound = [Bound("eip-speaker0", eip.address, 32) for eip in eips if known.forwarder == "ipvs"]
+    more = max(0, number - len(eips))
+    told = replace(known, eips=Cut(tuple(eips), more), services=Cut(tuple(services), more), pools=Cut(wider))
+    return replace(one, known=told, asked=tuple(asked), bound=(*one.bound, *bound))
 
 
 @st.composite

@@ -1,20 +1,28 @@
 """A node that is well gets no finding, whatever else is true of it: a finding that is wrong there is a bug."""
 
+import pytest
 from examples import examples
-from healthy import facts
+from healthy import facts, many
 from hypothesis import HealthCheck, given, settings
 
 from speaker.diagnosis.chain import explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import decode, encode
 
-MANY = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=examples(350), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @MANY
 @given(facts())
 def test_the_doctor_is_silent(found):
     assert findings(found) == []
+
+
+@pytest.mark.parametrize("eips", [1, 300, 3000])
+@MANY
+@given(found=facts())
+def test_the_doctor_is_silent_with_many_eips(eips, found):
+    assert findings(many(found, eips)) == []
 
 
 @settings(max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow])

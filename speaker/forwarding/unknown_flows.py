@@ -1,0 +1,136 @@
+"""Edge: what is to become of unknown flows (``handing_over.py``), made so in the kernel with nftables."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import TypeAlias
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.handing_over import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
+from speaker.forwarding.nftables import nft
+from speaker.model import IPAddress, Mac
+from speaker.system.threads import in_thread
+
+_LOOSE = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
+_EVERYTHING = Wanted(
+    {
+        IPv4Address("192.0.2.1"): NextHop("lo", IPv4Address("192.0.2.2")),
+        IPv6Address("2001:db8::1"): NextHop("lo", IPv6Address("fe80::2")),
+    },
+    frozenset({Mac(bytes(6))}),
+    {"lo": 1},
+)
+"""What needs every expression that our rules ever use; it is checked, never applied."""
+
+_Tables: TypeAlias = dict[int, tuple[int, int]]
+"""Of IP versions, those that have one: ``Stamp.table``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What we last made, and the tables as the kernel had them then."""
+
+    wanted: Wanted
+    tables: _Tables
+
+
+class UnknownFlows:
+    """What becomes of unknown flows, in the network namespace of the thread of its loop: the tables
+    ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``. An IP version without EIPs has none.
+
+    A firewall that is reloaded and flushes everybody's tables costs until the next ``bring_to``; what others change
+    within ours is not looked for. Methods raise EdgeError.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._made: _Made | None = None
+
+    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
+        """Hand the unknown flows of these EIPs over, or drop them where it says None; those of others go their usual
+        way, and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
+
+        All of an IP version in one transaction; whether there was anything to do.
+        """
+        async with self._turn:
+            made, self._made = self._made, None  # nothing, should this fail on the way
+            want = _wanted(next_hops, speakers)
+            tables = _tables()
+            have = made.wanted if made is not None and made.tables == tables else None
+            changed = have != want and await self._change(have, want, tables)
+            if changed:
+                tables = _tables()
+            if tables.keys() == versions(next_hops):
+                self._made = _Made(want, tables)
+            return changed
+
+    async def _change(self, have: Wanted | None, want: Wanted, tables: _Tables) -> bool:
+        # Ten thousand EIPs take a good part of a second to write down: the loop must go on answering ARP.
+        text = await in_thread(script, have, want, tables)
+        if not text:
+            return False
+        try:
+            await nft.run(text)
+        except EdgeError:
+            # Somebody may have changed a table since we looked. From scratch it works, or says what is wrong.
+            await nft.run(await in_thread(script, None, want, _tables()))
+        return True
+
+    async def cleanup(self) -> tuple[str, ...]:
+        """Let all go their usual way; names of what was removed."""
+        async with self._turn:
+            self._made = None
+            there = _tables()
+            if there:
+                await nft.run(script(None, NOTHING, there))
+            return tuple(f"nftables table {FAMILIES[version]} {STRAYS_TABLE}" for version in there)
+
+
+async def open_unknown_flows() -> UnknownFlows:
+    """Any forwarder may stand beside it. Raises Unsupported with the kernel's reason."""
+    try:
+        await nft.run(script(None, _EVERYTHING, ()), check=True)
+    except nft.Refused as error:
+        raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
+    return UnknownFlows()
+
+
+async def remove_unknown_flows() -> tuple[str, ...]:
+    """Whatever an earlier speaker has made; names of what was removed. Raises EdgeError."""
+    try:
+        flows = await open_unknown_flows()
+    except Unsupported:  # what a kernel does not support has left nothing in it
+        return ()
+    return await flows.cleanup()
+
+
+def _wanted(next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> Wanted:
+    return Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
+
+
+def _tables() -> _Tables:
+    stamps = {version: nft.stamp(STRAYS_TABLE, family).table for version, family in FAMILIES.items()}
+    return {version: table for version, table in stamps.items() if table is not None}
+
+
+def _links(next_hops: Mapping[IPAddress, NextHop | None]) -> dict[str, int]:
+    return {link: _index(link) for link in {hop.link for hop in next_hops.values() if hop}}
+
+
+def _index(link: str) -> int:
+    with suppress(OSError):
+        return socket.if_nametoindex(link)
+    return 0
+
+
+def _is_loose() -> bool:
+    try:
+        return _LOOSE.read_text().strip() != "0"
+    except FileNotFoundError:  # conntrack is not loaded yet: its default
+        return True
+    except OSError as error:
+        raise EdgeError(f"{_LOOSE}: {error.strerror}") from error

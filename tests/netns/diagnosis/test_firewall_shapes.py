@@ -1,0 +1,65 @@
+"""The shapes of real firewalls, as files: what explain says of them by reading alone, and by trying.
+
+The first line of each file says what becomes of a new connection to the EIP: it ``passes``, or what drops it.
+"""
+
+import asyncio
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trials import EIP, POD, facts_of, tried
+
+from speaker.diagnosis import kernel
+from speaker.diagnosis.chain import State, explain
+from speaker.diagnosis.facts import Way
+
+pytestmark = pytest.mark.netns
+
+SHAPES = sorted((Path(__file__).parent / "firewalls").iterdir())
+
+
+def load(node, shape):
+    program = ["nft", "-f"] if shape.suffix == ".nft" else ["iptables-nft-restore"]
+    with node.entered():
+        done = subprocess.run([*program, str(shape)], capture_output=True, text=True, check=False)
+    if done.returncode and shape.suffix == ".iptables" and "extension" in done.stderr.lower():
+        pytest.skip(f"this kernel lacks an extension of iptables: {done.stderr.splitlines()[0]}")
+    assert done.returncode == 0, done.stderr
+
+
+def read(node):
+    """As explain reads them where it may not try."""
+    with node.entered():
+        chains, sets = asyncio.run(kernel.rules())
+    ways = (Way(POD, "cni0"),)
+    return replace(facts_of(EIP), chains=chains, sets=sets, ways=ways, sysctls={"net.ipv4.ip_forward": "1"})
+
+
+def test_there_are_enough_of_them():
+    assert len(SHAPES) >= 20
+    assert {shape.read_text().splitlines()[0].split(":")[0] for shape in SHAPES} == {"# passes", "# drops"}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_what_is_said_of_a_firewall_is_right_or_names_the_rule_that_was_not_understood(node, shape):
+    load(node, shape)
+    truth, _, rule = shape.read_text().splitlines()[0].removeprefix("# ").partition(": ")
+    facts = read(node)
+    chain = explain(facts)
+    (step,) = [step for step in chain.steps if step.name.startswith("way in")]
+    (wire,) = [step for step in chain.steps if step.name.startswith("wire")]
+    drops = {finding.kind for finding in (*step.findings, *wire.findings)}
+    doubts = [each for each in chain.unseen if " in chain " in each.what]
+    if truth == "passes":
+        assert not drops
+        assert step.state is State.WELL or doubts
+    else:
+        assert drops or (doubts and all(each.why for each in doubts)), "a false ok"
+        assert step.state is not State.WELL or wire.state is State.BROKEN
+    (walk,) = tried(node).walks
+    assert (walk.dropped or walk.answer_dropped) == "" or truth == "drops"
+    assert rule.lower() in (walk.dropped or walk.answer_dropped).lower()
+    if truth == "passes":
+        assert walk.answered
