@@ -11,7 +11,7 @@ import errno
 import socket
 import struct
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from enum import IntEnum
 from ipaddress import IPv6Address
@@ -117,10 +117,7 @@ class Groups:
 
     def _enter(self, group: bytes, now: float) -> None:
         joined = len(self._joined) < KERNEL_GROUPS and self._join(group)
-        if joined:
-            self._joined.add(group)
-        if self._reporter is None:
-            self._reporter = Reporter(self._link)
+        self._reporter = self._reporter or Reporter(self._link)
         self._reporter.add(group, now, joined=joined)
 
     def _quit(self, group: bytes) -> None:
@@ -142,6 +139,7 @@ class Groups:
                 return False
             kind = Unsupported if error.errno in _NO_IPV6 else EdgeError
             raise kind(f"{self._link.name}: cannot join {IPv6Address(group)}: {error}") from error
+        self._joined.add(group)
         return True
 
     def _ask(self, option: int, group: bytes) -> None:
@@ -164,30 +162,25 @@ class Reporter:
     """Reports the groups it is given, paced; ``work`` does the sending. EdgeError where the kernel refuses."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
-        self._schedule = Burst()
+        self._link, self._schedule = link, Burst()
         self._left: deque[bytes] = deque()
         self.groups: set[bytes] = set()
         """Those that the kernel has not joined."""
-        self._all: socket.socket | None = None
-        self._stack = ExitStack()
+        self._stack, self._takes_all = ExitStack(), False
+        self._reports = self._held(_report_socket)
+
+    def _held(self, opened: Callable[[], socket.socket]) -> socket.socket:
         try:
-            self._reports = self._stack.enter_context(_report_socket())
+            return self._stack.enter_context(opened())
         except OSError as error:
-            raise EdgeError(f"{link.name}: cannot report multicast groups: {error}") from error
+            raise EdgeError(f"{self._link.name}: cannot listen to multicast groups: {error}") from error
 
     def add(self, group: bytes, now: float, *, joined: bool) -> None:
         """``joined``: the kernel has reported it, and takes in what is sent to it."""
         if not joined:
-            self._take_all()
+            self._takes_all = self._takes_all or bool(self._held(lambda: _all_multicast(self._link)))
             self.groups.add(group)
         self._schedule.announce(group, _SCHEDULE, now)
-
-    def _take_all(self) -> None:
-        try:
-            self._all = self._all or self._stack.enter_context(_all_multicast(self._link))
-        except OSError as error:
-            raise EdgeError(f"{self._link.name}: cannot listen to all multicast groups: {error}") from error
 
     def discard(self, group: bytes, *, joined: bool) -> None:
         self.groups.discard(group)
