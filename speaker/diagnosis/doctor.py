@@ -17,7 +17,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 def examine(facts: Facts) -> list[Group]:
     found = _all(facts) if facts.by_api else map(by_files, _all(facts))
-    return groups(found, max(facts.knowledge.in_use, len(facts.knowledge.eips), 1))
+    return groups(found, len(facts.knowledge.eips) or 1)
 
 
 def _all(facts: Facts) -> Iterator[Finding]:

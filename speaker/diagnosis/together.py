@@ -78,7 +78,7 @@ def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | No
     held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
     dark = chain.unseen if chain is not None else unseen(facts)
     addresses = tuple(eip.address for eip in eips)
-    return Part(node, found, dark, held, facts.version, chain, addresses, max(facts.knowledge.in_use, len(eips)))
+    return Part(node, found, dark, held, facts.version, chain, addresses, len(facts.knowledge.eips))
 
 
 def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:

@@ -1,17 +1,17 @@
 """Edge: the solicited-node multicast groups of one link.
 
 Joined through ordinary IPv6 sockets, because only that sends the MLD report which snooping switches wait for
-(docs/decisions/0006-mld-through-ipv6-sockets.md). Groups beyond KERNEL_GROUPS are left to ``Reporter``: a switch learns
-of them by our own listener reports, repeated before it could forget (260 s, RFC 3810 §9.4); the link takes in all
-multicast packets, as most do anyway once their filter has hundreds of entries. Queries go unanswered: what a query for
-one group makes a switch forget, the next repeat teaches it again.
+(docs/decisions/0006-mld-through-ipv6-sockets.md). ``Reporter`` repeats the reports of all groups before a switch could
+forget them (260 s, RFC 3810 §9.4), for LANs where nobody queries. Groups beyond KERNEL_GROUPS are left to it alone: the
+link takes in all multicast packets, as most do anyway once their filter has hundreds of entries. Of those queries go
+unanswered: what a query for one group makes a switch forget, the next repeat teaches it again.
 """
 
 import errno
 import socket
 import struct
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from enum import IntEnum
 from ipaddress import IPv6Address
@@ -116,22 +116,19 @@ class Groups:
         return self._reporter.groups if self._reporter else set()
 
     def _enter(self, group: bytes, now: float) -> None:
-        if len(self._joined) < KERNEL_GROUPS and self._join(group):
-            self._joined.add(group)
-            return
-        if self._reporter is None:
-            self._reporter = Reporter(self._link)
-        self._reporter.add(group, now)
+        joined = len(self._joined) < KERNEL_GROUPS and self._join(group)
+        self._reporter = self._reporter or Reporter(self._link)
+        self._reporter.add(group, now, joined=joined)
 
     def _quit(self, group: bytes) -> None:
+        if self._reporter is not None:
+            self._reporter.discard(group, joined=group in self._joined)
         if group in self._joined:
             self._joined.discard(group)
             try:
                 self._ask(socket.IPV6_LEAVE_GROUP, group)
             except OSError as error:
                 raise EdgeError(f"{self._link.name}: cannot leave {IPv6Address(group)}: {error}") from error
-        elif self._reporter is not None:
-            self._reporter.discard(group)
 
     def _join(self, group: bytes) -> bool:
         """False where the socket is full."""
@@ -142,6 +139,7 @@ class Groups:
                 return False
             kind = Unsupported if error.errno in _NO_IPV6 else EdgeError
             raise kind(f"{self._link.name}: cannot join {IPv6Address(group)}: {error}") from error
+        self._joined.add(group)
         return True
 
     def _ask(self, option: int, group: bytes) -> None:
@@ -164,26 +162,31 @@ class Reporter:
     """Reports the groups it is given, paced; ``work`` does the sending. EdgeError where the kernel refuses."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
-        self._schedule = Burst()
+        self._link, self._schedule = link, Burst()
         self._left: deque[bytes] = deque()
         self.groups: set[bytes] = set()
-        with ExitStack() as stack:
-            try:
-                self._reports = stack.enter_context(_report_socket())
-                stack.enter_context(_all_multicast(link))
-            except OSError as error:
-                raise EdgeError(f"{link.name}: cannot listen to all multicast groups: {error}") from error
-            self._stack = stack.pop_all()
+        """Those that the kernel has not joined."""
+        self._stack, self._takes_all = ExitStack(), False
+        self._reports = self._held(_report_socket)
 
-    def add(self, group: bytes, now: float) -> None:
-        self.groups.add(group)
+    def _held(self, opened: Callable[[], socket.socket]) -> socket.socket:
+        try:
+            return self._stack.enter_context(opened())
+        except OSError as error:
+            raise EdgeError(f"{self._link.name}: cannot listen to multicast groups: {error}") from error
+
+    def add(self, group: bytes, now: float, *, joined: bool) -> None:
+        """``joined``: the kernel has reported it, and takes in what is sent to it."""
+        if not joined:
+            self._takes_all = self._takes_all or bool(self._held(lambda: _all_multicast(self._link)))
+            self.groups.add(group)
         self._schedule.announce(group, _SCHEDULE, now)
 
-    def discard(self, group: bytes) -> None:
+    def discard(self, group: bytes, *, joined: bool) -> None:
         self.groups.discard(group)
         self._schedule.withdraw(group)
-        self._left.append(group)
+        if not joined:
+            self._left.append(group)
 
     def work(self, now: float) -> bool:
         """Sends one report of each kind, if one is due; returns whether more are."""

@@ -144,7 +144,6 @@ async def know(
         pools=knowledge.cut(pools, lambda name: knowledge.known_pool(found, name)),
         links=knowledge.links_of(found.decision),
         families=knowledge.families_of(found.decision),
-        in_use=len(found.decision.eips),
     )
 
 

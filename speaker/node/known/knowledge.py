@@ -198,8 +198,6 @@ class Knowledge:
     """That EIPs are announced on."""
     families: tuple[str, ...] = ()
     """Of the EIPs in use."""
-    in_use: int = 0
-    """EIPs of the node, whatever is asked about."""
     version: str = ""
     """Of the running speaker."""
     cluster: bool = True

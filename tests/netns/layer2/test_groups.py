@@ -112,3 +112,28 @@ def test_a_group_that_was_refused_is_joined_with_the_next_one(lan, speaking, sh,
     sh(lan.node, "ip link set eth0 mtu 1500")
     station.hold(EIP6, "2001:db8::11")
     eventually(lambda: {GROUP, "ff02::1:ff00:11"} <= groups())
+
+
+def test_a_group_that_the_kernel_joined_is_reported_again_before_a_switch_forgets_it(lan, link, ear):
+    """Where nobody asks (no querier), snooping switches age out what is not repeated."""
+    switch, address = ear(lan.client, 0x86DD), IPv6Address(EIP6).packed
+
+    def reported(frame):
+        return IPv6Address(GROUP).packed in frame[62:] and frame[62] == MLD_REPORT
+
+    with lan.node.entered():
+        joined = mld.Groups(link(lan.node, "eth0"))
+        joined.add([address])
+        for now in range(4):
+            joined.work(float(now), 10)
+        again = joined.wake()
+        assert again is not None
+        assert 30 < again < 130, "half of what a switch remembers at most"
+        for _ in range(4):  # the kernel's two, and ours
+            switch.until(reported)
+        joined.work(again, 10)
+        switch.until(reported)
+        joined.discard([address])
+        joined.work(again + 1, 10)
+        assert joined.wake() is None
+        joined.close()
