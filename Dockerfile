@@ -28,7 +28,7 @@ RUN /opt/speaker/bin/speaker --version
 
 FROM ${BASE}
 # With the forwarder `none` the speaker starts no other program. nftables: `nft`, for the nftables forwarder and for
-# IPVS's guard. iptables: the guard on kernels without nf_tables.
+# IPVS's guard. iptables: to read what others have made with it.
 RUN apt-get update && apt-get install --yes --no-install-recommends nftables iptables && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*
 COPY --from=build /opt/speaker /opt/speaker
 # No bytecode is written: it is there, and the root file system is read-only. Logs leave at once.

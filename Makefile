@@ -7,8 +7,8 @@ BIN   := $(VENV)/bin
 export PATH := $(PATH):/usr/sbin:/sbin
 # Namespaces need a right that root has; everybody else gets it inside a user namespace, where the machine lets them make one.
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
-# User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
-UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
+# User-Mode Linux, which the tests of IPVS run in, is for one architecture.
+UML = $(if $(filter x86_64,$(shell uname -m)),$(NEED_KERNEL))
 MQTT := mosquitto:mosquitto mosquitto_sub:mosquitto-clients
 BROWSER := chromium:chromium chromedriver:chromium-driver
 # What computes and measures no time, what runs in a guest, what takes a whole cluster; all else is about real time.
@@ -68,12 +68,14 @@ test-cluster-ipvs: $(VENV)/.dev
 	$(BIN)/python $(CLUSTER)/cluster_kernel.py $(BIN)/pytest --durations=12 -k ipvs $(CLUSTER)
 
 NEED_TEST := nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps \
+  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables sysctl:procps \
   promtool:prometheus zsh:zsh fish:fish $(BROWSER)
 SHORT     := -m 'not long and not apiserver'
 
+# The guest's kernel is built once, by its first test; where the tests have no network, before (tests/cluster/cluster_kernel.py).
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
+	@$(if $(INSIDE),$(GUEST)/guest || true)
 	@$(INSIDE) $(LANES) "$(ASIDE) $(BIN)/pytest -n 2 $(SHORT) $(PATIENT)" \
 	  "nice -n 10 $(BIN)/pytest $(SHORT) $(GUEST)" "$(BIN)/pytest $(TWO) $(SHORT) $(TIMED)"
 
@@ -91,10 +93,10 @@ test-api: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_TEST)
 	@$(INSIDE) $(LANES) "$(BIN)/pytest $(TWO) -m 'apiserver and not long' $(TIMED)"
 
-# The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
+# The tests of IPVS on a stock kernel: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need qemu-system-x86_64:qemu-system-x86 nft:nftables ip:iproute2 ping:iputils-ping arping:arping ipvsadm:ipvsadm \
-	  iptables-legacy:iptables modprobe:kmod sysctl:procps
+	  modprobe:kmod sysctl:procps
 	EIP_SPEAKER_GUEST=qemu $(BIN)/pytest tests/ipvs -m ipvs
 
 check: $(VENV)/.dev
@@ -105,7 +107,7 @@ check: $(VENV)/.dev
 	$(BIN)/pytest -q tests/unit/test_structure.py tests/unit/test_docs.py
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived $(MQTT)
+	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm keepalived:keepalived $(MQTT)
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,

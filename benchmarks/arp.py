@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from link_owner import LinkOwner
 
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN
 
 WINDOW = 32
 PATIENCE = 0.1

@@ -15,8 +15,8 @@ import time
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address
 
-from speaker.kubeproxy import kernel
-from speaker.kubeproxy.recognise import Mode
+from speaker.kubeproxy import sight
+from speaker.kubeproxy.judge import Mode
 from speaker.lab.network.namespaces import Namespace
 
 TICK = 0.005
@@ -68,13 +68,13 @@ async def measured(name: str, look: Callable[[], Awaitable[object]]) -> None:
 
 
 async def run(eips: int) -> None:
-    tables = kernel.Tables()
+    tables = sight.Tables()
     found = await tables.rules(Mode.NFTABLES, {})
     assert found.eips is not None, found.why
     assert len(found.eips) == eips
-    await measured(f"rules for {eips:,} EIPs", lambda: kernel.Tables().rules(Mode.NFTABLES, {}))
+    await measured(f"rules for {eips:,} EIPs", lambda: sight.Tables().rules(Mode.NFTABLES, {}))
     await measured("that nobody has changed", lambda: tables.rules(Mode.NFTABLES, {}))
-    await measured(f"names of {3 * eips:,} chains", lambda: kernel.Tables().chains())
+    await measured(f"names of {3 * eips:,} chains", lambda: sight.Tables().chains())
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ do, and believes that it runs even while the machine does something else. So a l
 runs around each measurement, and ``CPU`` is the time on the clock divided by how much longer that took.
 
 ``virtual servers`` are the messages alone: what ``ipvsadm -R`` does. ``apply`` is what the speaker calls: the plan is
-compared with what is there, EIPs are bound, ARP is made strict, the guard (iptables, here) goes around it.
+compared with what is there, EIPs are bound, ARP is made strict, the guard goes around it.
 
 ``metrics`` is what a scrape costs beyond ``prometheus_client``'s own: counters read, put into words. One virtual server
 in a hundred is busy, as on a node that holds one EIP in a hundred; with ``all`` every one of them has had traffic.
@@ -20,7 +20,6 @@ import argparse
 import asyncio
 import os
 import shlex
-import shutil
 import socket
 import statistics
 import subprocess
@@ -34,12 +33,11 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from speaker.forwarding.changes import diff
-from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs.counters import traffic
+from speaker.forwarding.ipvs.counters import FILE, traffic
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
-from speaker.forwarding.ipvs.proc import FILE
-from speaker.forwarding.ipvs.tables import IpvsTables
+from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.forwarding.limits import look
+from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
@@ -77,12 +75,12 @@ def with_another_endpoint(plan: Plan, last: int) -> Plan:
 
 
 def change(have: Plan, want: Plan) -> None:
-    with IpvsTables() as tables:
+    with ipvs_tables() as tables:
         assert tables.change(diff(have, want)) == ()
 
 
 def dump() -> int:
-    with IpvsTables() as tables:
+    with ipvs_tables() as tables:
         return sum(len(tables.real_servers(server.key)) for server in tables.virtual_servers())
 
 
@@ -133,8 +131,7 @@ class Times:
 
 async def measure_apply(times: Times, want: Plan, runtime_dir: Path) -> None:
     now = 0.0
-    guard = IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
-    forwarder = IpvsForwarder(runtime_dir, guard, lambda: now)
+    forwarder = IpvsForwarder(runtime_dir, NftablesGuard(lambda: now), lambda: now)
     with times.note("apply: from nothing"):
         await forwarder.apply(want)
     plans = [with_another_endpoint(want, each) for each in range(CHANGES)]
@@ -176,7 +173,7 @@ def measure(count: int, rounds: int, spin_seconds: float) -> None:
 
 def scrape(plan: Plan, *, real_servers: bool) -> int:
     """As ``IpvsForwarder.traffic`` and /metrics do; how many lines."""
-    with IpvsTables() as tables:
+    with ipvs_tables() as tables:
         messages = tables.service_messages()
     with FILE.open() as lines:
         counted = traffic(plan.eips, messages, lines if real_servers else ())
@@ -244,8 +241,8 @@ def show(times: Times, count: int, rounds: int) -> None:
 
 
 def in_guest(arguments: list[str]) -> int:
-    if not shutil.which("linux.uml"):
-        print("skipped: needs the packages user-mode-linux, ipvsadm and iptables")
+    if subprocess.run([ROOT / "tests/ipvs/guest"], check=False).returncode != 0:
+        print("skipped: needs a guest (tests/ipvs)")
         return 0
     with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as name:
         command = Path(name, "command")

@@ -21,8 +21,7 @@ from contextlib import contextmanager
 
 from forwarding import REAL_SERVERS, wanted, with_another_endpoint
 
-from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
-from speaker.forwarding.nftables.table import LOOK_SECONDS
+from speaker.forwarding.nftables.forwarder import LOOK_SECONDS, NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import Plan
 from speaker.lab.network.namespaces import Namespace
 

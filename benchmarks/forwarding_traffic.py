@@ -3,8 +3,8 @@
     python benchmarks/forwarding_traffic.py [--quick] [--only host|guest] [--guest qemu|uml]
 
 On this machine's kernel our nftables forwarder, beside nft rules by hand; in a guest, whose kernel has IPVS, the IPVS
-forwarder with its guard. The guest is QEMU with a stock kernel where `make test-qemu` has fetched one: there the rule
-by hand is nft's too. Else it is User-Mode Linux, which has no nft: there it is one of iptables. All masquerade.
+forwarder with its guard. The guest is QEMU with a stock kernel where `make test-qemu` has fetched one, else User-Mode
+Linux. All masquerade.
 
 Three nodes lie between one client and one server, each with one of the ways: ours, by hand, and routed (nothing is
 translated: what a way can be at most). ``connections``: one after the other, a byte each way, then closed. Sides take
@@ -55,12 +55,6 @@ table ip by-hand {
   }
 }
 """
-IPTABLES = """
-*nat
--A PREROUTING -d 198.51.100.1/32 -p tcp -m multiport --dports 8080,8081 -j DNAT --to-destination 10.2.1.2
--A POSTROUTING -m conntrack --ctstate DNAT -j MASQUERADE
-COMMIT
-"""
 
 # ── The network ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,9 +103,8 @@ async def forward(kind: Forwarding, runtime_dir: Path) -> None:
     assert await forwarder.problems() == ()
 
 
-def by_hand(rules: str) -> None:
-    program = ["nft", "-f", "-"] if rules == "nft" else ["iptables-legacy-restore"]
-    subprocess.run(program, input=NFT if rules == "nft" else IPTABLES, text=True, check=True)
+def by_hand() -> None:
+    subprocess.run(["nft", "-f", "-"], input=NFT, text=True, check=True)
 
 
 # ── Client and server ─────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +184,7 @@ def connections(target: str, seconds: float) -> float:
 # ── Measuring ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measure(kind: Forwarding, rules: str, rounds: int, seconds: float) -> None:
+def measure(kind: Forwarding, rounds: int, seconds: float) -> None:
     ways: dict[str, Callable[[str], float]] = {
         "1 stream, Mbit/s": lambda target: throughput(target, 1, seconds),
         "16 streams, Mbit/s": lambda target: throughput(target, 16, seconds),
@@ -202,7 +195,7 @@ def measure(kind: Forwarding, rules: str, rounds: int, seconds: float) -> None:
         with lan.nodes[0].entered():
             asyncio.run(forward(kind, Path(runtime_dir)))
         with lan.nodes[1].entered():
-            by_hand(rules)
+            by_hand()
         with serving(lan), lan.client.entered():
             for at in range(-1, rounds):  # the first is to warm up
                 for measure, run in ways.items():
@@ -213,7 +206,7 @@ def measure(kind: Forwarding, rules: str, rounds: int, seconds: float) -> None:
                             error.add_note(f"{measure}, {way}, round {at}")
                             raise
     print(
-        f"{kind.value} beside {rules} by hand, Linux {os.uname().release}, {os.cpu_count()} processors,"
+        f"{kind.value} beside nft by hand, Linux {os.uname().release}, {os.cpu_count()} processors,"
         f" medians of {rounds} rounds of {seconds:g} s, load {os.getloadavg()[0]:.0f}"
     )
     for measure in ways:
@@ -240,11 +233,9 @@ def in_guest(guest: str, arguments: list[str]) -> int:
         return int(status.read_text()) if status.exists() else os.EX_SOFTWARE
 
 
-def best_guest() -> str | None:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "eip-speaker")
-    if shutil.which("qemu-system-x86_64") and cache.exists():
-        return "qemu"
-    return "uml" if shutil.which("linux.uml") else None
+def best_guest() -> str:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "eip-speaker", "linux-image-amd64")
+    return "qemu" if shutil.which("qemu-system-x86_64") and cache.exists() else "uml"
 
 
 def main() -> int:
@@ -256,14 +247,11 @@ def main() -> int:
     options = parser.parse_args()
     rounds, seconds = (1, 0.3) if options.quick else (40, 0.2)
     if options.inside:
-        measure(Forwarding.IPVS, "nft" if options.guest == "qemu" else "iptables", rounds, seconds)
+        measure(Forwarding.IPVS, rounds, seconds)
         return 0
     if options.only != "guest":
-        measure(Forwarding.NFTABLES, "nft", rounds, seconds)
+        measure(Forwarding.NFTABLES, rounds, seconds)
     if options.only == "host":
-        return 0
-    if options.guest is None:
-        print("skipped: IPVS needs the package user-mode-linux, or qemu-system-x86 and a kernel from `make test-qemu`")
         return 0
     return in_guest(options.guest, ["--quick"] if options.quick else [])
 

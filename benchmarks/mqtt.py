@@ -43,8 +43,7 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.privileges import leave_host_network
 from speaker.model import Mac
 from speaker.ownership.hellos.keys import generate
-from speaker.packets import arp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp
 from speaker.system.programs import end_with
 
 EIPS = [f"198.51.100.{last}" for last in range(10, 20)]

@@ -139,14 +139,9 @@ class PeerSettings:
             if hand_over:
                 raise SettingError("--hand-over: needs --with-peers: no other host ever holds the EIPs of one alone")
             return None
-        return PeerSettings(
-            key_file=DEFAULT_KEY if key_file is None else key_file,
-            hello=PeerSettings().hello
-            if hello is None
-            else number("--hello", hello, *_HELLO_MS, "whole milliseconds") / 1000,
-            ethertype=DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype),
-            hand_over=hand_over,
-        )
+        every = DEFAULT_HELLO_MS if hello is None else number("--hello", hello, *_HELLO_MS, "whole milliseconds")
+        frame_type = DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype)
+        return PeerSettings(key_file or DEFAULT_KEY, every / 1000, frame_type, hand_over=hand_over)
 
 
 def parse_ethertype(text: str) -> int:
@@ -206,13 +201,11 @@ def _timeouts(text: str) -> Timeouts:
 
 def parse_balancers(text: str) -> frozenset[Balancer]:
     """``metallb,cilium``; '' is none."""
-    found = set()
-    for name in filter(None, text.split(",")):
-        if name not in {*Balancer}:
-            known = ", ".join(Balancer)
-            raise SettingError(f"--honour-annotations {written(name)}: must be names of {known}, separated by commas")
-        found.add(Balancer(name))
-    return frozenset(found)
+    names = [*filter(None, text.split(","))]
+    if unknown := [name for name in names if name not in {*Balancer}]:
+        rule = f"must be names of {', '.join(Balancer)}, separated by commas"
+        raise SettingError(f"--honour-annotations {written(unknown[0])}: {rule}")
+    return frozenset(map(Balancer, names))
 
 
 def whole_number(text: str, most: int) -> int | None:
@@ -292,7 +285,7 @@ class MqttSettings:
             return None
         scheme, host, port, prefix = _mqtt_url(url)
         if scheme == "mqtt" and given and not (given == ["--mqtt-login"] and _is_loopback(host)):
-            raise SettingError(f"{given[0]}: needs mqtts://: over mqtt:// nothing is secret and nobody proves anything")
+            raise SettingError(f"{given[0]}: needs mqtts://: mqtt:// neither encrypts nor proves who the broker is")
         if key is not None and cert is None:
             raise SettingError(f"--mqtt-key {key}: needs --mqtt-cert: it is the key of that certificate")
         return MqttSettings(host, port, prefix, scheme == "mqtts", ca, cert, key, login)
@@ -331,34 +324,47 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost" if (address := _address(host)) is None else address.is_loopback
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """All settings of ``speaker run``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings:
+    """Settings of every command that serves."""
 
-    directory: Path
-    node: Node
-    state: Path = DEFAULT_STATE
-    """The allocator's memory: which Service has which EIP. Losing it may move addresses."""
-    runtime_dir: Path = DEFAULT_RUNTIME_DIR
-    """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
-    forwarder: Forwarding = Forwarding.AUTO
-    metrics: Bind | None = field(default_factory=lambda: Bind.parse(DEFAULT_METRICS))
+    metrics: Bind | None = None
+    page: Bind | None = None
+    """Where the status page is; None: there is none."""
+    mqtt: MqttSettings | None = None
+    """None: there is no broker."""
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     settle_seconds: float = DEFAULT_SETTLE
     """How long what takes much away at once has to stay so until that counts as meant."""
-    rest_seconds: float = DEFAULT_REST
-    """How long a released address is left alone before somebody else may have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings(ServingSettings):
+    """Settings of every command that works on a node."""
+
+    node: Node
     peers: PeerSettings | None = None
     """None: this host is the only one that serves these EIPs."""
+    runtime_dir: Path = DEFAULT_RUNTIME_DIR
+    """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
+    forwarder: Forwarding = Forwarding.NONE
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
     """Whether /metrics tells of every real server too."""
-    mqtt: MqttSettings | None = None
-    """None: there is no broker."""
-    page: Bind | None = None
-    """Where the status page is; None: there is none."""
-    honoured: frozenset[Balancer] = frozenset()
-    """Other load balancers whose annotations on Services of ours are obeyed."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings(NodeSettings):
+    """All settings of ``speaker run``."""
+
+    directory: Path
+    state: Path = DEFAULT_STATE
+    """The allocator's memory: which Service has which EIP. Losing it may move addresses."""
+    forwarder: Forwarding = Forwarding.AUTO
+    rest_seconds: float = DEFAULT_REST
+    """How long a released address is left alone before somebody else may have it."""
+    honoured: frozenset[Balancer] = frozenset()
+    """Other load balancers whose annotations on Services of ours are obeyed."""

@@ -3,8 +3,7 @@
 from ipaddress import IPv4Address, IPv6Address
 
 from speaker.model import Mac
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import BROADCAST
+from speaker.packets import BROADCAST, arp, ndp
 
 
 def reply(request: arp.ArpPacket, mac: Mac) -> arp.ArpPacket:

@@ -16,7 +16,7 @@ from speaker.api.kinds import NODES, AssignedObject, HostObject, SliceObject, sl
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, listed
 from speaker.cluster.mirrors import Polled
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import Deliver, Reflector
 from speaker.cluster.store import Change
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
@@ -32,7 +32,7 @@ _T = TypeVar("_T", bound=Any)
 class Delivery(Generic[_T]):
     """A ``Reflector``'s ``deliver``."""
 
-    def __init__(self, deliver: Callable[[tuple[Change[_T], ...]], None], supervisor: Supervisor) -> None:
+    def __init__(self, deliver: Deliver[_T], supervisor: Supervisor) -> None:
         self._deliver, self._supervisor, self._again = deliver, supervisor, Timer(self._hand_on_again)
         self._undone: dict[Key, Change[_T]] = {}
         """The last change of each object that could not be handed on."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -50,9 +49,9 @@ from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Resource, Room
 from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import Deliver, Listed, Reflector
 from speaker.cluster.store import Change
-from speaker.kubeproxy.endpoint_watch import EndpointWatch
+from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
@@ -60,18 +59,7 @@ from speaker.node.serve import serve
 from speaker.node.source import Source, View
 from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
-from speaker.settings import (
-    AGENTS_NAMESPACE,
-    DEFAULT_RUNTIME_DIR,
-    DEFAULT_SETTLE,
-    Bind,
-    Limits,
-    LogFormat,
-    LogLevel,
-    MqttSettings,
-    Node,
-    PeerSettings,
-)
+from speaker.settings import AGENTS_NAMESPACE, NodeSettings, PeerSettings
 from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
@@ -91,27 +79,15 @@ CORRECT_AT_LEAST = 12
 _T = TypeVar("_T", bound=Any)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """Everything ``speaker agent`` can be told. ``namespace`` is the session Leases'; '' for the pod's own. ``node``
-    has the name only: the rest is in the API."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings(NodeSettings):
+    """All settings of ``speaker agent``. ``namespace`` is the session Leases'; '' for the pod's own. ``node`` has the
+    name only: the rest is in the API."""
 
-    node: Node
     access: Access = field(default_factory=Access)
     namespace: str = ""
     view: ViewSettings = field(default_factory=ViewSettings)
     peers: PeerSettings = field(default_factory=PeerSettings)
-    runtime_dir: Path = DEFAULT_RUNTIME_DIR
-    forwarder: Forwarding = Forwarding.NONE
-    metrics: Bind | None = None
-    log_format: LogFormat = "text"
-    log_level: LogLevel = "info"
-    limits: Limits = field(default_factory=Limits)
-    settle_seconds: float = DEFAULT_SETTLE
-    metrics_real_servers: bool = False
-    mqtt: MqttSettings | None = None
-    page: Bind | None = None
-    take_over: bool = False
 
 
 class Cluster:
@@ -182,13 +158,7 @@ class Cluster:
         )
 
     def _mirror(
-        self,
-        path: str,
-        kind: type[_T],
-        deliver: Callable[[tuple[Change[_T], ...]], None],
-        *,
-        listed: Callable[[str, bool], None] = lambda *_: None,
-        **resource: Any,
+        self, path: str, kind: type[_T], deliver: Deliver[_T], listed: Listed = lambda *_: None, **resource: Any
     ) -> Reflector[_T]:
         made = Reflector(
             self._client,

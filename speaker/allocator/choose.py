@@ -99,12 +99,12 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
             continue
         if other is NotServed.UNSEEN:
             # It was legal when the ledger was written; only who was out of favour then has to wait for it.
-            told = in_use(service.key, key, address, "shared with", ", which was not read yet")
-            trouble = (RefusalReason.ADDRESS_IN_USE, *told) if was_suspended else None
+            unread = in_use(service.key, key, address, "shared with", ", which was not read yet")
+            trouble = unread if was_suspended else None
         else:
             trouble = objection(service, other, address)
         if trouble is not None:
-            return Decision(address, eip.pool, Refusal(service.key, *trouble), suspended=True)
+            return Decision(address, eip.pool, trouble, suspended=True)
     return Decision(address, eip.pool)
 
 
@@ -141,7 +141,7 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
     if pool is None:
         return Decision(None, refusal=closed(service, book.catalogue, (allowed or pools)[0], address))
     if eip is not None and (trouble := _objection_to_joining(service, address, eip)):
-        return Decision(None, refusal=Refusal(service.key, *trouble))
+        return Decision(None, refusal=trouble)
     return Decision(address, pool.name)
 
 
@@ -180,14 +180,11 @@ def _gives(book: Book, service: Service, address: IPAddress, pool: str) -> bool:
     )
 
 
-def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[RefusalReason, str, str] | None:
+def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> Refusal | None:
     """Nobody joins an EIP without the consent of all that are served there, of whom there must be one."""
     if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
-        return (
-            RefusalReason.ADDRESS_IN_USE,
-            f"{address} is shared by {MAX_SHARING} Services already: ask for another address",
-            "",
-        )
+        told = f"{address} is shared by {MAX_SHARING} Services already: ask for another address"
+        return Refusal(service.key, RefusalReason.ADDRESS_IN_USE, told)
     then = ": ask for another address"
     others = {key: holder for key, holder in eip.holders.items() if key != service.key}
     consent = not others
@@ -197,10 +194,10 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tup
                 return trouble
             consent = True
         elif other is NotServed.UNSEEN:
-            return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, key, address, "held by", then)
+            return in_use(service.key, key, address, "held by", then)
     if consent:
         return None
-    return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, min(others), address, "kept for", then)
+    return in_use(service.key, min(others), address, "kept for", then)
 
 
 def _families(service: Service) -> tuple[Family, ...]:

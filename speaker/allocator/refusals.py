@@ -48,41 +48,42 @@ class Refusal:
         return f"{self.told} ({self.more})" if self.more else self.told
 
 
-def in_use(service: ServiceKey, other: ServiceKey, address: IPAddress, how: str, then: str) -> tuple[str, str]:
-    """What a Refusal says of an address that ``other`` has: ``told`` and ``more``."""
+_IN_USE = RefusalReason.ADDRESS_IN_USE
+
+
+def in_use(
+    service: ServiceKey, other: ServiceKey, address: IPAddress, how: str, then: str, reason: RefusalReason = _IN_USE
+) -> Refusal:
+    """Of an address that ``other`` has."""
     if other.namespace == service.namespace:
-        return f"{address} is {how} Service {other}{then}", ""
-    return f"{address} is {how} a Service of another namespace{then}", f"by {other}"
+        return Refusal(service, reason, f"{address} is {how} Service {other}{then}")
+    return Refusal(service, reason, f"{address} is {how} a Service of another namespace{then}", f"by {other}")
 
 
 # ── Sharing: both agree, no packet could mean either, and one node can serve both ───────────────────────────
 
 
-def objection(service: Service, other: Service, address: IPAddress) -> tuple[RefusalReason, str, str] | None:
-    """Why ``service`` may not share ``address`` with ``other``, as in ``Refusal``; None when it may. The rule itself is
-    symmetric. Only who agrees to share is told with whom."""
+def objection(service: Service, other: Service, address: IPAddress) -> Refusal | None:
+    """Why ``service`` may not share ``address`` with ``other``; None when it may. The rule itself is symmetric.
+    Only who agrees to share is told with whom."""
     if service.share is None or service.share != other.share:
         then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
-        return RefusalReason.ADDRESS_IN_USE, *in_use(service.key, other.key, address, "held by", then)
+        return in_use(service.key, other.key, address, "held by", then)
     if not _namespaces_agree(service, other):
         then = ": each of the two must name the other's namespace in eip-speaker.io/share-namespaces"
-        return RefusalReason.SHARED_NAMESPACE, *in_use(service.key, other.key, address, "held by", then)
+        return in_use(service.key, other.key, address, "held by", then, RefusalReason.SHARED_NAMESPACE)
     if clashing := _ports(service) & _ports(other):
         protocol, port = min(clashing)
-        return (
-            RefusalReason.SHARED_PORT_CLASH,
-            f"port {protocol}/{port} of {address} is served by Service {other.key}, which shares it: "
-            f"change the port, or ask for another address",
-            "",
-        )
+        served = f"port {protocol}/{port} of {address} is served by Service {other.key}, which shares it"
+        then = f"{served}: change the port, or ask for another address"
+        return Refusal(service.key, RefusalReason.SHARED_PORT_CLASH, then)
     if not _backends_agree(service, other):
-        return (
-            RefusalReason.SHARED_BACKENDS,
+        told = (
             f"{address} is shared with Service {other.key}, and with externalTrafficPolicy Local both need the same "
-            f"(and not an empty) selector in one namespace, as one node must have endpoints of both: use Cluster, or "
-            f"another address",
-            "",
+            "(and not an empty) selector in one namespace, as one node must have endpoints of both: use Cluster, or "
+            "another address"
         )
+        return Refusal(service.key, RefusalReason.SHARED_BACKENDS, told)
     return None
 
 

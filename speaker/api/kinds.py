@@ -53,6 +53,7 @@ MAX_LINE = 512
 """Characters, of three entries and a number."""
 
 _LOAD_BALANCER = "LoadBalancer"
+_READ = frozenset((*WISHES, SOURCE_RANGES_ANNOTATION))
 _OF_A_REMNANT = RECORD, SHARE
 """Annotations that say what a Service has."""
 UNREADABLE = "(unreadable)"
@@ -77,12 +78,8 @@ class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        ours = {name: text for name, text in self.annotations.items() if _is_read(name)}
-        force_setattr(self, "annotations", ours)
-
-
-def _is_read(annotation: str) -> bool:
-    return annotation in WISHES or annotation == SOURCE_RANGES_ANNOTATION or annotation.lower().startswith(PREFIX)
+        read = [name for name in self.annotations if name in _READ or name.lower().startswith(PREFIX)]
+        force_setattr(self, "annotations", {name: self.annotations[name] for name in read})
 
 
 class LeanMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):

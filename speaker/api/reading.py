@@ -96,7 +96,7 @@ def read_world(
     """Everything the objects ask for; raises InvalidManifests with every problem of every object.
 
     ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: each of ours must name an
-    address of every family it has. ``honoured`` as in ``service.service``.
+    address of every family it has. ``honoured`` as in ``service``.
     """
     draft = _Draft()
     decode = partial(service, default_class=default_class, honoured=honoured)
@@ -304,7 +304,7 @@ def read_service(
     fields_alone: bool = False,
     honoured: Collection[Balancer] = (),
 ) -> Parsed:
-    """As ``service.service``."""
+    """As ``service``."""
     parsed, problems = read_leniently(
         _plain(SERVICE, metadata=found.metadata, spec=found.spec),
         lambda root: service(

@@ -158,7 +158,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         traffic_policy=traffic_policy,
         pool=asking[POOL].parsed(dns_subdomain),
         addresses=requested,
-        share=_share(asking[SHARE]),
+        share=asking[SHARE].require().text() if asking[SHARE].given else None,
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
@@ -308,10 +308,6 @@ def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str)
 # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _share(share: Field) -> str | None:
-    return share.require().text() if share.given else None
-
-
 _NO_NAMESPACES: frozenset[str] = frozenset()
 """One for all of 10,000 Services."""
 
@@ -373,7 +369,7 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
 def _refuse_unenforced(annotation: Field) -> None:
     """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
     if annotation.given:
-        annotation.refuse("is enforced by nobody where the forwarder is none: list it in spec.loadBalancerSourceRanges")
+        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:
@@ -384,13 +380,13 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
     misspelt = 0
     for i, item in enumerate(items):
         if i >= MAX_SOURCE_RANGES:
-            value.refuse(f"has more than {MAX_SOURCE_RANGES} entries: behind them nobody is let in")
+            value.refuse(f"has more than {MAX_SOURCE_RANGES} entries: the rest let nobody in")
             break
         network = item.require().parsed(parse_source_range)
         if network is not None:
             found[network] = None
         elif (misspelt := misspelt + 1) > MAX_MISSPELT:
-            value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: behind them nobody is let in")
+            value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: the rest let nobody in")
             break
     return _joined(found) or NOBODY
 

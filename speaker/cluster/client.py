@@ -154,10 +154,11 @@ class Client:
                     return await _whole(answer, path)
 
     async def _send(self, method: str, path: str, query: Query | None, body: object = None) -> aiohttp.ClientResponse:
-        begun, headers = time.monotonic(), await self._authorized()
-        if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        begun = time.monotonic()
         try:
+            headers = await self._authorized()
+            if body is not None:
+                headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
             answer = await self._session.request(
                 method,
                 self._server.url + path,
@@ -327,7 +328,7 @@ def _keep(channels: dict[int, bytearray], message: bytes, most: int) -> None:
     if message[0] != _STDOUT:
         kept += message[1 : 1 + _MOST_WORDS - len(kept)]
     elif len(kept) + len(message) - 1 > most:
-        raise EdgeError(f"it says more than {most} bytes")
+        raise EdgeError(f"its output exceeds {most} bytes")
     else:
         kept += message[1:]
 

@@ -215,13 +215,23 @@ class Feed(Generic[T]):
         self._without_room = set()
 
     def add(self, raw: msgspec.Raw) -> None:
-        """One item of a page of the list that was begun."""
-        self._put(raw)
+        """One item of a page of the list that was begun, or of a watch."""
+        try:
+            found = self._decode(raw)
+        except UNFIT as error:
+            self._put_aside(raw, error)
+        else:
+            self._taken_back(found.key)
+            if self._keeps(found):
+                self._keep(found)
+            else:
+                self._pass_over(found.key)
+            self._resume_from(found.metadata.resource_version)
 
     def adopt(self, raw: msgspec.Raw) -> None:
         """One that was asked for beside the watch, which has yet to come so far."""
         resume = self.resume
-        self._put(raw)
+        self.add(raw)
         self.resume = resume
 
     def drop(self, keys: Iterable[Key]) -> None:
@@ -275,7 +285,7 @@ class Feed(Generic[T]):
         try:
             event = _event.decode(line)
             if event.type in ("ADDED", "MODIFIED"):
-                self._put(event.object)
+                self.add(event.object)
             elif event.type == "DELETED":
                 self._remove(event.object)
             elif event.type == "BOOKMARK":
@@ -321,19 +331,6 @@ class Feed(Generic[T]):
         elif bookmark.ends_list:
             return bookmark.metadata.resource_version
         return ""
-
-    def _put(self, raw: msgspec.Raw) -> None:
-        try:
-            found = self._decode(raw)
-        except UNFIT as error:
-            self._put_aside(raw, error)
-        else:
-            self._taken_back(found.key)
-            if self._keeps(found):
-                self._keep(found)
-            else:
-                self._pass_over(found.key)
-            self._resume_from(found.metadata.resource_version)
 
     def _taken_back(self, key: Key) -> None:
         self._set_aside.pop(key, None)

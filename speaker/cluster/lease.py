@@ -1,9 +1,9 @@
 """Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and lets somebody work while it is held."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +25,6 @@ Work: TypeAlias = Callable[[Leadership], Coroutine[Any, Any, None]]
 class LeaseName:
     namespace: str
     name: str
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Labels, annotations, ownerReferences; written with every write."""
 
     @property
     def path(self) -> str:
@@ -44,8 +42,8 @@ class Deposed(EdgeError):
 class Election:
     """One candidate. ``identity`` must be nobody else's: two that share one both lead.
 
-    Either ``lead`` or ``keep`` runs, once; both give the Lease back when they end. ``told`` hears of every request that
-    failed; nothing but a bug is raised.
+    ``lead`` runs once, and gives the Lease back when it ends. ``told`` hears of every request that failed; nothing
+    but a bug is raised.
     """
 
     def __init__(
@@ -97,13 +95,6 @@ class Election:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._hold(), name=f"lease {self._lease.name}")
                 group.create_task(self._work(work), name=f"leader {self._lease.name}")
-        finally:
-            await self._resign()
-
-    async def keep(self) -> None:
-        """Holds the Lease, endlessly."""
-        try:
-            await self._hold()
         finally:
             await self._resign()
 
@@ -204,8 +195,6 @@ class Election:
             "acquireTime": former.get("acquireTime", now) if same else now,
         }
         metadata = {**stored.get("metadata", {}), "name": self._lease.name, "namespace": self._lease.namespace}
-        for name, value in self._lease.metadata.items():
-            metadata[name] = {**metadata.get(name, {}), **value} if isinstance(value, Mapping) else value
         return {**_KIND, **stored, "metadata": metadata, "spec": spec}
 
     def _taken(self, body: bytes) -> ObservedLease:
@@ -217,12 +206,8 @@ class Election:
             raise EdgeError(f"{self._lease.path}: cannot be read as a Lease: {error}") from error
         self.saw(version)
         spec = lease.spec
-        record = LeaseRecord(
-            spec.holder_identity or "",
-            spec.lease_duration_seconds or 0,
-            spec.lease_transitions or 0,
-            spec.renew_time or "",
-        )
+        duration, transitions = spec.lease_duration_seconds or 0, spec.lease_transitions or 0
+        record = LeaseRecord(spec.holder_identity or "", duration, transitions, spec.renew_time or "")
         return ObservedLease(record, lease.metadata.resource_version)
 
 

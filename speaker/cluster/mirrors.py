@@ -54,7 +54,7 @@ class Mirrors:
     def restored(self) -> None:
         """Whatever is known is of other data, and so is the Lease's version: everything is listed anew, once."""
         self._lease = 0
-        log.warning("the API server's data went back, as after a restore of a backup: everything is listed anew")
+        log.warning("the API server's data went back, as if a backup was restored: listing everything again")
         for mirror in self._all:
             mirror.list_anew()
 

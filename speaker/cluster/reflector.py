@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeAlias
 
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, Stream, one_page, pages
@@ -52,6 +52,10 @@ class Patience:
     backoff_limit: float = 15.0
 
 
+Deliver: TypeAlias = Callable[[tuple[Change[T], ...]], None]
+Listed: TypeAlias = Callable[[str, bool], None]
+
+
 class Hears(Protocol):
     """Who hears what becomes of an API."""
 
@@ -77,11 +81,11 @@ class Reflector(Generic[T]):
         self,
         client: Client,
         resource: Resource[T],
-        deliver: Callable[[tuple[Change[T], ...]], None],
+        deliver: Deliver[T],
         hears: Hears,
         *,
         patience: Patience = Patience(),
-        listed: Callable[[str, bool], None] = lambda *_: None,
+        listed: Listed = lambda *_: None,
         restored: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.patience = resource, patience

@@ -27,8 +27,6 @@ class Store(Generic[T]):
     def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
         self._terms = dict(indexes or {})
         self._objects: dict[Key, T] = {}
-        self._before: dict[Key, T] = {}
-        """What another store knew: where that is the same, it is kept, and what was decoded again is forgotten."""
         self._indexed: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._terms}
 
     def __len__(self) -> int:
@@ -48,8 +46,6 @@ class Store(Generic[T]):
         """A changed uid is two changes: the namesake was deleted while nobody looked, and the object is another. Who
         looks meanwhile, from another thread, finds under a term the one object or the other, where both belong."""
         key = found.key
-        if (former := self._before.get(key)) is not None and not differences(key, former, found):
-            found = former
         before = self._objects.get(key)
         if changes := differences(key, before, found):
             self._objects[key] = found
@@ -68,9 +64,7 @@ class Store(Generic[T]):
 
     def successor(self) -> "Store[T]":
         """Empty, with the same indexes: to be filled by a new list, and then ``replaced_by``."""
-        made = Store(self._terms)
-        made._before = self._objects
-        return made
+        return Store(self._terms)
 
     def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
         """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
@@ -83,7 +77,6 @@ class Store(Generic[T]):
     def replaced_by(self, successor: "Store[T]") -> None:
         """Takes over everything at once: whoever reads sees the one or the other, never a mixture."""
         self._objects, self._indexed = successor._objects, successor._indexed
-        successor._before = {}
 
     def _unindex(self, name: str, found: T | None, but: Collection[Hashable] = ()) -> None:
         """It is found under these terms alone."""

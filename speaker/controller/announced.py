@@ -205,7 +205,7 @@ class Announced:
             told.holder, told.vacant, told.lost = "", None, f" {self._gone[holder]}"
             self._vacant.discard(name)
             why = f"its holder {holder} is gone, or cut off from the API"
-            yield _Happened("Warning", "HeldByNobody", f"nobody is known to announce {eip}: {why}")
+            yield _Happened("Warning", "HeldByNobody", f"no node is known to announce {eip}: {why}")
 
     def _held(self, name: str, eip: IPAddress, told: _Told, status: RecordedClaim, now: float) -> Iterator[_Happened]:
         holder = status.holder

@@ -32,7 +32,7 @@ from speaker.system.supervise import Failures, contained
 HINT_SECONDS = 30.0
 """For which a load balancer without a class may wait for another's controller."""
 _HINT = (
-    f"it names no loadBalancerClass, and nobody has served it for {HINT_SECONDS:.0f} s. The speaker serves it with "
+    f"it names no loadBalancerClass, and was not served for {HINT_SECONDS:.0f} s. The speaker serves it with "
     f"spec.loadBalancerClass: {LOAD_BALANCER_CLASS}, or where controllers and agents have --default-class"
 )
 

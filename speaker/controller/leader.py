@@ -192,7 +192,8 @@ class _Leading:
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
         made = Resource(path, kind, room=self._mirrors.room, **resource)
-        mirror = _Mirror(self._client, made, changed, self._asked.patience, self._told, self._mirrors)
+        more = {"patience": self._asked.patience, "restored": self._mirrors.restored}
+        mirror = _Mirror(self._client, made, changed, self._told, **more)
         self._mirrors.add(mirror)
         return mirror
 
@@ -358,15 +359,9 @@ class _Mirror(Reflector[T]):
     """Remembers what it has told until that is taken, and sets ``changed``."""
 
     def __init__(
-        self,
-        client: Client,
-        resource: Resource[T],
-        changed: asyncio.Event,
-        patience: Patience,
-        hears: Hears,
-        mirrors: Mirrors,
+        self, client: Client, resource: Resource[T], changed: asyncio.Event, hears: Hears, **more: Any
     ) -> None:
-        super().__init__(client, resource, self._hear, hears, patience=patience, restored=mirrors.restored)
+        super().__init__(client, resource, self._hear, hears, **more)
         self.changed = changed
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()

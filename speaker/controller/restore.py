@@ -35,7 +35,7 @@ class Duplicate:
 
     def __str__(self) -> str:
         """For the owner of ``loser``."""
-        return in_use(self.loser, self.keeper, self.address, "also held by", ", which is older and keeps it")[0]
+        return in_use(self.loser, self.keeper, self.address, "also held by", ", which is older and keeps it").told
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
-from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
+from speaker.settings import AGENTS_NAMESPACE, MqttSettings, ServingSettings
 from speaker.system.garbage import bound_memory, end_in_time, memory_limit
 from speaker.system.process import raise_limit, stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
@@ -49,12 +49,11 @@ REMEMBERED = 1000
 _NAMESPACE = "eip-speaker"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSettings:
-    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings(ServingSettings):
+    """All settings of ``speaker controller``. ``namespace`` is the Lease's; '' for the pod's own.
     ``agents_namespace`` is that of the agents' session Leases, and of their key, which is made where there is none if
-    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready. ``settle_seconds``: after which what lists lack
-    counts, where it is much."""
+    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
@@ -63,12 +62,6 @@ class CommandSettings:
     mark_pods: bool = False
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     timing: Timing = field(default_factory=Timing)
-    metrics: Bind | None = None
-    log_format: LogFormat = "text"
-    log_level: LogLevel = "info"
-    mqtt: MqttSettings | None = None
-    page: Bind | None = None
-    settle_seconds: float = DEFAULT_SETTLE
 
 
 async def run(settings: CommandSettings) -> None:
@@ -228,7 +221,7 @@ class ControllerMetrics:
             self._broker = ""  # whoever leads now tells it
             if self._mqtt is not None:
                 self._mqtt.waiting.set(0)
-            log.info("leads no more", term=leadership.term)
+            log.info("no longer leads", term=leadership.term)
 
     def finish(self) -> None:
         """Say now what waits to be said together."""

@@ -247,6 +247,7 @@ def _event(
     """``addresses``: those that it gets."""
     before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
+    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         return "Warning", "DuplicateAddress", duplicate
     told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message

@@ -18,11 +18,12 @@ import msgspec
 from speaker.diagnosis import saved
 from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
+from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
-from speaker.kubeproxy.kernel import legacy_save
+from speaker.interfaces.martians import reverse_path_drops as reverse_path_drops
+from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR

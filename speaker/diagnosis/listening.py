@@ -9,9 +9,8 @@ from speaker.diagnosis.facts import HelloSeen
 from speaker.errors import shown
 from speaker.model import IPAddress, Link, format_mac
 from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
-from speaker.packets import sockets
+from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
-from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
 
 FRAMES = 1024
 """Looked at on one link, at most."""

@@ -4,14 +4,11 @@ The same changes are printed by ``--dry-run``, logged, tested, and applied.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey, by_address, label
-from speaker.model import (
-    IPAddress,
-    rank,
-)
+from speaker.model import IPAddress, Protocol, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +97,23 @@ Change: TypeAlias = (
     | RemoveRealServer
 )
 
+Part: TypeAlias = IPAddress | VirtualServerKey
+"""What a change is about: a virtual server, or an EIP by itself."""
+
+
+def part_of(change: Change) -> Part:
+    match change:
+        case AddEip(eip) | RemoveEip(eip):
+            return eip
+        case AddVirtualServer(server) | ChangeVirtualServer(_, server) | RemoveVirtualServer(server):
+            return server.key
+        case AddRealServer(key) | ChangeRealServer(key) | RemoveRealServer(key):
+            return key
+
+
+def address_of(part: Part) -> IPAddress:
+    return part[0] if isinstance(part, tuple) else part
+
 
 def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
     """What turns ``have`` into ``want``, in an order that is safe to apply one by one; () if nothing does.
@@ -142,34 +156,51 @@ def _changed(before: VirtualServer, after: VirtualServer) -> Iterator[Change]:
     yield from (RemoveRealServer(after.key, old[place]) for place in sorted(old.keys() - new.keys()))
 
 
-def applied(have: Plan, changes: Iterable[Change]) -> Plan:
-    """``have`` after ``changes``, which are some of what ``diff`` made of it; those before others they rest on."""
-    eips, servers = set(have.eips), dict(have.virtual_servers)
-
-    def put(key: VirtualServerKey, gone: RealServer | None, come: RealServer | None) -> None:
-        left = [real for real in servers[key].real_servers if real != gone]
-        servers[key] = replace(servers[key], real_servers=tuple(sorted([*left, come] if come else left)))
-
-    for change in changes:
-        match change:
-            case AddEip(eip):
-                eips.add(eip)
-            case RemoveEip(eip):
-                eips.discard(eip)
-            case AddVirtualServer(server):
-                servers[server.key] = replace(server, real_servers=())
-            case ChangeVirtualServer(before, after):
-                servers[after.key] = replace(after, real_servers=servers[before.key].real_servers)
-            case RemoveVirtualServer(server):
-                del servers[server.key]
-            case AddRealServer(key, real):
-                put(key, None, real)
-            case ChangeRealServer(key, old, new):
-                put(key, old, new)
-            case RemoveRealServer(key, real):
-                put(key, real, None)
-    return Plan(frozenset(eips), servers)
-
-
 def _settings(server: VirtualServer) -> tuple[object, ...]:
     return server.scheduler, server.persistence, server.sources, server.masquerade
+
+
+# ── Connections that the kernel remembers ─────────────────────────────────────────────────────────────────────
+#
+# The kernel decides on address translation once, at a connection's first packet. A UDP client that keeps sending from
+# one port never has a second first packet: it would stay with a real server that is gone, or with none, for as long as
+# it sends (kube-proxy had this: kubernetes/kubernetes#19029, #139628). Forgetting the connection makes its next packet
+# a first one.
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A connection to the virtual server ``key``, answered by ``real``:``real_port``; untranslated, that is the EIP."""
+
+    key: VirtualServerKey
+    client: IPAddress
+    client_port: int
+    real: IPAddress
+    real_port: int
+
+
+def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
+    """The virtual servers with flows that ``goes_on`` may refuse after ``changes``."""
+    for change in changes:
+        match change:
+            case ChangeVirtualServer(_, server) | RemoveVirtualServer(server):
+                yield server.key
+            case AddVirtualServer(server) if server.protocol is Protocol.UDP:
+                yield server.key
+            case RemoveRealServer((_, Protocol.UDP, _) as key, _):
+                yield key
+            case _:
+                pass
+
+
+def goes_on(flow: Flow, plan: Plan) -> bool:
+    """Whether the plan lets a connection continue: its virtual server stands, admits the client, and (UDP) still has
+    the real server, at whatever weight. A TCP connection to a removed real server ends by itself."""
+    server = plan.virtual_servers.get(flow.key)
+    if server is None:
+        return False
+    if server.sources and not any(flow.client in network for network in server.sources):
+        return False
+    return server.protocol is not Protocol.UDP or any(
+        (real.address, real.port) == (flow.real, flow.real_port) for real in server.real_servers
+    )

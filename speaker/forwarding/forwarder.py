@@ -7,8 +7,9 @@ from typing import Protocol
 from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
-from speaker.forwarding.plan import Plan
-from speaker.forwarding.traffic import UNKNOWN, Traffic
+from speaker.forwarding.ipvs.forwarder import open_ipvs
+from speaker.forwarding.nftables.forwarder import open_nftables
+from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
 from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.files import read_regular, write_atomically
@@ -121,40 +122,19 @@ async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts
 
     ``AUTO`` is IPVS where the kernel has it, else nftables. Raises Unsupported with the reason.
     """
-    match kind:
-        case Forwarding.NONE:
-            return NoForwarder(runtime_dir)
-        case Forwarding.IPVS:
-            return await _open_ipvs(runtime_dir, timeouts)
-        case Forwarding.NFTABLES:
-            return await _open_nftables()
-        case Forwarding.AUTO:
-            return await _open_either(runtime_dir, timeouts)
-
-
-async def _open_either(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
+    if kind is Forwarding.NONE:
+        return NoForwarder(runtime_dir)
+    if kind is Forwarding.NFTABLES:
+        return await open_nftables()
     try:
-        return await _open_ipvs(runtime_dir, timeouts)
+        return await open_ipvs(runtime_dir, timeouts)
     except Unsupported as no_ipvs:
+        if kind is Forwarding.IPVS:
+            raise
         try:
-            return await _open_nftables()
+            return await open_nftables()
         except Unsupported as no_nftables:
             raise Unsupported(f"neither way to forward works here: {no_ipvs}; {no_nftables}") from no_nftables
-
-
-# Imported late: each needs pyroute2, which takes a second on a slow machine and which `none` never uses.
-
-
-async def _open_ipvs(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
-    from speaker.forwarding.ipvs.forwarder import open_ipvs
-
-    return await open_ipvs(runtime_dir, timeouts)
-
-
-async def _open_nftables() -> Forwarder:
-    from speaker.forwarding.nftables.forwarder import open_nftables
-
-    return await open_nftables()
 
 
 async def cleanup(runtime_dir: Path, keep: str) -> tuple[str, ...]:

@@ -5,24 +5,12 @@ It stands between ``node/host.py`` and the forwarder at work, which with IPVS is
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from typing import TypeAlias
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError, NotDone
-from speaker.forwarding.changes import (
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    Change,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    RemoveEip,
-    RemoveRealServer,
-    RemoveVirtualServer,
-)
+from speaker.forwarding.changes import Change, Part, address_of, part_of
 from speaker.forwarding.forwarder import Forwarder
-from speaker.forwarding.plan import Plan, VirtualServerKey, label
-from speaker.forwarding.traffic import Traffic
+from speaker.forwarding.plan import Plan, Traffic, label
 from speaker.model import IPAddress
 from speaker.system.supervise import Supervisor
 
@@ -30,9 +18,6 @@ BARREN = 64
 """Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""
 HANGS = 4
 """As many tries in which a program hung, a minute each: what is asked for next waits meanwhile."""
-
-Part: TypeAlias = IPAddress | VirtualServerKey
-"""What is asked for and refused by itself: a virtual server, or an EIP without one."""
 
 
 class Isolating:
@@ -118,7 +103,7 @@ class Isolating:
         """What was accepted last; in a speaker that just started, what of ``plan`` the kernel has already."""
         if self._good is not None:
             return self._good
-        changed = {part for change in await self._inner.pending(plan) for part in _parts(change)}
+        changed = {part_of(change) for change in await self._inner.pending(plan)}
         missing = changed | {address_of(part) for part in changed}
         return Plan(
             frozenset(eip for eip in plan.eips if eip not in missing),
@@ -167,22 +152,6 @@ def mixed(good: Plan, want: Plan, parts: Collection[Part]) -> Plan:
     return Plan(frozenset(kept | (touched & want.eips) | (served & (good.eips | want.eips))), servers)
 
 
-def address_of(part: Part) -> IPAddress:
-    return part[0] if isinstance(part, tuple) else part
-
-
 def name_of(part: Part) -> str:
     """As people read it."""
     return label(part) if isinstance(part, tuple) else f"EIP {part}"
-
-
-def _parts(change: Change) -> tuple[Part, ...]:
-    match change:
-        case AddEip(eip) | RemoveEip(eip):
-            return (eip,)
-        case AddVirtualServer(server) | RemoveVirtualServer(server):
-            return (server.key,)
-        case ChangeVirtualServer(_, after):
-            return (after.key,)
-        case AddRealServer(key) | ChangeRealServer(key) | RemoveRealServer(key):
-            return (key,)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.proc import buckets, listed
+from speaker.forwarding.ipvs.counters import buckets, listed
 
 FULL, FULL_NO_MORE = 0.9, 0.8
 """Of nf_conntrack_max. Two limits, lest what is told flutters between them."""

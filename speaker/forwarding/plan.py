@@ -6,7 +6,7 @@ the work); ``changes.py`` says what leads from one plan to another.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from speaker.model import (
     Assignment,
@@ -17,7 +17,6 @@ from speaker.model import (
     Protocol,
     Service,
     ServiceKey,
-    ServicePort,
     TrafficPolicy,
     World,
     rank,
@@ -199,31 +198,22 @@ def _virtual_servers(
             place = endpoint.port_name, endpoint.protocol, Family.of(endpoint.address)
             usable.setdefault(place, []).append(endpoint)
     return tuple(
-        _virtual_server(service, eip, port, usable.get((port.name, port.protocol, Family.of(eip)), []), node, lost)
+        VirtualServer(
+            eip,
+            port.protocol,
+            port.port,
+            scheduler=service.scheduler or DEFAULT_SCHEDULER,
+            persistence=service.affinity_seconds,
+            # Ranges of the other family say nothing about this EIP's clients; if all are, nobody may connect, and an
+            # empty tuple would mean everyone. So all of them stay, and the edges match by family.
+            sources=service.source_ranges,
+            masquerade=not keeps_client,
+            real_servers=_real_servers(
+                usable.get((port.name, port.protocol, Family.of(eip)), []), node, port.protocol, lost
+            ),
+        )
         for eip in eips
         for port in service.ports
-    )
-
-
-def _virtual_server(
-    service: Service,
-    eip: IPAddress,
-    port: ServicePort,
-    usable: list[Endpoint],
-    node: str,
-    lost: Collection[str],
-) -> VirtualServer:
-    return VirtualServer(
-        address=eip,
-        protocol=port.protocol,
-        port=port.port,
-        scheduler=service.scheduler or DEFAULT_SCHEDULER,
-        persistence=service.affinity_seconds,
-        # Ranges of the other family say nothing about this EIP's clients; if all are, nobody may connect, and an
-        # empty tuple would mean everyone. So all of them stay, and the edges match by family.
-        sources=service.source_ranges,
-        masquerade=service.traffic_policy is not TrafficPolicy.LOCAL,
-        real_servers=_real_servers(usable, node, port.protocol, lost),
     )
 
 
@@ -280,3 +270,25 @@ def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:
         return plan
     servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in addresses}
     return Plan(plan.eips.difference(addresses), servers)
+
+
+# ── What has gone through, for metrics ────────────────────────────────────────────────────────────────────────
+
+Counts: TypeAlias = tuple[int, int, int, int, int]
+"""Connections, packets in, packets out, bytes in, bytes out, since the virtual server was made."""
+Name: TypeAlias = tuple[str, str, str]
+"""A virtual server as labels: EIP, protocol, port."""
+RealName: TypeAlias = tuple[str, str, str, str]
+"""One of its real servers: ``address:port`` comes fourth."""
+
+
+class Traffic(NamedTuple):
+    """Only of virtual servers that have counted anything: every node has those of all EIPs, and traffic for a few.
+    ``real_servers``: active and inactive connections."""
+
+    virtual_servers: Mapping[Name, Counts]
+    real_servers: Mapping[RealName, tuple[int, int]]
+
+
+UNKNOWN = Traffic({}, {})
+"""Of a forwarder that does not count."""

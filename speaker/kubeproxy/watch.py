@@ -1,16 +1,18 @@
-"""The loop that looks, at a low pace, and serves health checks where nobody else does."""
+"""The loops: one looks, at a low pace, and serves health checks where nobody else does; one asks kube-proxy about
+endpoints that have just come to this node."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
-from speaker.kubeproxy import kernel, signs
-from speaker.kubeproxy.health_checks import HealthCheck, Place
+from speaker.kubeproxy import sight
+from speaker.kubeproxy.health_checks import HealthCheck, LocalEndpoints, Place, ServiceFamily
 from speaker.kubeproxy.health_server import HealthServer
-from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Judgement
-from speaker.kubeproxy.recognise import Mode, Signs, recognise
-from speaker.model import IPAddress, Link, Pool
+from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Judgement, Mode, recognise
+from speaker.model import IPAddress, Link, Pool, ServiceKey, World
 from speaker.system.threads import in_thread
 from speaker.system.waiting import at_rest, set_within
 
@@ -51,7 +53,7 @@ class KubeProxyWatch:
         """``held``: which EIPs this node answers for; ``healthy``: our forwarder does its work."""
         self._forwarder, self._held, self._tell = forwarder, held, tell
         self._server = HealthServer(healthy)
-        self._tables, self._judge = kernel.Tables(), Judge()
+        self._tables, self._judge = sight.Tables(), Judge()
         self._asked: Asked | None = None
         self._first = asyncio.Event()
         """There is something asked."""
@@ -92,12 +94,50 @@ class KubeProxyWatch:
         return await in_thread(asked.checks)
 
     async def _look(self, asked: Asked) -> Judgement:
-        words = await signs.ask()
+        words = await sight.ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await self._tables.chains() if words.proxy_mode is None else None
-        found = recognise(Signs(*words, frozenset(link.name for link in asked.links.values()), chains))
+        found = recognise(replace(words, links=frozenset(link.name for link in asked.links.values()), chains=chains))
         now = time.monotonic()
         rules = await self._tables.rules(self._judge.reckons_with(now, found), asked.links)
-        answering = await kernel.answering(asked.lan) if found.mode is Mode.IPVS else ()
+        answering = await sight.answering(asked.lan) if found.mode is Mode.IPVS else ()
         here = Here(self._forwarder, asked.pools, self._held())
         return self._judge.look(now, here, found, rules, answering)
+
+
+# ── Endpoints that have just come ─────────────────────────────────────────────────────────────────────────────
+
+ASK_SECONDS = 0.1
+"""Between two questions."""
+AT_ONCE = 32
+"""Questions."""
+
+
+class EndpointWatch:
+    """``changed`` says that ``follow`` would say something else; ``own``: this node's addresses."""
+
+    def __init__(self, node: str, own: Callable[[], Collection[IPAddress]], changed: Callable[[], None]) -> None:
+        self._endpoints = LocalEndpoints(node)
+        self._own, self._changed = own, changed
+        self._awaits = asyncio.Event()
+
+    def follow(self, world: World, changed: frozenset[ServiceKey] | None) -> tuple[World, frozenset[ServiceKey] | None]:
+        """As ``LocalEndpoints`` has it."""
+        found = self._endpoints.follow(world, changed)
+        if self._endpoints.awaited:
+            self._awaits.set()
+        return found
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await self._awaits.wait()
+            asked = list(islice(self._endpoints.awaited.items(), AT_ONCE))
+            if any(await asyncio.gather(*(self._ask(which, port) for which, port in asked))):
+                self._changed()
+            if not self._endpoints.awaited:
+                self._awaits.clear()
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _ask(self, which: ServiceFamily, port: int) -> bool:
+        return self._endpoints.heard(which, await sight.endpoints_known(which[0], port, which[1], self._own()))

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import PACKET_MULTICAST, PACKET_OTHERHOST, is_station
+from speaker.packets import PACKET_MULTICAST, PACKET_OTHERHOST, arp, is_station, ndp
 
 
 class Claims:

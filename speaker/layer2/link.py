@@ -38,7 +38,7 @@ EIPS_A_SLICE = 256
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link."""
 STILL_SECONDS = 0.1
-"""A task that does nothing for so long, and has something to do, does not get on."""
+"""A task that does nothing for so long, and has something to do, makes no progress."""
 JOINS_A_SLICE = 20
 """A millisecond at most."""
 
@@ -174,7 +174,7 @@ class LinkResponder:
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
             for task, wakeup in at_work:
                 if wakeup.stands_still(self._clock(), STILL_SECONDS):
-                    raise Unproven(f"{task} does not get on")
+                    raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)
             let_go(error)

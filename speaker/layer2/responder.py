@@ -20,8 +20,7 @@ from speaker.layer2.filter import FilterTracker
 from speaker.layer2.packet_socket import Received
 from speaker.model import Family, Mac
 from speaker.model.events import Announcements, Answers, Conflict, Event, Ignorings, JoinFailed, SendFailures
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import PACKET_BROADCAST
+from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.system.supervise import BUGS, Supervisor, contained
 
 BATCHES_A_TURN = 4

@@ -1,4 +1,4 @@
-"""The loop that hands unknown flows over: to whom is what ``forwarding/unknown_flows/handing_over.py`` says, as the
+"""The loop that hands unknown flows over: to whom is what ``forwarding/handing_over.py`` says, as the
 wire process tells of claims, and as previous holders answer.
 
 They are asked by ARP and NDP, so it is their kernel that answers, and that is what counts: it forwards what it knows,
@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from speaker.forwarding.unknown_flows.handing_over import HandingOver
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import UnknownFlows
+from speaker.forwarding.handing_over import HandingOver, NextHop
+from speaker.forwarding.unknown_flows import UnknownFlows
 from speaker.interfaces.addresses import question
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import IPAddress, Link, Placement, Speaker

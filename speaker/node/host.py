@@ -47,8 +47,9 @@ from speaker.node.known.knowledge import InForce
 from speaker.node.losses import Heard, Losses
 from speaker.node.publishing import Publishing, Witnessing
 from speaker.node.report import Report
-from speaker.node.source import HostSettings, Source, View
+from speaker.node.source import Source, View
 from speaker.ownership.parameters import Parameters
+from speaker.settings import NodeSettings
 from speaker.system.clock import boottime
 from speaker.system.files import is_file
 from speaker.system.garbage import uncollected
@@ -81,7 +82,7 @@ class Host:
 
     def __init__(
         self,
-        settings: HostSettings,
+        settings: NodeSettings,
         keys: KeyFile | None,
         source: Source,
         forwarder: Isolating,

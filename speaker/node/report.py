@@ -19,9 +19,8 @@ from speaker.api.reading import Reading
 from speaker.checks import FEW, VALIDATE, Finding, grouped, said
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
+from speaker.forwarding.handing_over import NextHop, fates
 from speaker.forwarding.limits import Tables, Watch
-from speaker.forwarding.unknown_flows.handing_over import fates
-from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import IPAddress, ServiceKey, events
 from speaker.node import gauges, transitions

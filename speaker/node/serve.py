@@ -13,13 +13,13 @@ import structlog
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import Forwarder, NoForwarder, cleanup, open_forwarder, remember
 from speaker.forwarding.isolating import Isolating
-from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
+from speaker.forwarding.unknown_flows import open_unknown_flows, remove_unknown_flows
 from speaker.node.handover import HandOver
 from speaker.node.host import Host
 from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
-from speaker.node.source import HostSettings, MakeSource
-from speaker.settings import MqttSettings
+from speaker.node.source import MakeSource
+from speaker.settings import MqttSettings, NodeSettings
 from speaker.system.garbage import bound_memory, end_in_time, memory_limit
 from speaker.system.process import may_administer_network, raise_limit, stoppable
 from speaker.system.supervise import at_work, heed_callbacks
@@ -41,7 +41,7 @@ SWITCH_SECONDS = 0.001
 
 async def serve(
     end: socket.socket,
-    settings: HostSettings,
+    settings: NodeSettings,
     make: MakeSource,
     *,
     api: bool = False,
@@ -74,7 +74,7 @@ async def serve(
 
 async def _serve(
     end: socket.socket,
-    settings: HostSettings,
+    settings: NodeSettings,
     make: MakeSource,
     api: bool,
     examine: Examine,
@@ -126,7 +126,7 @@ async def _serve(
             await host.run(stop)
 
 
-async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
+async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
     """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
     is asked for, and the kernel cannot."""
     peers = settings.peers
@@ -138,7 +138,7 @@ async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
     if removed := await remove_unknown_flows():
-        log.info("nothing is handed over any more", removed=list(removed))
+        log.info("connections are no longer handed over", removed=list(removed))
     return None
 
 
@@ -170,7 +170,7 @@ def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) ->
     return text
 
 
-def _spec(settings: HostSettings, keys: KeyFile | None, api: bool) -> Spec:
+def _spec(settings: NodeSettings, keys: KeyFile | None, api: bool) -> Spec:
     peers = settings.peers
     if peers is None or keys is None:
         return Spec(settings.node.name, None, settings.take_over)

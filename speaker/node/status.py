@@ -11,8 +11,8 @@ import msgspec
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.limits import Tables
-from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Judgement
 from speaker.model import Family, IPAddress, format_mac
 from speaker.node.decide import Decision, MayHold, MayNotHold

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from speaker.allocator.settle import Settlement
-from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.handing_over import NextHop
 from speaker.kubeproxy.judge import Judgement
 from speaker.model import Assignment, IPAddress, Placement, ServiceKey, events, format_mac, rank
 from speaker.model.events import Event
@@ -22,7 +22,7 @@ from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20
 """In manifests, that get a line each: they are read one by one."""
-FROZEN = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
+FROZEN = "this process did not run for longer than the self-lease, and gave up what others may have taken"
 FLAGGED = "kept although its pool no longer offers it; not assigned again once it is released"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 

@@ -6,6 +6,7 @@ nothing new, and the rest is read a few frames at a time.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
@@ -27,22 +28,26 @@ _TALK_BUFFER, _ANSWER_BUFFER = 1 << 13, 1 << 17
 """Bytes: one frame that others speak is enough; an answer must not be lost."""
 
 
-class Inquirer:
-    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard within LISTEN seconds
-    of asking others: with the IP version of the address that it answers for, or None for a broadcast. ``answered`` is
-    called for who says that an address asked for is its own, once for each MAC and turn, at most FRAMES times in
-    PAUSE."""
+class AsksLinks(Protocol):
+    """Who wants to know. Links are named by their index."""
 
-    def __init__(
-        self,
-        link: Link,
-        ours: Callable[[Mac], bool],
-        heard: Callable[[int | None], None],
-        answered: Callable[[Answer], None],
-        supervisor: Supervisor,
-    ) -> None:
-        self._link, self._ours, self._heard, self._answered = link, ours, heard, answered
-        self._supervisor = supervisor
+    def is_ours(self, mac: Mac) -> bool:
+        """Whether it is one of this host's."""
+
+    def hear_frame(self, link: int, version: int | None) -> None:
+        """Another host was heard within LISTEN seconds of asking others: it answers for an address of this IP version,
+        or sent a broadcast (None)."""
+
+    def hear_answer(self, link: int, answer: Answer) -> None:
+        """Somebody says that an address asked for is its own: once for each MAC and turn, at most FRAMES times in
+        PAUSE."""
+
+
+class Inquirer:
+    """On ``link``, for ``asker``."""
+
+    def __init__(self, link: Link, asker: AsksLinks, supervisor: Supervisor) -> None:
+        self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
         self._others_until = 0.0
         """Of who was asked besides: at rest this host hears answers to its other programs all the time."""
@@ -125,7 +130,7 @@ class Inquirer:
         self._asked.clear()
 
     def _take_talk(self, frames: list[bytes]) -> bool:
-        if all(self._ours(Mac(frame[6:12])) for frame in frames):
+        if all(self._asker.is_ours(Mac(frame[6:12])) for frame in frames):
             return True
         self._tell_heard(None)
         return False
@@ -133,10 +138,10 @@ class Inquirer:
     def _take_answers(self, frames: list[bytes]) -> bool:
         answers = dict.fromkeys(answer for frame in frames if (answer := read_answer(frame)) is not None)
         for answer in answers:
-            if self._ours(answer.mac):
+            if self._asker.is_ours(answer.mac):
                 continue
             if answer.address in self._asked:
-                self._answered(answer)
+                self._asker.hear_answer(self._link.index, answer)
             else:
                 self._tell_heard(answer.address.version)
         return True
@@ -145,7 +150,7 @@ class Inquirer:
         now = asyncio.get_running_loop().time()
         if now < self._others_until and now - self._heard_at.get(version, float("-inf")) >= PAUSE:
             self._heard_at[version] = now
-            self._heard(version)
+            self._asker.hear_frame(self._link.index, version)
 
 
 class _Listener:

@@ -90,7 +90,7 @@ class Parameters:
                 "hello declares us dead no sooner)",
             ),
             (self.request_age < self.self_lease, "request_age must be below self_lease"),
-            (self.listen > self.dead, "listen must be above dead: whoever is silent that long is not there"),
+            (self.listen > self.dead, "listen must be above dead: a node that is silent for that long is not there"),
             (self.touch > 2 * self.dead, "touch must be above 2 x dead: the frames that it waits for are asked for"),
             (
                 self.record_grace > 2 * self.hello,

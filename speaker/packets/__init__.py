@@ -1,1 +1,23 @@
-"""What features share of packets: the codecs of ARP and NDP, classic BPF, packet sockets, and who asks a link."""
+"""What features share of packets: the codecs of ARP and NDP, classic BPF, packet sockets, and who asks a link.
+
+Here is what all of them know of Ethernet and of Linux's packet sockets. Pure.
+"""
+
+from speaker.model import Mac
+
+BROADCAST = Mac(b"\xff" * 6)
+UNKNOWN = Mac(bytes(6))
+"""What a request carries where the target's MAC is asked for."""
+HEADER_LENGTH = 14
+
+# sll_pkttype, <linux/if_packet.h>: whom a received frame was for, in the kernel's eyes.
+PACKET_HOST = 0
+PACKET_BROADCAST = 1
+PACKET_MULTICAST = 2
+PACKET_OTHERHOST = 3
+PACKET_OUTGOING = 4
+
+
+def is_station(mac: bytes) -> bool:
+    """Whether one station can have this MAC: neither a group (the lowest bit of the first byte) nor zero."""
+    return not mac[0] & 1 and mac != UNKNOWN

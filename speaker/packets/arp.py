@@ -10,8 +10,8 @@ from ipaddress import IPv4Address
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
+from speaker.packets import BROADCAST, UNKNOWN
 from speaker.packets.bpf import Program, load_word, only_if
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 ETHERTYPE = 0x0806
 LENGTH = 42

@@ -15,14 +15,7 @@ from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
-from speaker.packets import arp, bpf, ndp
-from speaker.packets.ethernet import (
-    BROADCAST,
-    PACKET_BROADCAST,
-    PACKET_HOST,
-    PACKET_MULTICAST,
-    is_station,
-)
+from speaker.packets import BROADCAST, PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, arp, bpf, is_station, ndp
 
 _IPV4 = 0x0800
 _VLAN_ID = 0x0FFF

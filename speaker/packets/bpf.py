@@ -20,8 +20,8 @@ Program: TypeAlias = tuple[Instruction, ...]
 ACCEPT = Instruction(0x06, 0, 0, 0xFFFF)  # ret: this many bytes of the frame
 REJECT = Instruction(0x06, 0, 0, 0)
 LOAD_PKTTYPE = Instruction(0x30, 0, 0, 0xFFFFF004)
-"""SKF_AD_OFF + SKF_AD_PKTTYPE: ``sll_pkttype`` (see ``ethernet``). A frame of a foreign VLAN looks untagged here; only
-this tells."""
+"""SKF_AD_OFF + SKF_AD_PKTTYPE: ``sll_pkttype`` (``PACKET_HOST`` and so on). A frame of a foreign VLAN looks untagged
+here; only this tells."""
 LOAD_VLAN_TAG = Instruction(0x20, 0, 0, 0xFFFFF02C)
 """SKF_AD_OFF + SKF_AD_VLAN_TAG: the tag that was taken off the frame, 0 where it had none."""
 

@@ -68,7 +68,7 @@ class Patience:
                 f"{self._directory}: asks for nothing, {self._before()}: a volume that is not mounted deletes nothing. "
                 "To ask for nothing all the same, put the manifest of a Namespace there"
             )
-        return self._settling(f"{self._directory}: asks for nothing any more: was it emptied, or is it lost?", now)
+        return self._settling(f"{self._directory}: asks for nothing now: was it emptied, or is it lost?", now)
 
     def _before(self) -> str:
         if self._place is None:

@@ -57,8 +57,8 @@ def read_state(path: Path, ledger: type[L]) -> L | None:
             return msgspec.json.decode(envelope.ledger, type=ledger)
     except UNFIT as error:
         raise EdgeError(
-            f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start anew, "
-            "where Services may get other addresses than before"
+            f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start with "
+            "an empty one, with which Services may get other addresses than before"
         ) from error
     raise EdgeError(
         f"state file {shown(path)} has version {envelope.version} and this speaker reads version {VERSION}: "

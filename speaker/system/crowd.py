@@ -1,4 +1,4 @@
-"""Who has to go when there are too many connections: somebody always does, so that whoever comes gets in. Pure."""
+"""Which connection is closed when there are too many: a new one always gets in. Pure."""
 
 from collections import Counter
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Files that other programs read, or that we read after a crash: whole or not at all."""
+"""Files that other programs read, or that we read after a crash: written whole or not at all."""
 
 import contextlib
 import errno
@@ -12,13 +12,13 @@ from speaker.errors import EdgeError
 
 
 def shown(path: Path) -> str:
-    """A name as text that can be printed and sent: what of it is not UTF-8, or not to be printed, is escaped."""
+    """A name as text that can be printed and sent: what is not UTF-8, or not printable, is escaped."""
     text = os.fsencode(path).decode(errors="backslashreplace")
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def absolute(path: Path) -> Path:
-    """Wherever this process goes. Raises EdgeError where the directory that it is in was removed."""
+    """The same file, wherever this process goes. Raises EdgeError if the current directory was removed."""
     try:
         return path.absolute()
     except FileNotFoundError as error:
@@ -26,8 +26,8 @@ def absolute(path: Path) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Whether ``path`` leads to anything. Raises EdgeError where that cannot be seen, for want of a right as a rule:
-    ``Path.exists`` raises then, or says no, by the kind of trouble and the release of Python."""
+    """Whether ``path`` leads to anything. Raises EdgeError if that cannot be seen, usually for lack of a right:
+    ``Path.exists`` then raises or says no, depending on the error and on the release of Python."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -38,10 +38,10 @@ def is_there(path: Path) -> bool:
 
 
 def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """The content of the regular file that ``path`` leads to, cut off behind ``most + 1`` bytes, and whose it is.
+    """The content of the regular file that ``path`` leads to, cut off after ``most + 1`` bytes, and its status.
 
-    Never waits, as for the writer of a FIFO. Raises OSError whose ``strerror`` says what else is there instead;
-    FileNotFoundError where nothing is, not even a link.
+    Never waits, as it would for the writer of a FIFO. Raises OSError, whose ``strerror`` says what else is there, and
+    FileNotFoundError if nothing is, not even a link.
     """
     try:
         _insist_on_regular(path.stat().st_mode)  # before it is opened: to open a device may set it to work
@@ -71,10 +71,10 @@ def _insist_on_regular(mode: int) -> None:
 def write_atomically(
     path: Path, content: bytes, *, mode: int = 0o644, new: bool = False, owner: os.stat_result | None = None
 ) -> None:
-    """Replace ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
+    """Replaces ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
 
-    ``new``: there must be none yet, whoever else is about to make it. ``owner``: whose it is to be, as far as we may
-    say so, instead of ours. Raises EdgeError naming the path.
+    ``new``: there must be no such file yet, even if somebody else is about to make it. ``owner``: who is to own it
+    instead of us, if we may decide that. Raises EdgeError, which names the path.
     """
     import tempfile  # a megabyte with what it brings, which the wire process does without
 
@@ -121,10 +121,10 @@ def _name_it(temporary: str, path: Path) -> None:
 
 
 def locked(path: Path) -> int:
-    """A file descriptor that holds the lock of ``path``; the kernel lets go of it with the process, however it ends.
+    """A file descriptor that holds the lock of ``path``; the kernel releases it with the process, however that ends.
 
-    Nobody but its owner may open the file: to read it is enough to lock it (flock(2)), and so to keep every speaker
-    from its start. Raises EdgeError when somebody else holds it.
+    Only its owner may open the file: whoever can read it can lock it (flock(2)), and keep every speaker from starting.
+    Raises EdgeError if somebody else holds the lock.
     """
     fd = -1
     try:

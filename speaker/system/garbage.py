@@ -1,9 +1,9 @@
-"""Edge: memory. How much of it a process may take, and how it comes back by itself: errors that keep nothing alive,
-and what the garbage collector need not look at.
+"""Edge: memory: how much of it a process may take, what the garbage collector need not look at, and errors that keep
+nothing alive.
 
-The collector stops everything while it walks over all that it knows: 30 ms for 10,000 EIPs in the wire process, 0.1 s
-for as many Services. Hence what lives long is frozen (``gc.freeze``), where it no longer looks. But what is frozen and
-becomes a cycle that nobody holds stays for ever. So there are to be no such cycles, and little is frozen unseen.
+The collector stops everything while it walks over all objects that it tracks: 30 ms for 10,000 EIPs in the wire
+process, 0.1 s for as many Services. So what lives long is frozen (``gc.freeze``), and the collector no longer looks at
+it. But a frozen cycle that nobody refers to stays forever: there must be no such cycles, and little is frozen unseen.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WORTH = 5_000
-"""Objects: less than so many new ones are not worth being frozen, as to walk over them takes a millisecond or two."""
+"""New objects: fewer are not worth freezing, because walking over them takes only a millisecond or two."""
 
 
 def freeze_new() -> None:
-    """To be called now and then while much is built that lives long: what was made since the last time is collected,
-    where there is enough of it, and what is left is frozen."""
+    """Call it now and then while much is built that lives long: what was made since the last call is collected, if it
+    is enough, and what is left is frozen."""
     young, older, _ = gc.get_count()
     if young >= WORTH or older:
         gc.collect()
@@ -30,7 +30,7 @@ def freeze_new() -> None:
 
 
 def start_over() -> None:
-    """What was frozen belongs to a time that is over: it is collected, and what else there is is frozen."""
+    """What was frozen is no longer needed: it is collected, and everything that is left is frozen."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -38,8 +38,8 @@ def start_over() -> None:
 
 @contextmanager
 def uncollected(lasting: Callable[[], bool]) -> Iterator[None]:
-    """The collector stays away while the block builds what lives long. What it built is frozen unseen where it is
-    ``lasting``: that must not come again and again."""
+    """The collector does not run while the block builds what lives long. If that is ``lasting``, it is frozen unseen,
+    which must not happen again and again."""
     gc.disable()
     try:
         yield
@@ -50,8 +50,8 @@ def uncollected(lasting: Callable[[], bool]) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Whatever the functions that ``error`` came through held: its traceback does, as long as it is kept itself, and
-    where one of them held the error they would keep each other for ever. Its lines can be printed as before."""
+    """Releases what the functions that ``error`` came through held. Its traceback keeps that alive as long as the error
+    is, and if one of them held the error, both would stay forever. The traceback can be printed as before."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -65,8 +65,8 @@ def let_go(error: BaseException) -> None:
 
 @contextmanager
 def letting_go() -> Iterator[None]:
-    """``let_go`` of what the block raises. For a TaskGroup above all, which until Python 3.13 refers to itself by every
-    error that it raises (python/cpython#125789)."""
+    """``let_go`` of what the block raises. Above all for a TaskGroup, which until Python 3.13 refers to itself through
+    every error that it raises (python/cpython#125789)."""
     try:
         yield
     except BaseException as error:
@@ -102,16 +102,10 @@ def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN / "cgroup") -> int | N
         entries = [entry for line in own.read_text().splitlines() if len(entry := line.split(":", 2)) == 3]
     except OSError:
         return None
-    files = [
-        *(
-            _up(cgroups / "memory", path, "memory.limit_in_bytes")
-            for _, of, path in entries
-            if "memory" in of.split(",")
-        ),
-        *(_up(cgroups, path, "memory.max") for _, of, path in entries if not of),
-    ]
-    found = [limit for some in files for file in some if (limit := _limit(file)) is not None]
-    return min(found, default=None)
+    files = {"": (cgroups, "memory.max"), "memory": (cgroups / "memory", "memory.limit_in_bytes")}
+    places = [(files[kind], path) for _, kinds, path in entries for kind in files.keys() & kinds.split(",")]
+    limits = [_limit(file) for (root, name), path in places for file in _up(root, path, name)]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _up(root: Path, path: str, name: str) -> Iterator[Path]:
@@ -140,8 +134,8 @@ _may_take: list[int] = []
 
 
 def bound_memory(limit: int | None) -> None:
-    """From now on this process gets a MemoryError rather than that the kernel kills whoever is in its cgroup. To be
-    called once its threads are there: their stacks are taken into account, and hardly used."""
+    """From now on this process gets a MemoryError, before the kernel kills something in its cgroup. Call it once all
+    threads are started: their stacks count, and are hardly used."""
     with suppress(OSError):
         adjust = OWN / "oom_score_adj"
         adjust.write_text(str(min(1000, int(adjust.read_text()) + SOONER)))

@@ -31,7 +31,7 @@ def _has(capability: int) -> bool:
 # ── How the wire process keeps the CPU on a busy host: real-time priority, or what the kernel leaves it ─────
 
 REAL_TIME = 1
-"""The least of the real-time ones. A busy host would otherwise keep us from the CPU for longer than the self-lease, and
+"""The lowest real-time priority. A busy host would otherwise keep us from the CPU for longer than the self-lease, and
 nice(2) counts only among the processes of one session or container (sched(7))."""
 NICE = -20
 
@@ -45,8 +45,8 @@ class Priority(Enum):
 
 
 def take_priority(schedule: Callable[[int, int, os.sched_param], None] = os.sched_setscheduler) -> None:
-    """As high as this thread may (CAP_SYS_NICE), without what it starts (sched(7), SCHED_RESET_ON_FORK): neither
-    processes nor threads."""
+    """As high as this thread may (CAP_SYS_NICE), but not for processes and threads that it starts (sched(7),
+    SCHED_RESET_ON_FORK)."""
     with suppress(OSError):
         schedule(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(REAL_TIME))
         return
@@ -63,7 +63,7 @@ def priority_of(process: int) -> Priority:
 
 
 def refused(priority: Priority, *, may: bool) -> tuple[str, ...]:
-    """The problem of who was given CAP_SYS_NICE (``may``) for nothing. Pure."""
+    """The problem of a process that was given CAP_SYS_NICE (``may``) in vain. Pure."""
     if priority is Priority.REAL_TIME or not may:
         return ()
     return (
@@ -78,11 +78,11 @@ def refused(priority: Priority, *, may: bool) -> tuple[str, ...]:
 # A crowd on a listening socket must not take the descriptors that netlink, nft and the speaker's own files need.
 
 WANTED = 65_536
-"""More than this speaker ever needs; the usual 1024 are soon used up by the ports of ``healthCheckNodePort``."""
+"""More than a speaker ever needs; ports of ``healthCheckNodePort`` soon use up the usual 1024."""
 
 
 def raise_limit(wanted: int = WANTED) -> None:
-    """As far as it may be raised from here, and not beyond ``wanted``."""
+    """As far as this process may, but not beyond ``wanted``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = hard == resource.RLIM_INFINITY
     with suppress(OSError, ValueError):
@@ -90,7 +90,7 @@ def raise_limit(wanted: int = WANTED) -> None:
 
 
 def share(parts: int, most: int, least: int = 2) -> int:
-    """One of so many equal parts of all there are, but no more than ``most`` and no fewer than ``least``."""
+    """One of so many equal parts of all descriptors, but at most ``most`` and at least ``least``."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most if soft == resource.RLIM_INFINITY else max(least, min(most, soft // parts))
 
@@ -100,8 +100,8 @@ def share(parts: int, most: int, least: int = 2) -> int:
 
 @contextmanager
 def stoppable(hand_over: Callable[[], Awaitable[None]] | None = None) -> Iterator[Callable[[], None]]:
-    """Gives a function whose first call ends the block quietly, once ``hand_over`` is done where there is one, and
-    whose second call ends it at once: leaving every ``with`` inside it is the shutdown."""
+    """Yields a function. Its first call ends the block quietly, after ``hand_over`` if there is one; its second call
+    ends the block at once. Leaving every ``with`` inside the block is the shutdown."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     asked = asyncio.Event()

@@ -1,5 +1,5 @@
-"""Edge: programs that are run for what they say, where whatever keeps one from its work is an EdgeError; and child
-processes that end with their parent, whatever ends it."""
+"""Edge: programs that are run for their output, where whatever keeps one from its work is an EdgeError; and child
+processes that end with their parent, whatever ends that."""
 
 import asyncio
 import ctypes

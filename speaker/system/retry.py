@@ -1,4 +1,4 @@
-"""Trying again: how whatever meets an edge gets over its failures."""
+"""Trying again after failures of an edge."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ async def retrying(
     """
 
     def again(state: RetryCallState) -> bool:
-        """Nothing that the try held is kept by its error."""
+        """The error keeps nothing alive that the try held."""
         error = state.outcome.exception() if state.outcome is not None else None
         if error is not None:
             let_go(error)

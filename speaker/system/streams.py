@@ -8,9 +8,9 @@ from typing import Any, TextIO
 
 
 def stand_ready() -> None:
-    """All three are open and take any character, whatever the caller closed and whatever its locale.
+    """Makes sure that all three are open and take any character, whatever the caller closed and whatever its locale.
 
-    A number that is free would be given to the next file or socket, and what is printed would end up there.
+    A free number would be given to the next file or socket, and what is printed would end up there.
     """
     for number in range(3):
         try:
@@ -45,7 +45,7 @@ def _is(stream: Any, number: int) -> bool:
 
 
 class _Stdout(io.FileIO):
-    """Remembers whether anything was refused: not everybody who prints says so."""
+    """Remembers whether a write failed: not everybody who prints reports that."""
 
     refused: OSError | None = None
 
@@ -58,7 +58,7 @@ class _Stdout(io.FileIO):
 
 
 def refusal() -> OSError | None:
-    """Why not all that was printed has left; None where it has."""
+    """Why not everything that was printed has left; None: it has."""
     try:
         sys.stdout.flush()
     except OSError as error:

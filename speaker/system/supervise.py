@@ -1,4 +1,4 @@
-"""No bug of ours ends more than the work it is in: an endless task that ends is reported, and started again."""
+"""A bug ends only the work that it is in: an endless task that ends is reported, and started again."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, cast
 STEADY_SECONDS = 5.0
 """A task that ran for so long starts again with short waits."""
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
-"""Seconds, of which a random part passes before a task is started again: at first, and after many failures in a row."""
+"""Seconds, a random part of which passes before a task is started again: at first, and after many failures in a row."""
 BUGS = Exception, asyncio.CancelledError
 """What a bug of ours raises in a block without ``await``: nobody can cancel a task there, so that is a bug as well."""
 
@@ -27,7 +27,7 @@ class Ended(Exception):
 
 
 class Hears(Protocol[_K_contra]):
-    """Who hears of what nobody foresaw, and of what it was met in."""
+    """Who is told of unexpected errors, and of the work that met them."""
 
     def internal_error(self, task: _K_contra, error: BaseException) -> None: ...
 
@@ -37,7 +37,7 @@ class Supervisor(Hears[str], Protocol):
 
 
 class Failures(dict[_K, Exception]):
-    """Of work on many things: those that met a bug of ours, by name. Whoever reads them reports them."""
+    """Of work on many things, those that met a bug, by name. Whoever reads them reports them."""
 
     def internal_error(self, task: _K, error: BaseException) -> None:
         self[task] = error if isinstance(error, Exception) else Ended(repr(error)).with_traceback(error.__traceback__)
@@ -79,8 +79,8 @@ async def at_work(task: str, work: Callable[[], Awaitable[None]], supervisor: Su
 
 
 async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Runs ``work``, which never returns by itself, once. Ends when cancelled, or with what ended it. That is ``Ended``
-    where it returned, or was cancelled from within: a TaskGroup passes over a child that ends so."""
+    """Runs ``work``, which never returns by itself, once. Ends when cancelled, or with what ended the work: ``Ended``
+    if it returned or was cancelled from within, because a TaskGroup ignores a child that ends that way."""
     try:
         await work()
     except asyncio.CancelledError as error:
@@ -93,9 +93,10 @@ async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
 async def _ended(
     work: "asyncio.Future[None]", task: str, supervisor: Supervisor, ends: tuple[type[Exception], ...]
 ) -> BaseException:
-    """Why it ended. Where this is cancelled, it is as well, and what it raises then is reported all the same.
+    """Why it ended. If this is cancelled, the work is too, and what it raises then is still reported.
 
-    A task of its own tells the two apart: a TaskGroup that is cancelled while one of its tasks fails raises only that.
+    The work is a task of its own, to tell the two apart: a TaskGroup that is cancelled while one of its tasks fails
+    raises only that failure.
     """
     try:
         await asyncio.wait((work,))
@@ -127,22 +128,22 @@ def wait(failures: int, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT
 
 
 def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
-    """``supervisor.internal_error``, which can fail nobody: what goes wrong there is reported in turn, if it can be."""
+    """``supervisor.internal_error``, which never raises: what goes wrong there is reported in turn, if possible."""
     try:
         supervisor.internal_error(task, error)
     except BUGS as another:
         try:
             supervisor.internal_error(cast(_K, "report"), another)
         except BUGS:
-            return  # there is nobody left to hear of it
+            return  # nobody is left to tell
 
 
 class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
     """``with contained(TASK, supervisor)``: what is raised in the block ends it, and nothing else: work that goes on
     without it. A CancelledError goes through only where somebody asked for it.
 
-    Of many things each has a block of its own: ``with contained(key, failures)``. Behind the block stands what becomes
-    of one that failed."""
+    Each of many things has a block of its own: ``with contained(key, failures)``. What becomes of one that failed is
+    written after the block."""
 
     __slots__ = ("_supervisor", "_task")
 
@@ -161,7 +162,7 @@ class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for 
 
 
 def _is_cancelled() -> bool:
-    """Somebody asked the task at work here to end. Callbacks of the loop have none."""
+    """Somebody asked the current task to end. Callbacks of the loop have no task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs in this thread
@@ -170,8 +171,8 @@ def _is_cancelled() -> bool:
 
 
 def unfailing(target: _T, supervisor: Supervisor) -> _T:
-    """``target``, of which no method raises: whoever reports or counts is never failed by that. ``supervisor`` hears of
-    what went wrong. Returns None in place of what failed."""
+    """``target`` with methods that never raise: reporting or counting fails nobody. ``supervisor`` hears of what went
+    wrong. A method that failed returns None."""
     return cast(_T, _Unfailing(target, supervisor))
 
 
@@ -194,8 +195,8 @@ class _Unfailing:
 
 
 def never_failing(kind: type[_T]) -> type[_T]:
-    """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, which is a
-    ``Supervisor``, hears of it. In another thread it raises: that comes back to whoever waits for it."""
+    """A class decorator. Public methods that return nothing never raise in a loop's thread: the instance, which is a
+    ``Supervisor``, hears of the error. In another thread they raise, to whoever waits for the thread."""
     for name in dir(kind):
         method = getattr(kind, name)
         if not name.startswith("_") and inspect.isfunction(method) and _returns_nothing(method):
@@ -217,8 +218,8 @@ def _contained(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def heed_callbacks(supervisor: Supervisor) -> None:
-    """What callbacks of the running loop raise is reported as any other bug of ours: asyncio would log each of them as
-    plain text, and nobody would count it."""
+    """Reports what callbacks of the running loop raise, as any other bug: asyncio would log each as plain text, and
+    nobody would count it."""
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or Ended(str(context.get("message")))

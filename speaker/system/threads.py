@@ -1,7 +1,7 @@
 """Edge: threads, for work that would keep the loop. A host may have none left (a pids limit, ``ulimit -u``).
 
-``in_thread`` is the one way to hand work to a thread: whatever ends the work reaches whoever waits for it, and nobody
-waits for ever. asyncio's own ways lose a StopIteration on Python 3.11 and 3.12, and wait for a thread that hangs.
+``in_thread`` is the one way to hand work to a thread: its result or error always reaches whoever waits for it, and
+nobody waits forever. asyncio's own ways lose a StopIteration on Python 3.11 and 3.12, and wait for a thread that hangs.
 """
 
 import asyncio
@@ -28,8 +28,7 @@ WITHIN = 60.0
 """Seconds that work may take, unless it took longer before: then it gets twice as long. To settle and to decide 10,000
 Services takes two, and a busy host makes ten of each."""
 LATE = 1.0
-"""Seconds. A loop that comes so much too late to the end of a limit stood still, and so did the work: it gets as long
-again."""
+"""Seconds. A loop that notices the end of a limit so late stood still, and so did the work: it gets as long again."""
 LEAVING_SECONDS = 5.0
 """For which a process that ends waits for work that is under way: a file is written to its end."""
 

@@ -1,4 +1,5 @@
-"""To wait for an event, and not for ever; and whether a loop gets on, which is at rest only where it waits here."""
+"""Waiting for an event, but not forever; and how to tell whether a loop makes progress: it rests only while it waits
+here."""
 
 import asyncio
 import math
@@ -7,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 
 LONGEST = 600.0
-"""Seconds that work may come to take where it takes long each time."""
+"""Seconds, the longest limit of work that takes longer each time."""
 
 
 class Progress:
@@ -74,7 +75,7 @@ def at_rest() -> Iterator[None]:
 
 class Limits:
     """How many seconds work may take, by what it is: ``least``, or twice as many as it took lately or was given in
-    vain, at most LONGEST. So what is slow is done some time, and what hangs is given up each time."""
+    vain, at most LONGEST. So slow work is done in the end, and work that hangs is given up each time."""
 
     def __init__(self) -> None:
         self._took: dict[Hashable, float] = {}
@@ -97,7 +98,7 @@ _limited_as_a_whole: ContextVar[bool] = ContextVar("limited as a whole", default
 
 @contextmanager
 def limited_as_a_whole() -> Iterator[None]:
-    """Somebody else limits what is done in the block: no part of it has a limit of its own."""
+    """Somebody else limits the whole block: no part of it has a limit of its own."""
     before = _limited_as_a_whole.set(True)
     try:
         yield
@@ -106,7 +107,7 @@ def limited_as_a_whole() -> Iterator[None]:
 
 
 class Timer:
-    """Calls ``ring`` once, when it was last set to: however often that was, there is one."""
+    """Calls ``ring`` once, at the time that was set last."""
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring
@@ -137,8 +138,8 @@ class Timer:
 async def set_within(event: asyncio.Event, seconds: float | None) -> None:
     """Returns when ``event`` is set, or after ``seconds`` (None: not before).
 
-    Not ``wait_for``: that of Python 3.11 forgets that its task is being cancelled where that comes together with the
-    event (python/cpython#86296), and whoever loops around it never ends.
+    Not ``wait_for``: in Python 3.11 it forgets a cancellation that comes together with the event
+    (python/cpython#86296), and a loop around it would never end.
     """
     with at_rest(), suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -146,8 +147,8 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> None:
 
 
 async def tick(seconds: float) -> None:
-    """Sleeps until the loop's clock shows the next multiple of ``seconds``: what is done every so often is done
-    together, and the processor sleeps in between."""
+    """Sleeps until the loop's clock shows the next multiple of ``seconds``: periodic work is done together, and the
+    processor sleeps in between."""
     loop = asyncio.get_running_loop()
     with at_rest():
         await asyncio.sleep(seconds - loop.time() % seconds)
@@ -155,8 +156,8 @@ async def tick(seconds: float) -> None:
 
 @asynccontextmanager
 async def sparing(least: float, most: float = float("inf")) -> AsyncGenerator[None, None]:
-    """Leaves three quarters of the time for what matters more, however long the body takes: behind it comes a pause
-    three times as long, of ``least`` to ``most`` seconds. None where the body raises."""
+    """Leaves three quarters of the time to what matters more, however long the body takes: after it comes a pause three
+    times as long, of ``least`` to ``most`` seconds, unless the body raises."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     yield

@@ -1,4 +1,4 @@
-"""What nobody foresaw: logged once with its traceback, counted, and a problem until its task works again."""
+"""Unexpected errors: each is logged once with its traceback, counted, and a problem until its task works again."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 LASTING = {"main process": 600.0}
 """Seconds for which an error in this task is shown: nobody sees it in the few that the next one takes to begin."""
 QUIET_SECONDS = 15.0
-"""After which without another one a task counts as well again: longer than any wait between two tries."""
+"""Without another error, after which a task counts as well again: longer than any wait between two tries."""
 MAX_KNOWN = 1000
 """Errors, by task, kind and line of code, that are logged in full; further ones are only counted."""
 

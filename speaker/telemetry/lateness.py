@@ -1,6 +1,6 @@
-"""How late an event loop is: what else it does was at least as late.
+"""How late an event loop is: everything that it does was at least as late.
 
-It is measured where the loop sleeps, and so costs no wake-up of its own.
+It is measured where the loop sleeps, so that it costs no wake-up of its own.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class Look(NamedTuple):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Sleeps for a loop, and sees how long it is kept from it: by what it does between two sleeps, and by whoever has
-    the processor when one is over."""
+    """Sleeps for a loop, and measures what keeps the loop from sleeping: its own work, and whoever has the processor
+    when a sleep is over."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class WatchedLoop(asyncio.SelectorEventLoop):
-    """A loop of which ``watch_loop`` knows how late it is."""
+    """A loop whose lateness ``watch_loop`` can see."""
 
     def __init__(self) -> None:
         self.sleeper = _Selector()
@@ -76,8 +76,8 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def watch_loop(tell: Callable[[float, float], None]) -> None:
-    """Endless; ``tell`` hears each ``Look`` at the running loop, when that wakes the next time. Raises what a look met.
-    The loop is to be a ``WatchedLoop``: any other tells nothing."""
+    """Endless; calls ``tell`` with each ``Look`` at the running loop, when that wakes the next time. Raises what a look
+    met. The loop must be a ``WatchedLoop``: any other says nothing."""
     loop = asyncio.get_running_loop()
     sleeper = loop.sleeper if isinstance(loop, WatchedLoop) else _Selector()
     while True:

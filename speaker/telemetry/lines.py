@@ -1,4 +1,4 @@
-"""How much is said: what happens to many things for one cause is one line, and no source fills the log. Pure.
+"""How much is logged: what happens to many things for one cause is one line, and no source fills the log. Pure.
 
 ``Gather`` makes one line of many, so that 300 EIPs of a link that fails are logged as one thing. ``Bound`` is behind
 it, for whatever comes too often all the same: lines beyond it are counted, and the count is logged.

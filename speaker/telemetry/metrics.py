@@ -245,7 +245,7 @@ class Metrics:
             "peer",
         )
         self.link_sick = gauge(
-            "link_sick", "1 while this node's own link loses what most peers hear of each other", "link"
+            "link_sick", "1 while this node's own link loses many hellos, and most peers hear each other", "link"
         )
         self.failovers = Histogram(
             "failover_seconds",

@@ -14,7 +14,7 @@ import msgspec
 
 from speaker.errors import EdgeError, folded
 from speaker.node.control import ask
-from speaker.tools.terminal import printable, table
+from speaker.tools.terminal import printable, table, write
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
@@ -49,17 +49,17 @@ def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
             left = _read(answer, _Drained).left
         else:
             moved = _read(answer, _Moved)
-            _write(out, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
+            write(out, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
     if left:
-        _write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
+        write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
         return 1
-    _write(out, ["drained: this host answers for nothing"])
+    write(out, ["drained: this host answers for nothing"])
     return 0
 
 
 def undrain(runtime_dir: Path, out: TextIO) -> int:
     for _ in ask(runtime_dir, "undrain", QUICK):
-        _write(out, ["takes EIPs again"])
+        write(out, ["takes EIPs again"])
     return 0
 
 
@@ -69,13 +69,8 @@ def rebalance(runtime_dir: Path, out: TextIO) -> int:
     for answer in ask(runtime_dir, "rebalance"):
         if "planned" in answer and (moves := _read(answer, _Moves)) != told:
             told = moves
-            _write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
+            write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
     return 1 if told is not None and told.refused else 0
-
-
-def _write(out: TextIO, lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line, file=out, flush=True)
 
 
 # ── What of the answers is read ───────────────────────────────────────────────────────────────────────────────

@@ -10,11 +10,11 @@ from typing import NamedTuple, TextIO
 from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
+from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.ipvs.dummy import LINK_NAME
+from speaker.forwarding.nftables.nft import stamp
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
-from speaker.forwarding.nftables.stamp import stamp
-from speaker.forwarding.unknown_flows.rules import FAMILIES, STRAYS_TABLE
-from speaker.forwarding.unknown_flows.table import open_unknown_flows
+from speaker.forwarding.unknown_flows import open_unknown_flows
 from speaker.model import Forwarding
 from speaker.node.control import ask
 from speaker.system.files import only_one
@@ -77,7 +77,7 @@ def _beside(part: Part, runtime_dir: Path) -> Part:
 
     async def remove() -> tuple[str, ...]:
         if not _leaves_it_alone(runtime_dir):
-            raise EdgeError("left alone: the speaker that runs here does not say any more that it is not its own")
+            raise EdgeError("left alone: another speaker runs here now, and this may be its own")
         return await part.remove()
 
     return part._replace(remove=remove)

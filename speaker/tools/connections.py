@@ -21,7 +21,7 @@ from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.model import IPAddress
 from speaker.settings import number
 from speaker.system.files import read_regular
-from speaker.tools.terminal import table
+from speaker.tools.terminal import table, write
 
 NET = Path("/proc/thread-self/net")
 MAX_STATUS = 256 * 1024 * 1024
@@ -47,10 +47,7 @@ def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: b
         raise EdgeError(f"this kernel does not list connections: it has no {source.file}") from error
     except OSError as error:
         raise EdgeError(f"cannot list connections: {source.file}: {error.strerror}") from error
-    if as_json:
-        print(json.dumps(_object(found, source.dialect)), file=out)
-    else:
-        out.writelines(f"{line}\n" for line in describe(found, source.dialect, shown))
+    write(out, [json.dumps(_object(found, source.dialect))] if as_json else describe(found, source.dialect, shown))
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.tools import flags
+from speaker.tools.terminal import write
 
 if TYPE_CHECKING:
     from speaker.diagnosis.facts import Facts
@@ -98,7 +99,7 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     if choice := several(about, [facts]):
         raise SettingError(choice)
     chain = judged(facts)
-    _write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
+    write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
     return chain.code
 
 
@@ -131,14 +132,14 @@ def doctor(
     found, dark = examine(facts), unseen(facts)
     all_ = [each for group in found for each in group.findings]
     told = [json.dumps(findings_json(all_, dark))] if as_json else finding_lines(found, dark, everything=everything)
-    _write(out, told)
+    write(out, told)
     return 1 if found else 0
 
 
 def _facts(out: TextIO, facts: "Facts") -> int:
     from speaker.diagnosis.facts import encode
 
-    _write(out, [encode(facts).decode()])
+    write(out, [encode(facts).decode()])
     return 0
 
 
@@ -167,7 +168,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
         raise SettingError(choice)
     beyond, unread = asyncio.run(taking(cluster.access))
     whole = merged([*answers.told.values()], {**answers.silent, **unread}, beyond)
-    _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))
+    write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))
     return whole.code
 
 
@@ -177,7 +178,3 @@ def judged_with(judge: "Callable[[str, Facts], Part]", node: str, facts: "Facts"
         return judge(node, facts)
     except Exception as error:
         raise EdgeError(f"its facts cannot be judged: {type(error).__name__}: {error}") from error
-
-
-def _write(out: TextIO, lines: Iterable[str]) -> None:
-    out.writelines(f"{line}\n" for line in lines)

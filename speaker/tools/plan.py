@@ -13,27 +13,18 @@ from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.forwarding.changes import Change, diff
 from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Assignment, Balancer, ServiceKey, TrafficPolicy, World
+from speaker.model import Balancer, ServiceKey, TrafficPolicy, World
 from speaker.node.decide import decide
 from speaker.settings import DEFAULT_REST, Node, parse_balancers
 from speaker.standalone.manifests import load
 from speaker.standalone.state import recall
-from speaker.tools.validate import addresses_here, foreseen, settled
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What a Service has and what it lacks; ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
-
-    assignment: Assignment | None
-    refusal: Refusal | None
-    nodes: tuple[str, ...] | None = None
+from speaker.tools.terminal import write
+from speaker.tools.validate import Fate, addresses_here, foreseen, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
     nodes = None
     if world.services[key].traffic_policy is TrafficPolicy.LOCAL:
         nodes = tuple(sorted({each.node for each in world.endpoints.get(key, ()) if each.ready and each.node}))
-    return Fate(settlement.assignments.get(key), settlement.refusals.get(key), nodes)
+    return Fate.of(key, settlement, nodes)
 
 
 # ── The command ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,10 +118,7 @@ def plan(
 
 def tell(found: Planned, out: TextIO, *, as_json: bool) -> int:
     """Returns as ``plan``."""
-    if as_json:
-        out.write(json.dumps(_json(found)) + "\n")
-    else:
-        out.writelines(f"{line}\n" for line in _lines(found))
+    write(out, [json.dumps(_json(found))] if as_json else _lines(found))
     return 0 if found.empty else 1
 
 
@@ -147,15 +135,7 @@ def _lines(found: Planned) -> Iterator[str]:
 def _words(fate: Fate | None) -> str:
     if fate is None:
         return "no such Service"
-    parts = []
-    if (assignment := fate.assignment) is not None:
-        given = zip(assignment.addresses, assignment.pools, strict=True)
-        parts += [
-            f"{address} from {pool}{' (which no longer offers it)' if address in assignment.flagged else ''}"
-            for address, pool in given
-        ]
-    if fate.refusal is not None:
-        parts.append(f"refused ({fate.refusal.reason.value}): {fate.refusal.message}")
+    parts = [*fate.given(), *([fate.refused] if fate.refusal else ())]
     if fate.nodes is not None:
         parts.append(f"answered for by {', '.join(fate.nodes) or 'no node, as none has a ready endpoint'}")
     return "; ".join(parts) or "nothing"
@@ -175,12 +155,6 @@ def _json(found: Planned) -> dict[str, object]:
 def _json_fate(fate: Fate | None) -> dict[str, object] | None:
     if fate is None:
         return None
-    assignment, refusal = fate.assignment, fate.refusal
-    told: dict[str, object] = {
-        "addresses": [str(address) for address in assignment.addresses] if assignment else [],
-        "pools": list(assignment.pools) if assignment else [],
-        "flagged": sorted(str(address) for address in assignment.flagged) if assignment else [],
-        "refused": refusal.reason.value if refusal else None,
-        "message": refusal.message if refusal else None,
-    }
-    return told if fate.nodes is None else {**told, "nodes": list(fate.nodes)}
+    flagged = sorted(map(str, fate.assignment.flagged)) if fate.assignment else []
+    nodes = {} if fate.nodes is None else {"nodes": list(fate.nodes)}
+    return {**fate.as_json(), "flagged": flagged, **nodes}

@@ -38,8 +38,8 @@ from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
 from speaker.system.clock import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
-from speaker.tools.plan import Changed, Fate, Planned, tell
-from speaker.tools.validate import foreseen
+from speaker.tools.plan import Changed, Planned, tell
+from speaker.tools.validate import Fate, foreseen
 
 NAMESPACED = frozenset(("Service", "EndpointSlice"))
 _ALLOCATED = "ipFamilies", "ipFamilyPolicy"

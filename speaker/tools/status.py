@@ -15,7 +15,7 @@ from speaker.errors import EdgeError, folded
 from speaker.model import rank
 from speaker.system.decoding import UNFIT
 from speaker.tools import ask
-from speaker.tools.terminal import printable, table
+from speaker.tools.terminal import printable, table, write
 
 if TYPE_CHECKING:  # they bring the API's client with them
     from speaker.tools.agents import Answers, Cluster
@@ -53,10 +53,10 @@ def status(
     if watching:
         watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), as_json)
     try:
-        _write(out, look())
+        write(out, look())
     except EdgeError as error:
         if as_json:
-            _write(out, [json.dumps({"error": str(error)})])
+            write(out, [json.dumps({"error": str(error)})])
         raise
     return 1 if seen and seen[0].silent else 0
 
@@ -73,16 +73,10 @@ def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], Non
         if lines != shown:
             if not as_json:
                 at = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-                _write(out, [f"{_CLEAR}{at}" if out.isatty() else at])
-            _write(out, lines if as_json else [*lines, ""])
+                write(out, [f"{_CLEAR}{at}" if out.isatty() else at])
+            write(out, lines if as_json else [*lines, ""])
             shown = lines
         wait()
-
-
-def _write(out: TextIO, lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line, file=out)
-    out.flush()
 
 
 class SeenStatus(msgspec.Struct, omit_defaults=True):

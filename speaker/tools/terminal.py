@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import TextIO
 
 
+def write(out: TextIO, lines: Iterable[str]) -> None:
+    out.writelines(f"{line}\n" for line in lines)
+    out.flush()
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Lines with the columns under each other; an empty cell is a dash."""
     cells = [head, *([printable(cell) or "-" for cell in row] for row in rows)]

@@ -7,29 +7,29 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.pools import offers
+from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, settle, with_own_addresses
 from speaker.api.reading import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place, SpeakerError
-from speaker.forwarding import iptables
 from speaker.forwarding.changes import diff
+from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.script import rebuild_script
 from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
-from speaker.model import Balancer, Family, IPAddress, Pool, ServiceKey, World
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, ServiceKey, World
 from speaker.node.decide import decide
 from speaker.settings import Node
 from speaker.standalone.manifests import load
 from speaker.system.files import shown
-from speaker.tools.terminal import following
+from speaker.tools.terminal import following, write
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:
@@ -40,14 +40,44 @@ def settled(allocator: Allocator, world: World, now: float) -> Settlement:
     return settlement
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a Service has and what it lacks; ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
+
+    assignment: Assignment | None
+    refusal: Refusal | None
+    nodes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, key: ServiceKey, settlement: Settlement, nodes: tuple[str, ...] | None = None) -> "Fate":
+        return cls(settlement.assignments.get(key), settlement.refusals.get(key), nodes)
+
+    def given(self) -> Iterator[str]:
+        """Each address in words."""
+        if (has := self.assignment) is not None:
+            for address, pool in zip(has.addresses, has.pools, strict=True):
+                yield f"{address} from {pool}{' (which no longer offers it)' if address in has.flagged else ''}"
+
+    @property
+    def refused(self) -> str:
+        return f"refused ({self.refusal.reason.value}): {self.refusal.message}" if self.refusal else ""
+
+    def as_json(self) -> dict[str, object]:
+        has, refusal = self.assignment, self.refusal
+        return {
+            "addresses": [str(address) for address in has.addresses] if has else [],
+            "pools": list(has.pools) if has else [],
+            "refused": refusal.reason.value if refusal else None,
+            "message": refusal.message if refusal else None,
+        }
+
+
 def rehearse(world: World, settlement: Settlement) -> None:
     """On a host without any link: what is decided of those is not in the manifests."""
     decision = decide(world, settlement.assignments, Snapshot({}), Node("rehearsal"))
     plan = expressible(decision.forwarding)
-    for ruleset in (forwarder_ruleset(plan), guard_ruleset(plan)):
-        rebuild_script(ruleset)
-    for version in (4, 6):
-        iptables.script("", plan, version)
+    for made in (forwarder_ruleset(plan), guard_ruleset(plan)):
+        ruleset.rebuild_script(made)
     diff(EMPTY, plan)
     approximations(plan)
 
@@ -96,7 +126,7 @@ def validate(
     ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
     what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
     must name its addresses. ``honoured``: other balancers whose annotations count.
-    ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is told.
+    ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is named.
     """
     addresses = own()
     try:
@@ -105,99 +135,64 @@ def validate(
             settlement = settled(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
             rehearse(reading.world, settlement)
     except InvalidManifests as error:
-        _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
+        write(out, [json.dumps(_json_problems(error.problems), default=repr)] if as_json else map(str, error.problems))
         return 1
     reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
     if as_json:
-        _write(out, _json_summary(reading, settlement))
+        write(out, [json.dumps(_json_summary(reading, settlement), default=repr)])
     else:
-        _write(out, _summary(reading, settlement))
+        write(out, _summary(reading, settlement))
         flags = [*["--with-peers"] * with_peers, *([f"--honour-annotations={','.join(honoured)}"] if honoured else ())]
-        _write(out, [following("run", str(directory), *flags, "--dry-run")])
+        write(out, [following("run", str(directory), *flags, "--dry-run")])
     return 1 if settlement.refusals else 0
 
 
 def _held_by_this_host(pools: Iterable[Pool], own: Mapping[IPAddress, str]) -> Iterator[Notice]:
     for pool in pools:
         offered = offers(pool)
-        held = sorted(
-            (
-                f"{address} ({link})"
-                for address, link in own.items()
-                if int(address) in offered.get(Family.of(address), ())
-            )
-        )
+        held = [f"{eip} ({link})" for eip, link in own.items() if int(eip) in offered.get(Family.of(eip), ())]
         if held:
-            sentence = f"holds this host's own {', '.join(held)}: exclude what is a host's; no Service gets it here"
+            named = ", ".join(sorted(held))
+            sentence = f"holds this host's own {named}: exclude what is a host's; no Service gets it here"
             yield Notice(Place(), f"Eip/{pool.name}", sentence)
-
-
-def _write(out: TextIO, told: dict[str, object] | Iterable[str]) -> None:
-    lines = [json.dumps(told, default=repr)] if isinstance(told, dict) else told
-    out.writelines(f"{line}\n" for line in lines)
 
 
 def _summary(reading: Reading, settlement: Settlement) -> Iterator[str]:
     world = reading.world
     yield from (f"note: {notice}" for notice in reading.notices)
     endpoints = sum(map(len, world.endpoints.values()))
-    told = f"{len(settlement.refusals)} refused" if settlement.refusals else "ok"
-    yield f"{told}: pools {len(world.pools)}, Services {len(world.services)}, endpoints {endpoints}"
+    verdict = f"{len(settlement.refusals)} refused" if settlement.refusals else "ok"
+    yield f"{verdict}: pools {len(world.pools)}, Services {len(world.services)}, endpoints {endpoints}"
     for pool in world.pools.values():
         sizes = " and ".join(f"{size} {family}" for family, size in _sizes(pool).items())
         yield f"Eip/{pool.name}: {sizes or 'no'} addresses{', disabled' if pool.disabled else ''}"
     for key in world.services:
-        yield f"Service/{key}: {'; '.join(_fate(key, settlement))}"
-
-
-def _fate(key: ServiceKey, settlement: Settlement) -> Iterator[str]:
-    """What a Service gets and what it is refused: at least one of them."""
-    if (assignment := settlement.assignments.get(key)) is not None:
-        given = zip(assignment.addresses, assignment.pools, strict=True)
-        yield ", ".join(f"{address} from {pool}" for address, pool in given)
-    if (refusal := settlement.refusals.get(key)) is not None:
-        yield f"refused ({refusal.reason.value}): {refusal.message}"
+        fate = Fate.of(key, settlement)
+        yield f"Service/{key}: {'; '.join(part for part in (', '.join(fate.given()), fate.refused) if part)}"
 
 
 def _sizes(pool: Pool) -> Mapping[str, int]:
     return {family.value: offer.size for family, offer in offers(pool).items()}
 
 
+def _at(place: Place) -> dict[str, object]:
+    return {"file": place.file, "line": place.line}
+
+
 def _json_problems(problems: tuple[InvalidField, ...]) -> dict[str, object]:
-    return {
-        "ok": False,
-        "problems": [
-            {
-                "file": problem.place.file,
-                "line": problem.place.line,
-                "subject": problem.subject,
-                "field": problem.path,
-                "value": problem.value,
-                "rule": problem.rule,
-            }
-            for problem in problems
-        ],
-    }
+    found = [
+        {**_at(each.place), "subject": each.subject, "field": each.path, "value": each.value, "rule": each.rule}
+        for each in problems
+    ]
+    return {"ok": False, "problems": found}
 
 
 def _json_summary(reading: Reading, settlement: Settlement) -> dict[str, object]:
+    notices = [{**_at(each.place), "subject": each.subject, "sentence": each.sentence} for each in reading.notices]
     return {
         "ok": not settlement.refusals,
         "problems": [],
-        "notices": [
-            {"file": n.place.file, "line": n.place.line, "subject": n.subject, "sentence": n.sentence}
-            for n in reading.notices
-        ],
+        "notices": notices,
         "pools": {pool.name: _sizes(pool) for pool in reading.world.pools.values()},
-        "services": {str(key): _json_fate(key, settlement) for key in reading.world.services},
-    }
-
-
-def _json_fate(key: ServiceKey, settlement: Settlement) -> dict[str, object]:
-    assignment, refusal = settlement.assignments.get(key), settlement.refusals.get(key)
-    return {
-        "addresses": [str(address) for address in assignment.addresses] if assignment else [],
-        "pools": list(assignment.pools) if assignment else [],
-        "refused": refusal.reason.value if refusal else None,
-        "message": refusal.message if refusal else None,
+        "services": {str(key): Fate.of(key, settlement).as_json() for key in reading.world.services},
     }

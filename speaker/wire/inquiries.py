@@ -3,9 +3,8 @@ asked."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
@@ -14,18 +13,18 @@ from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
-from speaker.ownership.inquirer import Inquirer
-from speaker.packets.asking import Answer, question_from
+from speaker.ownership.inquirer import AsksLinks, Inquirer
+from speaker.packets.asking import question_from
 from speaker.wire.messages import Events
 
 NEIGHBORS = 8
-"""That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
+"""So many that the kernel knows on a link are asked as well: anybody's answer says that this node hears."""
 OTHERS = 3
-"""Gateways and other speakers that are asked together with one that did not answer, of each."""
+"""So many gateways, and so many other speakers, are asked together with one that did not answer."""
 SPEAKERS = 8
-"""Silent ones that are asked at a time, in turn."""
+"""So many silent ones are asked at a time, in turn."""
 OVER_SECONDS = 10.0
-"""Without a question that is refused, after which that counts as over: there may be none for months."""
+"""So long after the last refusal it counts as over: there may be no further question for months."""
 EDGE = "inquiry"
 
 
@@ -33,20 +32,8 @@ _Target: TypeAlias = tuple[IPAddress, Mac | None]
 """An address, and the MAC that alone is asked for it; None: everybody is."""
 
 
-class AsksLinks(Protocol):
-    """Who wants to know. Links are named by their index."""
-
-    def is_ours(self, mac: Mac) -> bool:
-        """Whether it is one of this host's."""
-
-    def hear_frame(self, link: int, version: int | None) -> None:
-        """As ``FrameHeard`` says."""
-
-    def hear_answer(self, link: int, answer: Answer) -> None: ...
-
-
 class Inquiries:
-    """``asker`` hears what comes of them."""
+    """``asker`` hears the answers, ``events`` what goes wrong."""
 
     def __init__(self, asker: AsksLinks, events: Events) -> None:
         self._asker, self._events = asker, events
@@ -54,7 +41,7 @@ class Inquiries:
         self._neighbors: dict[int, list[Neighbor]] = {}
         """As they were when listening began."""
         self._failing: dict[int, str] = {}
-        """Link → why it cannot be asked, as last told."""
+        """Link → why it cannot be asked, as last reported."""
         self._over: dict[int, asyncio.TimerHandle] = {}
         self._turn = 0
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
@@ -104,8 +91,7 @@ class Inquiries:
     def _listening(self, link: Link, *, talk: bool) -> Inquirer:
         index = link.index
         if (inquirer := self._inquirers.get(index)) is None:
-            heard, answered = partial(self._asker.hear_frame, index), partial(self._asker.hear_answer, index)
-            inquirer = self._inquirers[index] = Inquirer(link, self._asker.is_ours, heard, answered, self._events)
+            inquirer = self._inquirers[index] = Inquirer(link, self._asker, self._events)
         if not talk:
             inquirer.open(talk=False)
         elif not inquirer.listens:

@@ -54,7 +54,7 @@ STACKS_SECONDS = 0.5
 MOST_STACKS = 16384
 """Bytes of them that are reported."""
 LOOK_SECONDS = 5.0
-"""Between two looks at whether the main process gets on, or half its limit where that is less."""
+"""Between two looks at the main process's progress, or half its limit where that is less."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
@@ -319,8 +319,8 @@ async def _one(
     patience.ended(stuck=stuck, worked=talk.is_all_offered)
     if stuck:
         late, stacks = watching.result()
-        why = f"it did not get on ({late}), "
-        told = f"it did not get on ({late}) and was replaced"
+        why = f"it made no progress ({late}), "
+        told = f"it made no progress ({late}) and was replaced"
         talk.events.replaced(told, stacks)
         if not talk.offered:  # perhaps nobody comes so far as to tell it
             _say(f"main process: {told}", stacks)
@@ -335,7 +335,7 @@ async def _one(
 
 
 async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
-    """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
+    """Why it was replaced, and where its threads and loops stood. Endless for one that makes progress."""
     progress, why, look = MainProgress(limit), None, min(LOOK_SECONDS, limit / 2)
     talk.main_progress = progress
     while why is None:

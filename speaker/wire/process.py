@@ -52,7 +52,7 @@ from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 
 OUTLIVED = (
-    "no main process worked for longer than --outlive, and no peer that has one could take over: EIPs are answered for "
+    "no main process has worked for --outlive seconds, and no peer with one could take over: EIPs are still answered "
     "as they were last asked for"
 )
 

@@ -1,4 +1,4 @@
-"""Whether a main process gets on: a process that lives is not yet one that works.
+"""Whether a main process makes progress: one that is alive may still be stuck.
 
 ::
 
@@ -24,7 +24,7 @@ LIMIT = 90.0
 """Seconds at one step after which a main process is replaced. Work in a thread, and a program, has a limit of its own,
 and counts as rest: only what nothing else ends comes this far."""
 LONGEST = 1440.0
-"""To which the limit doubles with each main process in a row that did not get on: one that needs longer gets it."""
+"""Seconds to which the limit doubles with each main process in a row that made no progress: a slow one gets longer."""
 WHERE_SECONDS = 10.0
 """At one step, after which the report says where."""
 MOST_FRAMES = 30
@@ -93,7 +93,7 @@ class MainProgress:
 
     @property
     def stuck(self) -> str | None:
-        """Why it is to be replaced; None: it gets on."""
+        """Why it is to be replaced; None: it makes progress."""
         if self._quiet >= self._limit:
             return f"nothing was heard of it for {self._quiet:.0f} s"
         late = {name: stood for name, stood in self._loops.items() if stood >= self._limit}

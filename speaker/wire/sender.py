@@ -14,7 +14,7 @@ from speaker.wire.messages import Events, FromWire, ToMain, WireEvent
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is replaced."""
 MAIN_TASK = "main process"
-"""What a main process that did not get on counts as among the errors that nobody foresaw."""
+"""The task under which a main process without progress is counted among unforeseen errors."""
 MAX_FAILURES = 100
 """Of links, that wait for somebody who listens; further ones are not told."""
 MAX_DELAYS = 1000
@@ -87,7 +87,7 @@ class EventSender:
         self._ending = True
 
     def last_words(self) -> tuple[list[events.BugMet | events.LinkLost | events.JoinFailed], dict[str, int]]:
-        """What nobody will be told of any more, and how many more bugs were met, by task."""
+        """What nobody will hear about any more, and how many more bugs were met, by task."""
         again = {what.task: count for what, count in self._counts.items() if isinstance(what, events.BugsMetAgain)}
         return [
             event
@@ -139,7 +139,7 @@ class EventSender:
             self._untold.setdefault(key, bug)
 
     def replaced(self, words: str, stacks: str) -> None:
-        """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""
+        """A main process made no progress; the next one reports it. ``stacks``: where its threads and loops stood."""
         self._untold[MAIN_TASK, words] = events.BugMet(MAIN_TASK, words, "the main process", stacks)
 
 
@@ -153,9 +153,9 @@ class News:
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
         self._heard: dict[tuple[int, str], None] = {}
-        """Those of them that were told of as alive, and not as silent since."""
+        """Those that were reported as alive, and not as silent since."""
         self._claims_heard = 0
-        """Changes of what others claim that were told of."""
+        """Changes of what others claim that were reported."""
         self._counted: dict[str, tuple[int, int]] = {}
         """Name of the link → how many are alive there, and how many silent."""
         self._peers_changed: int | None = None

@@ -50,7 +50,7 @@ async def test_of_a_dead_holder_that_nobody_may_follow_an_event_says_so_until_so
     earlier = told(cluster, "HeldByNobody").keys()
     await cluster.dies(victim)
     lost = {
-        (f"nobody is known to announce {eip}: its holder {victim} is gone, or cut off from the API", service_of(eip))
+        (f"no node is known to announce {eip}: its holder {victim} is gone, or cut off from the API", service_of(eip))
         for eip in cluster.eips
     }
     await until(lambda: len(told(cluster, "HeldByNobody").keys() - earlier) >= len(lost))

@@ -117,9 +117,9 @@ def services() -> Iterator[Write]:
     yield Write("Service of our class", "spec", "PATCH", f"{SERVICES}/ours", {"spec": {"type": "ClusterIP"}})
     yield Write("Service of our class", "delete", "DELETE", f"{SERVICES}/ours", None)
     said = {"metadata": TAKEN["metadata"], "status": {"conditions": None}}
-    took = {"take away our conditions and annotation": said, "take away its address": TAKEN, "another address": given()}
+    took = {"remove our conditions and annotation": said, "remove its address": TAKEN, "another address": given()}
     yield from of_a_service("left", "Service of another class that was ours", took)
-    yield from of_a_service("closed", "`ClusterIP` that was ours", {"take away what we wrote": TAKEN} | took)
+    yield from of_a_service("closed", "`ClusterIP` that was ours", {"remove what we wrote": TAKEN} | took)
     others = {"an address": given(), "labels": metadata(labels={"mine": "x"})}
     yield from of_a_service("another", "Service of another class", others)
     yield from of_a_service("inner", "`ClusterIP`", others)
@@ -158,11 +158,11 @@ def events() -> Iterator[Write]:
     pool = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "name": "lan", "uid": "u"}
     pod = {"apiVersion": "v1", "kind": "Pod", "name": "web", "namespace": SPACE}
     rows = {
-        "about a Service, where it is": event(),
+        "about a Service, in its namespace": event(),
         "about an `Eip`, in `default`": event("default", pool),
         "about another kind": event(about=pod),
-        "in another's name": event(source={"component": "kubelet"}),
-        "a reason that is no word": event(reason="Call me at once"),
+        "in the name of another component": event(source={"component": "kubelet"}),
+        "a reason that is not one word": event(reason="Call me at once"),
         "a message of 2000 characters": event(message="x" * 2000),
         "labels, annotations, finalizers, owners": event(metadata={"name": "ours.1", "labels": {"mine": "x"}}),
         "20 kB of `managedFields`": event(metadata={"name": "ours.1", "managedFields": crowded("v1")}),
@@ -198,9 +198,9 @@ def session_leases() -> Iterator[Write]:
     words = {"annotations": {"eip-speaker.io/misses": "n2"}, "labels": {"eip-speaker.io/misses": "true"}}
     rows = {
         "renew, with its Node as owner": lease("n1_7", 40, ownerReferences=[node]),
-        "whom it misses, what it forwards with": lease("n1_7", 40, **words),
-        "a forwarder that there is not": lease("n1_7", labels={"eip-speaker.io/forwarder": "mine"}),
-        "free text for whom it misses": lease("n1_7", annotations={"eip-speaker.io/misses": "call me"}),
+        "the nodes that it misses, its forwarder": lease("n1_7", 40, **words),
+        "an unknown forwarder": lease("n1_7", labels={"eip-speaker.io/forwarder": "mine"}),
+        "free text for the nodes that it misses": lease("n1_7", annotations={"eip-speaker.io/misses": "call me"}),
         "another's name in it": lease("n2_7"),
         "for a year": lease("n1_7", 31_536_000),
         "another label": lease("n1_7", labels={"mine": "x"}),
@@ -222,12 +222,12 @@ def records() -> Iterator[Write]:
     took = {"takenFrom": "n2", "unansweredMilliseconds": 231}
     rows: dict[str, tuple[str, Body]] = {
         "renew its own": (held, claim | told),
-        "let its own go": (held, let_go),
+        "give its own up": (held, let_go),
         "take over another's": (others, claim | took),
         "claim what is free": (free, claim),
         "name another node as holder": (free, claim | {"holder": "n2"}),
         "write into another's": (others, {"link": "eth1"}),
-        "take another's away": (others, {"holder": ""}),
+        "remove another's holder": (others, {"holder": ""}),
         "write into what is free": (free, {"reason": "drained"}),
         "a term of 2^30": (held, claim | {"term": 2**30}),
         "a lower term": (held, claim | {"term": 4}),
@@ -252,9 +252,9 @@ def records() -> Iterator[Write]:
     }.items():
         yield Write(kind, what, "PATCH", held, metadata(**given_))
     made = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": kind.strip("`"), "metadata": {"name": "203.0.113.4"}}
-    yield Write(kind, "make one, and hold it", "POST", RECORDS, made | {"status": claim})
-    yield Write(kind, "make one for another node", "POST", RECORDS, made | {"status": claim | {"holder": "n2"}})
-    yield Write(kind, "make one at a term of 2^30", "POST", RECORDS, made | {"status": claim | {"term": 2**30}})
+    yield Write(kind, "create one, and hold it", "POST", RECORDS, made | {"status": claim})
+    yield Write(kind, "create one for another node", "POST", RECORDS, made | {"status": claim | {"holder": "n2"}})
+    yield Write(kind, "create one at a term of 2^30", "POST", RECORDS, made | {"status": claim | {"term": 2**30}})
     yield Write(kind, "delete", "DELETE", held, None)
 
 
@@ -411,25 +411,22 @@ class Rights:
     # ── Tables ──
 
     def verbs(self) -> Iterator[str]:
-        yield "| kind | where | controller | agent |"
-        yield "|---|---|---|---|"
+        rows: list[tuple[str, str, str, str]] = []
         for group, resource, namespace in ASKED:
             kind, _, name = resource.partition(":")
             told = f"`{kind}`" + (f" named `{name}`" if name else "")
-            cells = (self._cell(user, group, resource, namespace) for user in (CONTROLLER, AGENT))
             where = {"": "the cluster", "default": "any namespace"}.get(namespace, f"`{namespace}`")
-            yield f"| {told} | {where} | {' | '.join(cells)} |"
+            rows.append((where, told, *(self._cell(user, group, resource, namespace) for user in (CONTROLLER, AGENT))))
+        yield from _table(("where", "kind"), rows)
 
     def _cell(self, user: str, *place: str) -> str:
         return ", ".join(verb for verb in VERBS if may(self.admin, user, verb, *place)) or "-"
 
     def fields(self) -> Iterator[str]:
-        yield "| of | what | controller | agent |"
-        yield "|---|---|---|---|"
-        for write in self.writes():
-            yield _row(write, *(verdict(ask, write) for ask in (self.controller, self.agent)))
-        for found in self.default_class():
-            yield _row(*found)
+        asked = self.controller, self.agent
+        rows = [_row(write, *(verdict(each, write) for each in asked)) for write in self.writes()]
+        rows.extend(_row(*found) for found in self.default_class())
+        yield from _table(("of", "what"), rows)
 
     def table(self) -> str:
         with self.objects():
@@ -437,9 +434,20 @@ class Rights:
             return "\n".join(("", *self.verbs(), "", *self.fields(), "", ""))
 
 
-def _row(write: Write, *verdicts: str) -> str:
-    cells = (each if each == "may" else f"no: {each}" for each in verdicts)
-    return f"| {write.kind} | {write.what} | {' | '.join(cells)} |"
+def _row(write: Write, *verdicts: str) -> tuple[str, str, str, str]:
+    controller, agent = (each if each == "may" else f"no: {each}" for each in verdicts)
+    return write.kind, write.what, controller, agent
+
+
+def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
+    """What differs in its second cell alone shares a row."""
+    yield f"| {' | '.join(heads)} | controller | agent |"
+    yield "|---|---|---|---|"
+    shared: dict[tuple[str, str, str], list[str]] = {}
+    for first, second, *verdicts in rows:
+        shared.setdefault((first, *verdicts), []).append(second)
+    for (first, *verdicts), seconds in shared.items():
+        yield f"| {first} | {'; '.join(seconds)} | {' | '.join(verdicts)} |"
 
 
 def documented() -> str:

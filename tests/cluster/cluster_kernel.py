@@ -1,8 +1,9 @@
-"""A machine of its own for a cluster that needs a kernel with IPVS: User-Mode Linux, a Linux that is a program, built
-from the newest source that Debian has for its stable release. (Debian's own build of it has no nftables, and since
-Linux 6.16 it can enter its processes by seccomp, in two thirds of the time.)
+"""A kernel with IPVS and nftables wherever the tests run: User-Mode Linux, a Linux that is a program, built from the
+newest source that Debian has for its stable release. (Debian's own build of it has no nftables, and since Linux 6.16
+it can enter its processes by seccomp, in two thirds of the time.)
 
-    cluster_kernel.py COMMAND [WORD...]       runs it there (machine/boot), once the kernel is built
+    cluster_kernel.py                         only builds it once, and fetches the nft that our image has
+    cluster_kernel.py COMMAND [WORD...]       runs it on a machine of its own with that kernel (machine/boot)
 
 It takes some 5 minutes to build on two idle cores, 170 MB from Debian and 2.5 GB of disk meanwhile, and is kept.
 """
@@ -19,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "releases"))
 
 from cluster_parts import CACHE, alone, digest, kept, run, say
-from debian_packages import Archive
+from debian_packages import NFT, Archive, release
 
-MACHINE = Path(__file__).with_name("machine")
+MACHINE = Path(__file__).resolve().with_name("machine")
 RELEASE, SOURCE = "trixie-backports", "linux-source"
 """SOURCE only depends on the newest."""
 
@@ -60,8 +61,13 @@ def check(wanted: list[str], got: list[str]) -> None:
 
 
 def main(words: list[str]) -> int:
-    boot = MACHINE / "boot"
-    return subprocess.run([boot, kernel(), shutil.which(words[0]) or words[0], *words[1:]], check=False).returncode
+    built = kernel()
+    if not words:
+        release("trixie", "nft", NFT).program("usr/sbin/nft")
+        return 0
+    return subprocess.run(
+        [MACHINE / "boot", built, shutil.which(words[0]) or words[0], *words[1:]], check=False
+    ).returncode
 
 
 if __name__ == "__main__":

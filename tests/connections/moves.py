@@ -23,9 +23,9 @@ from pathlib import Path
 from live_connections import Backend, Client, echoing, talking
 
 from speaker.forwarding.forwarder import Forwarder, open_forwarder
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import open_unknown_flows
+from speaker.forwarding.unknown_flows import open_unknown_flows
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Forwarding, Mac, Protocol
 

@@ -43,7 +43,7 @@ MAIN = (
     "speaker.forwarding.nftables.forwarder:NftablesForwarder.tend",
     "speaker.forwarding.nftables.forwarder:NftablesForwarder.problems",
     "speaker.forwarding.nftables.nft:_nft",
-    "speaker.forwarding.nftables.forwarder:forget",
+    "speaker.forwarding.conntrack:forget",
     # what the wire process is told, and tells
     "speaker.wire.remote:Wire.offer",
     "speaker.wire.remote:Wire.withdraw_except",

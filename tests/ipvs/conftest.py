@@ -3,11 +3,11 @@
 The first kind of guest that boots here is taken. ``EIP_SPEAKER_GUEST`` names the kinds in the order in which they are
 tried, with commas between them; those that ``EIP_SPEAKER_GUEST_BROKEN`` names panic at boot, to see what happens then.
 
-- ``uml``: User-Mode Linux boots in seconds but has no nftables, so there iptables is the guard.
-- ``qemu``: QEMU with Debian's stock kernel, which has both: slow, and the way IPVS runs on real nodes.
+- ``uml``: User-Mode Linux, built once from Debian's source (tests/cluster/cluster_kernel.py), boots in seconds.
+- ``qemu``: QEMU with Debian's stock kernel, as real nodes have it: slow.
 
 Where no kind boots, because of the processor or of what the machine forbids, the tests are skipped for one reason.
-Where only a package is missing they are as well; but where ``CI`` is set, which installs it, one of them fails.
+Where only a package or the kernel is missing they are as well; but where ``CI`` is set, one of them fails.
 
 The outer pytest boots the guest (see ``guest``) at the first such test with all of them on its command line; the pytest
 in there writes each report to a file the outer one then replays, so tracebacks, skips and durations look as if the
@@ -48,7 +48,7 @@ BOOTED = "The guest is up."
 """What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""
 CONSOLE, PROCESSES = 16_000, 60_000
 """How much is shown of a guest that hung, in characters: the stacks of all threads of its pytest, and its kernel's."""
-NEEDED = {"ipvsadm": "ipvsadm", "iptables-legacy": "iptables", "ip": "iproute2", "modprobe": "kmod"}
+NEEDED = {"ipvsadm": "ipvsadm", "nft": "nftables", "ip": "iproute2"}
 """Packages by the program they bring."""
 
 
@@ -66,12 +66,10 @@ class Kind:
 
 
 HERE = Path(__file__).parent
-AMX = "amx_tile" in Path("/proc/cpuinfo").read_text().split()
-UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if AMX else {})  # for xstate.c
-QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
+QEMU = {"qemu-system-x86_64": "qemu-system-x86", "modprobe": "kmod"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
-    "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 120.0)),
+    "uml": Kind("uml", HERE / "guest", NEEDED, boot=60.0, silence=float(SILENCE or 120.0)),
     "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 400.0)),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
@@ -183,9 +181,10 @@ def _lacks_nothing(kind: Kind) -> None:
     if missing := sorted({package for program, package in kind.needed.items() if not shutil.which(program)}):
         install = f"apt-get install --no-install-recommends {' '.join(missing)}"
         raise Unusable(f"{kind.name}: {install}", blame=CI)
-    fetched = subprocess.run([kind.script], capture_output=True, text=True, check=False)
-    if fetched.returncode != 0:
-        raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame=CI)
+    faulthandler.cancel_dump_traceback_later()  # of the test that waits for all: in there each has a limit of its own
+    made = subprocess.run([kind.script], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        raise Unusable(f"{kind.name}: its kernel is not to be had: {_last_words(made.stderr)}", blame=CI)
 
 
 def _boot(directory: Path, kind: Kind) -> str:
@@ -194,7 +193,6 @@ def _boot(directory: Path, kind: Kind) -> str:
     (directory / "reports").write_text("")
     for left_by_another in ("hung", "told", "exit"):
         (directory / left_by_another).unlink(missing_ok=True)
-    faulthandler.cancel_dump_traceback_later()  # of the test that waits for all: in there each has a limit of its own
     with console.open("w") as output:
         guest = subprocess.Popen(
             [kind.script, directory],

@@ -8,7 +8,6 @@ import signal
 from contextlib import ExitStack
 
 import pytest
-from guest_guard import HAS_NFTABLES
 from live_connections import echoing, talking
 
 COUNT = 500
@@ -107,26 +106,19 @@ def test_a_speaker_is_upgraded_to_one_with_other_rules(lan, speaker, client, sta
     assert client.check() == ALL
 
 
-def table(kind) -> str | None:
-    """What it keeps its rules in: None for iptables, the guard of IPVS on a kernel without nftables."""
-    if kind == "nftables":
-        return "eip-speaker"
-    return "eip-speaker-guard" if HAS_NFTABLES else None
+def table(kind) -> str:
+    """What it keeps its rules in: of IPVS, its guard."""
+    return "eip-speaker" if kind == "nftables" else "eip-speaker-guard"
 
 
 def rules(sh, node, kind) -> list[str]:
-    if name := table(kind):
-        return sorted(sh(node, f"nft -s list table inet {name}").split())
-    return [line for line in sh(node, "iptables-legacy-save -t filter").splitlines() if line.startswith("-A")]
+    return sorted(sh(node, f"nft -s list table inet {table(kind)}").split())
 
 
 def from_another_version(sh, node, kind) -> None:
     """The rules are no longer what a speaker of this version makes, so it makes all of them anew."""
-    if name := table(kind):
-        (mark,) = re.findall(r"chain (made_of_\w+)", sh(node, f"nft list table inet {name}"))
-        sh(node, f"nft delete chain inet {name} {mark}")
-    else:
-        sh(node, "iptables-legacy -A EIP-SPEAKER-GUARD -j DROP")
+    (mark,) = re.findall(r"chain (made_of_\w+)", sh(node, f"nft list table inet {table(kind)}"))
+    sh(node, f"nft delete chain inet {table(kind)} {mark}")
 
 
 def test_endpoints_are_rolled_one_by_one(speaker, client, write):

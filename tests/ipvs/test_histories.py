@@ -21,11 +21,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from speaker.forwarding.changes import ChangeRealServer, RemoveRealServer, RemoveVirtualServer
-from speaker.forwarding.iptables import IptablesGuard, tables
-from speaker.forwarding.ipvs.drain import DRAIN_SECONDS
+from speaker.forwarding.ipvs.decisions import DRAIN_SECONDS
 from speaker.forwarding.ipvs.dummy import DummyLink
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
-from speaker.forwarding.ipvs.tables import IpvsTables
+from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
 from speaker.forwarding.nftables.listing import read_plan
@@ -181,8 +180,8 @@ class RecordingGuard:
 
     name = "recording"
 
-    def __init__(self, real: IptablesGuard | NftablesGuard) -> None:
-        self.concerned = real.concerned
+    def __init__(self) -> None:
+        self.concerned = NftablesGuard().concerned
         self.holds = EMPTY
 
     async def apply(self, plan: Plan) -> bool:
@@ -195,23 +194,15 @@ class RecordingGuard:
 
 
 class Ipvs:
-    """With one guard or the other: they differ in what concerns them."""
-
     def __init__(self, runtime_dir: Path) -> None:
         self.runtime_dir, self.now = runtime_dir, 0.0
-        self.guard = RecordingGuard(IptablesGuard({}))
+        self.guard = RecordingGuard()
         self.run("ipvsadm", "-R", text=FOREIGN)
         self.foreign = self.of_others()
-        self.begin(False)
+        self.restart()
 
     def run(self, *command: str, text: str | None = None) -> str:
         return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-
-    def begin(self, other: bool) -> None:
-        """``other``: with the other guard."""
-        self.guard.concerned = (NftablesGuard() if other else IptablesGuard({})).concerned
-        self.rules = _nft_rules if other else _iptables_rules
-        self.restart()
 
     def restart(self) -> None:
         self.forwarder = IpvsForwarder(self.runtime_dir, self.guard, lambda: self.now)
@@ -220,22 +211,22 @@ class Ipvs:
         return sorted(self.run("ipvsadm", "-Sn").splitlines())
 
     def state(self) -> tuple[object, ...]:
-        return self.shown(), DummyLink().eips(), _iptables_rules(self.guard.holds), _nft_rules(self.guard.holds)
+        return self.shown(), DummyLink().eips(), _nft_rules(self.guard.holds)
 
     def of_others(self) -> object:
-        with IpvsTables() as kernel:
+        with ipvs_tables() as kernel:
             servers = [server for server in kernel.virtual_servers() if server.address not in EIPS]
             return {server: kernel.real_servers(server.key) for server in servers}
 
     async def stands(self, wanted: Plan) -> bool:
         """Everything that is wanted is there, in the guard exactly; more in IPVS is only what drains."""
         wanted = without(wanted, {TAKEN})
-        with IpvsTables() as kernel:
+        with ipvs_tables() as kernel:
             have = {server.key: (server, kernel.real_servers(server.key)) for server in kernel.virtual_servers()}
         return (
             all(_stands(server, *have[key]) for key, server in wanted.virtual_servers.items())
             and wanted.eips == DummyLink().eips()
-            and self.rules(self.guard.holds) == self.rules(wanted)
+            and _nft_rules(self.guard.holds) == _nft_rules(wanted)
         )
 
     async def meddle(self, how: int, wanted: Plan) -> None:
@@ -251,12 +242,8 @@ class Ipvs:
                 RemoveRealServer(server.key, real),
                 ChangeRealServer(server.key, real, replace(real, weight=7)),
             ]
-        with IpvsTables() as kernel:
+        with ipvs_tables() as kernel:
             kernel.change([changes[how % len(changes)]])
-
-
-def _iptables_rules(plan: Plan) -> object:
-    return [tables(plan, version) for version in (4, 6)]
 
 
 def _nft_rules(plan: Plan) -> object:
@@ -293,9 +280,6 @@ class Nftables:
         self.now = 0.0
         subprocess.run(["nft", "-f", "-"], input=FOREIGN_TABLE, text=True, check=True)
         self.foreign = self.of_others()
-        self.restart()
-
-    def begin(self, other: bool) -> None:
         self.restart()
 
     def restart(self) -> None:
@@ -382,9 +366,9 @@ def test_whatever_it_went_through_the_kernel_is_as_a_fresh_start_would_make_it(k
             phases=[Phase.generate],
             suppress_health_check=[HealthCheck.too_slow],
         )
-        @given(histories, st.booleans())
-        def check(history: list[object], other: bool) -> None:
-            kernel.begin(other)
+        @given(histories)
+        def check(history: list[object]) -> None:
+            kernel.restart()
             asyncio.run(live(kernel, history))
 
         check()

@@ -21,11 +21,10 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
-from guest_guard import guest_guard, iptables_guard
 
 from speaker.api.service import SCHEDULERS
 from speaker.forwarding.changes import AddEip, ChangeRealServer
-from speaker.forwarding.ipvs.drain import DRAIN_SECONDS
+from speaker.forwarding.ipvs.decisions import DRAIN_SECONDS
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder, open_ipvs
 from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
@@ -177,14 +176,14 @@ def echo(sock):
 class Node:
     """A forwarder in a node's namespace, as one process after the other would have it."""
 
-    def __init__(self, namespace, runtime_dir, guard):
-        self.namespace, self.runtime_dir, self.guard = namespace, runtime_dir, guard
+    def __init__(self, namespace, runtime_dir):
+        self.namespace, self.runtime_dir = namespace, runtime_dir
         self.now = 0.0
         self.restart()
 
     def restart(self):
         """As ``open_ipvs``, which starts programs to find out what the kernel has: slow here."""
-        self.forwarder = IpvsForwarder(self.runtime_dir, self.guard(), lambda: self.now)
+        self.forwarder = IpvsForwarder(self.runtime_dir, NftablesGuard(), lambda: self.now)
 
     def apply(self, wanted):
         return self.run(lambda: self.forwarder.apply(wanted))
@@ -234,41 +233,27 @@ class Node:
 
     def everything(self):
         """All that a forwarder may touch, comparable."""
-        rules = self.sh("iptables-legacy-save") + self.sh("ip6tables-legacy-save")
         with self.namespace.entered():
             settings = {
                 path: path.read_text().strip()
                 for pattern in ("ipv4/conf/*/arp_*", "ipv4/vs/*conntrack", "ipv4/vs/expire*")
                 for path in Path("/proc/sys/net").glob(pattern)
             }
-        kept = [line for line in rules.splitlines() if line.startswith("-A") or "EIP" in line]
-        if self.guard is NftablesGuard:
-            kept += sorted(self.sh("nft", "-s", "list", "ruleset").split())
+        kept = sorted(self.sh("nft", "-s", "list", "ruleset").split())
         return self.ipvsadm(), kept, self.sh("ip", "-o", "addr").splitlines(), settings
 
 
-@pytest.fixture(scope="module")
-def guard():
-    return guest_guard
-
-
 @pytest.fixture
-def node(lan, tmp_path, guard):
-    node = Node(lan.node, tmp_path, guard)
+def node(lan, tmp_path):
+    node = Node(lan.node, tmp_path)
     yield node
     node.cleanup()
 
 
 @pytest.fixture
-def bare(new_namespace, tmp_path, guard):
+def bare(new_namespace, tmp_path):
     """A node without a LAN."""
-    return Node(new_namespace("node"), tmp_path, guard)
-
-
-@pytest.fixture
-def with_iptables(new_namespace, tmp_path):
-    """A node without a LAN, guarded by iptables whatever the kernel has."""
-    return Node(new_namespace("node"), tmp_path, iptables_guard)
+    return Node(new_namespace("node"), tmp_path)
 
 
 # ── Traffic ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,9 +317,7 @@ def test_what_ipvs_leaves_alone_reaches_no_listener_of_this_host(lan, node):
             ip(lan.client, f"neigh del {router} dev eth0")
 
 
-def test_with_nft_virtual_servers_that_somebody_clears_leave_no_way_to_a_listener_of_this_host(lan, node):
-    if node.guard is not NftablesGuard:
-        pytest.skip("iptables has no filter behind IPVS")
+def test_virtual_servers_that_somebody_clears_leave_no_way_to_a_listener_of_this_host(lan, node):
     node.apply(plan(*(server(eip, 22, protocol) for eip in (V4, V6) for protocol in (TCP, UDP))))
     node.sh("ipvsadm", "-C")
     for eip in (V4, V6):
@@ -683,7 +666,7 @@ def test_a_virtual_server_that_others_have_cleared_or_changed_is_put_right_withi
 
 
 def test_every_scheduler_that_a_service_may_ask_for_is_one(bare):
-    named = dict(enumerate(sorted(SCHEDULERS - {"twos"}), 80))  # Linux 5.13, but left out of User-Mode Linux
+    named = dict(enumerate(sorted(SCHEDULERS), 80))
     wanted = plan(*(server(V4, port, scheduler=scheduler) for port, scheduler in named.items()))
     bare.apply(wanted)
     shown = {"mh-port": "mh (mh-port)", "sh-port": "sh (sh-port)"}
@@ -802,10 +785,8 @@ def test_an_ipv6_eip_is_in_no_table_but_local_and_the_link_has_no_address_of_its
 
 def open_ports(node):
     """The TCP ports of V4 that the guard lets through to IPVS."""
-    if node.guard is NftablesGuard:
-        listed = node.sh("nft", "--numeric", "list", "set", "inet", "eip-speaker-guard", "ports4")
-        return set(re.findall(rf"{V4} \. 6 \. (\d+)", listed))
-    return set(re.findall(rf"-d {V4}/32 -p tcp -m tcp --dport (\d+)", node.sh("iptables-legacy-save", "-t", "filter")))
+    listed = node.sh("nft", "--numeric", "list", "set", "inet", "eip-speaker-guard", "ports4")
+    return set(re.findall(rf"{V4} \. 6 \. (\d+)", listed))
 
 
 # ── The tables ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -824,24 +805,13 @@ table ip nat {
   chain postrouting { type nat hook postrouting priority srcnat; meta l4proto udp accept; }
 }
 """
-FOREIGN_RULES = """
-*filter
--A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
-COMMIT
-*nat
--A POSTROUTING -p udp -j ACCEPT
-COMMIT
-"""
 
 
 @pytest.fixture
 def beside_others(bare):
     """A node where another program has virtual servers, and rules in the hooks we have ours in."""
     bare.sh("ipvsadm", "-R", text=FOREIGN)
-    for program in ("iptables-legacy", "ip6tables-legacy"):
-        bare.sh(f"{program}-restore", text=FOREIGN_RULES)
-    if bare.guard is NftablesGuard:
-        bare.sh("nft", "-f", "-", text=FOREIGN_TABLE)
+    bare.sh("nft", "-f", "-", text=FOREIGN_TABLE)
     return bare
 
 
@@ -986,25 +956,17 @@ def test_an_address_no_real_server_can_have_is_a_problem_of_its_own(bare):
     assert "224.0.0.1:80 weight 1 for TCP 198.51.100.1:80: not an address" in "".join(bare.problems())
 
 
-def test_nft_is_the_guard_where_the_kernel_has_it_and_else_iptables(bare):
+def test_nft_is_the_guard(bare):
     bare.forwarder = bare.run(lambda: open_ipvs(bare.runtime_dir))
     bare.apply(plan(server(V4)))
-    by_iptables = bare.guard is not NftablesGuard
-    assert ("EIP-SPEAKER-GUARD" in bare.sh("iptables-legacy-save", "-t", "filter")) is by_iptables
-    assert "-A INPUT -j EIP-SPEAKER" not in bare.sh("ip6tables-legacy-save")
     assert open_ports(bare) == {"80"}
 
 
-def test_the_guard_is_also_what_brings_replies_back_and_nothing_else_does(lan, node, guard):
+def test_the_guard_is_also_what_brings_replies_back_and_nothing_else_does(lan, node):
     node.apply(plan(server(V4), server(V6)))
     assert {lan.ask(V4, 80)[1] for _ in range(2)} == {"::ffff:10.0.1.1", "::ffff:10.0.2.1"}  # the node's own
     assert {lan.ask(V6, 80)[1] for _ in range(2)} == {"fd00:1::1", "fd00:2::1"}
-    if guard is NftablesGuard:
-        assert 'masquerade comment "bring replies back"' in node.sh("nft", "list", "table", "inet", "eip-speaker-guard")
-        assert "EIP-SPEAKER" not in node.sh("iptables-legacy-save") + node.sh("ip6tables-legacy-save")
-    else:
-        for command in ("iptables-legacy-save", "ip6tables-legacy-save"):
-            assert "MASQUERADE" in node.sh(command, "-t", "nat")
+    assert 'masquerade comment "bring replies back"' in node.sh("nft", "list", "table", "inet", "eip-speaker-guard")
 
 
 def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):
@@ -1015,22 +977,11 @@ def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):
     assert [line.split()[1:] for line in bare.everything()[2]] == [line.split()[1:] for line in after[2]]
 
 
-def test_with_iptables_a_rule_before_ours_does_not_stay_there(with_iptables):
-    with_iptables.apply(plan(server(V4)))
-    with_iptables.sh("iptables-legacy", "-I", "INPUT", "-j", "ACCEPT")
-    with_iptables.tend(after=LOOK_SECONDS)
-    rules = [
-        line for line in with_iptables.sh("iptables-legacy-save", "-t", "filter").splitlines() if "-A INPUT" in line
-    ]
-    assert rules == ["-A INPUT -j EIP-SPEAKER", "-A INPUT -j ACCEPT"]
-
-
-@pytest.mark.parametrize("step", ["StrictArp.tighten", "DummyLink.bind", "IpvsTables.change", "Guard.apply"])
+@pytest.mark.parametrize("step", ["StrictArp.tighten", "DummyLink.bind", "IpvsTables.change", "NftablesGuard.apply"])
 def test_killed_at_any_step_the_next_one_repairs_and_cleans_up(beside_others, step):
     node = beside_others
     before = node.everything()
     wanted = plan(*MANY[:6], server(V6))
-    step = step.replace("Guard.", f"{type(node.guard()).__name__}.")
     node.killed_after(step, lambda self: self.apply(wanted))
     node.restart()
     node.apply(wanted)

@@ -123,7 +123,7 @@ def test_cleanup_leaves_the_node_as_it_was(lan, write, start, sh, tmp_path):
 
     def state() -> tuple[str, str, str, str]:
         strictness = "sysctl net.ipv4.conf.eth0.arp_ignore net.ipv4.conf.eth0.arp_announce net.ipv4.vs.conntrack"
-        guard = sh(node, "iptables-legacy -S") + sh(node, "nft list ruleset", check=False)
+        guard = sh(node, "nft list ruleset")
         return sh(node, "ip -4 -o addr"), sh(node, strictness), sh(node, "ipvsadm -Sn"), guard
 
     sh(node, "ipvsadm -Sn")  # loads ip_vs, and with it its settings

@@ -24,11 +24,9 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-from guest_guard import guest_guard
-
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder
-from speaker.forwarding.nftables.forwarder import NftablesForwarder
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import plan
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import (
@@ -418,7 +416,7 @@ def nftables_nodes(*, bridged: bool = False) -> Iterator[Nodes]:
 @contextmanager
 def ipvs_nodes(directory: Path, *, bridged: bool = False) -> Iterator[Nodes]:
     with estate(bridged=bridged) as made:
-        yield Nodes(made, lambda name: IpvsForwarder(directory / name, guest_guard()))
+        yield Nodes(made, lambda name: IpvsForwarder(directory / name, NftablesGuard()))
 
 
 # ── What comes of it, whatever forwards ───────────────────────────────────────────────────────────────────────

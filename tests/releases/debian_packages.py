@@ -1,10 +1,15 @@
 """Packages of a Debian release other than this machine's, fetched and verified by apt with a state of its own: nothing
-is installed."""
+is installed. What was unpacked stays in ``~/.cache/eip-speaker``."""
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
+CACHE = Path.home() / ".cache" / "eip-speaker"
+LIBC = ("libc6", "zlib1g")
+NFT = (*LIBC, "nftables", "libnftables1", "libnftnl11", "libmnl0", "libgmp10", "libjansson4", "libxtables12",
+       "libedit2", "libtinfo6", "libbsd0", "libmd0")  # fmt: skip
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PATIENCE = 300
 """Seconds; against a hang."""
@@ -46,3 +51,33 @@ class Archive:
             env={**os.environ, "APT_CONFIG": str(self._directory / "apt.conf")},
             cwd=self._directory / "debs",
         ).stdout
+
+
+class Release:
+    """The folder ``root``, as if it were /."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def program(self, path: str, environment: str = "") -> Path:
+        """A script of that program's name, in a folder that fits into PATH, which runs it with its own libraries."""
+        folders = [*self.root.glob("lib/*-linux-*"), *self.root.glob("usr/lib/*-linux-*")]  # of old, two
+        (loader,) = (found for folder in folders for found in folder.glob("ld-linux-*.so.*"))
+        script = self.root / "programs" / Path(path).name
+        script.parent.mkdir(exist_ok=True)
+        command = f"{loader} --library-path {':'.join(map(str, folders))} {self.root / path}"
+        script.write_text(f'#!/bin/sh\nexec env {environment} {command} "$@"\n')
+        script.chmod(0o755)
+        return script
+
+
+def release(name: str, what: str, packages: tuple[str, ...]) -> Release:
+    """``packages`` of the release ``name``, fetched once; ``what`` they bring. Raises as ``Archive`` does."""
+    root = CACHE / f"debian-{name}-{what}"
+    if not root.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as directory:
+            made = Path(directory, "root")
+            Archive(Path(directory), name).unpack(packages, made)
+            made.rename(root)
+    return Release(root)

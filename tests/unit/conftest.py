@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from speaker.api.kinds import EipObject, ServiceObject
 from speaker.model import Mac
+from speaker.packets import PACKET_HOST
 from speaker.packets.bpf import LOAD_PKTTYPE, Program
-from speaker.packets.ethernet import PACKET_HOST
 
 settings.register_profile(
     PROFILE, settings(), max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -20,24 +20,21 @@ from speaker.allocator.book import Ledger
 from speaker.cluster.access import Server
 from speaker.cluster.client import Client
 from speaker.errors import SpeakerError
-from speaker.forwarding import iptables, limits, sysctl
+from speaker.forwarding import conntrack, limits, sysctl, unknown_flows
 from speaker.forwarding.ipvs import strict_arp
 from speaker.forwarding.ipvs.dummy import DummyLink, bound_on
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder
-from speaker.forwarding.ipvs.remembered import Remembered
-from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings
-from speaker.forwarding.ipvs.tables import IpvsTables
-from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
+from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings, IpvsTimeouts, Remembered
+from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, forget, open_nftables
-from speaker.forwarding.nftables.stamp import stamp
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, open_nftables
+from speaker.forwarding.nftables.nft import stamp
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.unknown_flows import table as unknown_flows
 from speaker.interfaces import martians
 from speaker.interfaces.carrier import watch_carrier
 from speaker.interfaces.watcher import Watcher
-from speaker.kubeproxy import kernel
-from speaker.kubeproxy.recognise import Mode
+from speaker.kubeproxy import sight
+from speaker.kubeproxy.judge import Mode
 from speaker.layer2.filter import NOTHING
 from speaker.layer2.groups import Groups
 from speaker.layer2.packet_socket import PacketSocket
@@ -76,7 +73,7 @@ async def requested() -> None:
 
 
 async def forgot() -> None:
-    await forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
+    await conntrack.forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], EMPTY)
 
 
 async def looked_at(folder: Path) -> None:
@@ -116,7 +113,6 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "nftables: problems": lambda: NftablesForwarder().problems(),
         "nftables: cleanup": lambda: NftablesForwarder().cleanup(),
         "unknown flows: opened": unknown_flows.open_unknown_flows,
-        "iptables": lambda: iptables.run("true"),
         "nft_stamp": lambda: stamp("none"),
         "dummy: eips": lambda: DummyLink("none0").eips(),
         "dummy: index": lambda: DummyLink("none0").index(),
@@ -127,7 +123,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "strict arp: all": strict_arp.conf_all,
         "strict arp: answers": lambda: strict_arp.answers_for_all(["lo"]),
         "strict arp: restore": lambda: strict_arp.StrictArp(Remembered(kept), ()).restore(),
-        "ipvs: opened": lambda: IpvsTables(),
+        "ipvs: opened": lambda: ipvs_tables().__enter__(),
         "ipvs: apply": lambda: ipvs.apply(EMPTY),
         "ipvs: traffic": lambda: ipvs.traffic(real_servers=True),
         "ipvs: settings": settings.adjust,
@@ -151,9 +147,9 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "control": lambda: entered(serving_control(folder / "control", {}, Quiet())),
         "metrics": lambda: entered(serving(Bind("127.0.0.1", 0), CollectorRegistry(), lambda: (True, {}))),
         "API": requested,
-        "goes on: chains": kernel.Tables().chains,
-        "goes on: rules": lambda: kernel.Tables().rules(Mode.NFTABLES, {}),
-        "goes on: answering": lambda: kernel.answering(frozenset({"lo"})),
+        "goes on: chains": sight.Tables().chains,
+        "goes on: rules": lambda: sight.Tables().rules(Mode.NFTABLES, {}),
+        "goes on: answering": lambda: sight.answering(frozenset({"lo"})),
     }
 
 
@@ -161,7 +157,6 @@ def without_processes(folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "programs": lambda: programs.run("true"),
         "nft.run": lambda: nft.run(""),
-        "iptables": lambda: iptables.run("true"),
         "threads": start_threads,
         "a thread": lambda: in_thread(threading.get_ident),
         "carrier": lambda: watch_carrier(list, lambda *_: None, asyncio.Event()),

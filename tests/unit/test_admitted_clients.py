@@ -26,7 +26,6 @@ from speaker.cluster.feed import Feed, Resource
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests
-from speaker.forwarding.iptables import tables
 from speaker.forwarding.nftables.ruleset import NUMBERS, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.plan import Plan, VirtualServer, plan
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
@@ -479,8 +478,6 @@ def test_the_rules_of_the_kernel_let_in_whom_the_plan_lets_in(drawn):
     ):
         assert expected <= by_nftables(elements, ports, made)
         assert by_nftables(elements, ports, made) <= expected
-    for version in (4, 6):
-        assert by_iptables(made, version) == {each for each in expected if each[3].version == version}
 
 
 def by_nftables(elements: Any, ports: str, made: Plan) -> set[Any]:
@@ -497,28 +494,6 @@ def by_nftables(elements: Any, ports: str, made: Plan) -> set[Any]:
             for client in (within(map(ip_network, sources)) if limited else EVERYBODY) & OF_VERSION[version]
             if opened and any(real.weight for real in server.real_servers)
         }
-    return found
-
-
-def by_iptables(made: Plan, version: int) -> set[Any]:
-    """The first rule that fits decides, as in the kernel."""
-    rules = [rule.split() for table in tables(made, version) for chain in table.chains.values() for rule in chain]
-    found = set()
-    for server in made.virtual_servers.values():
-        if server.address.version != version or not any(real.weight for real in server.real_servers):
-            continue
-        host, port = f"{server.address}/{server.address.max_prefixlen}", str(server.port)
-        mine = [
-            rule for rule in rules
-            if host in rule and "--dport" in rule and port in rule and server.protocol.lower() in rule
-            and rule[-1] in ("RETURN", "DROP") and "--ctorigdst" not in rule
-        ]  # fmt: skip
-        undecided = OF_VERSION[version]
-        for rule in mine:
-            meant = undecided & _inside(ip_network(rule[rule.index("-s") + 1])) if "-s" in rule else undecided
-            undecided -= meant
-            if rule[-1] == "RETURN":
-                found |= {(str(server.address), NUMBERS[server.protocol], server.port, client) for client in meant}
     return found
 
 

@@ -22,11 +22,11 @@ ELSEWHERE = {
     "ownership.hello.MAX_INCARNATION",
     # Of files that the speaker or the kubelet wrote: what is there instead, a device say, is not read without end.
     "cluster.access.MAX_FILE",
-    "forwarding.ipvs.remembered._MAX_BYTES",
+    "forwarding.ipvs.settings._MAX_BYTES",
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",
     # Of another program on this host's loopback.
-    "kubeproxy.signs.MAX_BODY",
+    "kubeproxy.sight.MAX_BODY",
 }
 
 

@@ -57,7 +57,7 @@ async def candidate(
     election = Election(await api.client(), lease, name, timing, told=failures.put_nowait)
     metrics, bind = ControllerMetrics(), Bind("127.0.0.1", _free_port())
     async with serving(bind, metrics.registry, partial(metrics.health, election)):
-        keeping = asyncio.create_task(election.keep(), name=name)
+        keeping = asyncio.create_task(election.lead(lambda _: asyncio.Event().wait()), name=name)
         yield election, failures, bind
         keeping.cancel()
         await asyncio.wait((keeping,))

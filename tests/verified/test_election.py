@@ -200,20 +200,3 @@ async def test_work_that_ends_or_fails_is_not_taken_for_leading(api, lease, read
         await election.lead(fails)
     assert isinstance(raised.value.exceptions[0], RuntimeError)
     assert (await read())["spec"]["holderIdentity"] == ""  # others need not wait for it to run out
-
-
-async def test_a_session_carries_its_labels_and_is_taken_back_at_once(api, read):
-    labels = {"labels": {"eip-speaker.io/session": "agent"}}
-    for incarnation in ("1", "2"):  # the second process finds its predecessor's Lease, which nobody gave back
-        lease = LeaseName(api.namespace, "controller", {**labels, "annotations": {"incarnation": incarnation}})
-        relay = await api.relay()
-        session = Election(await api.client(relay), lease, "node-1", LONG)
-        keeping = asyncio.create_task(session.keep())
-        await session.held()
-        found = await read()
-        assert found["metadata"]["labels"] == labels["labels"]
-        assert found["metadata"]["annotations"] == {"incarnation": incarnation}
-        assert (found["spec"]["holderIdentity"], found["spec"]["leaseTransitions"]) == ("node-1", 0)
-        await relay.refuse()
-        keeping.cancel()
-        await asyncio.wait((keeping,))

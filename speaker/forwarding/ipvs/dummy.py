@@ -8,30 +8,13 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress
+from speaker.netlink import numbers as rt
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
-from speaker.netlink.numbers import (
-    IFA_ADDRESS,
-    IFA_LOCAL,
-    IFADDR,
-    IFF_UP,
-    IFINFO,
-    IFLA_AF_SPEC,
-    IFLA_IFNAME,
-    IFLA_INFO_KIND,
-    IFLA_LINKINFO,
-    RTM_DELADDR,
-    RTM_DELLINK,
-    RTM_GETADDR,
-    RTM_GETLINK,
-    RTM_NEWADDR,
-    RTM_NEWLINK,
-    RTM_SETLINK,
-)
 from speaker.netlink.requests import Netlink, Request
 
 LINK_NAME = EIP_LINK
@@ -70,44 +53,44 @@ class DummyLink:
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             index = self._find(netlink) or self._create(netlink)
             self._bring_up(netlink, index, ipv6=any(eip.version == 6 for eip in eips))
-            self._for_each(netlink, "bind", eips, lambda eip: _new_address(index, eip), unless=errno.EEXIST)
+            answers = netlink.send([_new_address(index, eip) for eip in eips])
+            self._each("bind", eips, answers, unless=errno.EEXIST)
 
     def unbind(self, eips: Collection[IPAddress]) -> None:
         """What is not bound stays so. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             if index := self._find(netlink):
-                self._for_each(
-                    netlink, "unbind", eips, lambda eip: _delete_address(index, eip), unless=errno.EADDRNOTAVAIL
-                )
+                answers = netlink.send([_delete_address(index, eip) for eip in eips])
+                self._each("unbind", eips, answers, unless=errno.EADDRNOTAVAIL)
 
     def remove(self) -> bool:
         """Remove the link, and with it every address on it; False where there was none. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             index = self._find(netlink)
             if index:
-                self._must(netlink.send([Request(RTM_DELLINK, _ifinfo(index))]), "remove")
+                self._must(netlink.send([Request(rt.RTM_DELLINK, _ifinfo(index))]), "remove")
             return bool(index)
 
     def _find(self, netlink: Netlink) -> int:
         """Its index, 0 where there is none."""
         try:
-            answer = netlink.ask(Request(RTM_GETLINK, _ifinfo(0) + self._name_attribute()))
+            answer = netlink.ask(Request(rt.RTM_GETLINK, _ifinfo(0) + self._name_attribute()))
         except OSError as error:
             if error.errno == errno.ENODEV:
                 return 0
             raise EdgeError(f"the kernel does not show the link {self.name}: {error.strerror}") from error
-        if len(answer) < IFINFO.size:
+        if len(answer) < rt.IFINFO.size:
             raise EdgeError(f"the kernel's answer about the link {self.name} is cut short")
-        info = attributes(attributes(answer, IFINFO.size).get(IFLA_LINKINFO, b""))
-        if info.get(IFLA_INFO_KIND) != b"dummy\0":
+        info = attributes(attributes(answer, rt.IFINFO.size).get(rt.IFLA_LINKINFO, b""))
+        if info.get(rt.IFLA_INFO_KIND) != b"dummy\0":
             raise EdgeError(f"the link {self.name} is not a dummy link, so not ours: rename or remove it")
-        return int(IFINFO.unpack_from(answer)[2])
+        return int(rt.IFINFO.unpack_from(answer)[2])
 
     def _create(self, netlink: Netlink) -> int:
         """Down at first: an IPv6 link-local address comes with up, unless ``_bring_up`` says otherwise before."""
-        kind = nested(IFLA_LINKINFO, attribute(IFLA_INFO_KIND, b"dummy\0"))
+        kind = nested(rt.IFLA_LINKINFO, attribute(rt.IFLA_INFO_KIND, b"dummy\0"))
         payload = _ifinfo(0) + self._name_attribute() + kind
-        answers = netlink.send([Request(RTM_NEWLINK, payload, NLM_F_CREATE | NLM_F_EXCL)])
+        answers = netlink.send([Request(rt.RTM_NEWLINK, payload, NLM_F_CREATE | NLM_F_EXCL)])
         if answers == [errno.EOPNOTSUPP]:
             raise Unsupported("this kernel has no dummy links: load the module dummy (`modprobe dummy`)")
         self._must(answers, "create")
@@ -115,24 +98,15 @@ class DummyLink:
 
     def _bring_up(self, netlink: Netlink, index: int, *, ipv6: bool) -> None:
         no_link_local = nested(socket.AF_INET6, attribute(IFLA_INET6_ADDR_GEN_MODE, bytes([IN6_ADDR_GEN_MODE_NONE])))
-        answers = netlink.send([Request(RTM_SETLINK, _ifinfo(index) + nested(IFLA_AF_SPEC, no_link_local))])
+        answers = netlink.send([Request(rt.RTM_SETLINK, _ifinfo(index) + nested(rt.IFLA_AF_SPEC, no_link_local))])
         if ipv6:  # without IPv6 in the kernel there is nothing to set, and nothing that would need it
             self._must(answers, "keep IPv6 link-local addresses off")
-        self._must(netlink.send([Request(RTM_SETLINK, _ifinfo(index, IFF_UP, IFF_UP))]), "bring up")
+        self._must(netlink.send([Request(rt.RTM_SETLINK, _ifinfo(index, rt.IFF_UP, rt.IFF_UP))]), "bring up")
 
     def _name_attribute(self) -> bytes:
-        return attribute(IFLA_IFNAME, self.name.encode() + b"\0")
+        return attribute(rt.IFLA_IFNAME, self.name.encode() + b"\0")
 
-    def _for_each(
-        self,
-        netlink: Netlink,
-        verb: str,
-        eips: Collection[IPAddress],
-        request: Callable[[IPAddress], Request],
-        *,
-        unless: int,
-    ) -> None:
-        answers = netlink.send([request(eip) for eip in eips])
+    def _each(self, verb: str, eips: Collection[IPAddress], answers: Sequence[int], *, unless: int) -> None:
         for eip, answer in zip(eips, answers, strict=True):
             if answer not in (0, unless):
                 raise EdgeError(f"cannot {verb} {eip} on {self.name}: {_sentence(answer)}")
@@ -154,25 +128,25 @@ def bound_on(index: int) -> frozenset[IPAddress]:
 
 
 def _ifinfo(index: int, flags: int = 0, change: int = 0) -> bytes:
-    return IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
+    return rt.IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
 
 
 def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
     try:
-        answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+        answers = netlink.dump(Request(rt.RTM_GETADDR, rt.IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
         raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
     try:
-        mine = (attributes(answer, IFADDR.size) for answer in answers if IFADDR.unpack_from(answer)[4] == index)
-        return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
+        mine = (attributes(answer, rt.IFADDR.size) for answer in answers if rt.IFADDR.unpack_from(answer)[4] == index)
+        return [ip_address(found.get(rt.IFA_LOCAL) or found[rt.IFA_ADDRESS]) for found in mine]
     except (KeyError, ValueError, struct.error) as error:
         raise EdgeError("the kernel listed an address that cannot be read") from error
 
 
 def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:
     family = socket.AF_INET if eip.version == 4 else socket.AF_INET6
-    header = IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
-    return header + attribute(IFA_LOCAL, eip.packed) + attribute(IFA_ADDRESS, eip.packed)
+    header = rt.IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
+    return header + attribute(rt.IFA_LOCAL, eip.packed) + attribute(rt.IFA_ADDRESS, eip.packed)
 
 
 def _new_address(index: int, eip: IPAddress) -> Request:
@@ -186,11 +160,11 @@ def _new_address(index: int, eip: IPAddress) -> Request:
     else:
         deprecated = attribute(IFA_CACHEINFO, _IFA_CACHEINFO.pack(0, INFINITE, 0, 0))
         payload = _address(index, eip) + deprecated + attribute(IFA_FLAGS, u32(IFA_F_NODAD | IFA_F_NOPREFIXROUTE))
-    return Request(RTM_NEWADDR, payload, NLM_F_CREATE | NLM_F_EXCL)
+    return Request(rt.RTM_NEWADDR, payload, NLM_F_CREATE | NLM_F_EXCL)
 
 
 def _delete_address(index: int, eip: IPAddress) -> Request:
-    return Request(RTM_DELADDR, _address(index, eip))
+    return Request(rt.RTM_DELADDR, _address(index, eip))
 
 
 def _sentence(error: int) -> str:

@@ -9,46 +9,24 @@ until after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` 
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from speaker.checks import Finding, said
-from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import (
-    AddEip,
-    Change,
-    RemoveEip,
-    RemoveVirtualServer,
-    applied,
-    diff,
-)
-from speaker.forwarding.iptables import open_iptables_guard
-from speaker.forwarding.ipvs.counters import traffic
-from speaker.forwarding.ipvs.decisions import (
-    completed,
-    held_back,
-    idle,
-    in_between,
-    owned,
-    places,
-    root_causes,
-    standing,
-    taken,
-)
-from speaker.forwarding.ipvs.drain import Draining, Place, draining
+from speaker.errors import EdgeError
+from speaker.forwarding.changes import AddEip, Change, RemoveEip, RemoveVirtualServer, diff
+from speaker.forwarding.ipvs import decisions
+from speaker.forwarding.ipvs.counters import FILE, traffic
+from speaker.forwarding.ipvs.decisions import Draining, Place
 from speaker.forwarding.ipvs.dummy import DummyLink, is_kube_proxy_here
-from speaker.forwarding.ipvs.proc import FILE
-from speaker.forwarding.ipvs.remembered import Remembered
-from speaker.forwarding.ipvs.settings import IpvsSettings
+from speaker.forwarding.ipvs.settings import IpvsSettings, IpvsTimeouts, Remembered
 from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
-from speaker.forwarding.ipvs.tables import IpvsTables, Refusal
-from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
-from speaker.forwarding.nftables.forwarder import open_guard
-from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, VirtualServerKey, crowded, without
-from speaker.forwarding.traffic import Traffic
+from speaker.forwarding.ipvs.tables import Refusal, ipvs_tables
+from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
+from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, without
 from speaker.model import IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
@@ -57,21 +35,6 @@ LOOK_SECONDS = 60.0
 """How long it is believed that what we made is still there."""
 
 T = TypeVar("T")
-
-
-class Guard(Protocol):
-    """What stands around IPVS: rejects, source ranges, masquerade."""
-
-    name: str
-
-    def concerned(self, changes: Iterable[Change]) -> bool:
-        """Whether any of these changes of the plan is one for the guard too."""
-
-    async def apply(self, plan: Plan) -> bool:
-        """Bring it to ``plan``; whether there was anything to do. Raises EdgeError."""
-
-    async def cleanup(self) -> tuple[str, ...]:
-        """Remove everything; names of what was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +75,7 @@ class IpvsForwarder:
     def __init__(
         self,
         runtime_dir: Path,
-        guard: Guard,
+        guard: NftablesGuard,
         clock: Callable[[], float] = time.monotonic,
         timeouts: Timeouts = AS_THEY_ARE,
     ) -> None:
@@ -154,34 +117,35 @@ class IpvsForwarder:
         believed, self._believed = self._believed, None  # nothing, should this fail on the way
         now = self._clock()
         step = await self._do(self._step, plan, believed if now < self._look_again else None, count, now)
-        seen, want, changes = step.seen, step.want, step.changes
-        if seen.fresh:
+        want = step.want
+        if step.seen.fresh:
             self._look_again = now + LOOK_SECONDS
         self._draining = step.draining
         refused = await self._change(step)
-        if not standing(want, refused).eips:
+        if not decisions.standing(want, refused).eips:
             await self._do(self._arp.restore)
         self._plan = want
-        causes = root_causes(refused)
-        words = (*map(str, causes), *map(taken, sorted(map(str, plan.eips - want.eips))))
+        causes = decisions.root_causes(refused)
+        words = (*map(str, causes), *map(decisions.taken, sorted(map(str, plan.eips - want.eips))))
         self._refusals = said("not_in_kernel", words, "ipvsadm -Ln; journalctl -u eip-speaker -n 50")
         if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
             raise EdgeError("; ".join(worth_retrying))
-        not_made = {refusal.change for refusal in refused}
-        made = tuple(change for change in changes if change not in not_made) if refused else changes
-        now_there = applied(step.have, made) if refused else step.goal
-        link = seen.link if step.have.eips else await self._do(self._link.index)
-        self._believed = KernelState(now_there, seen.foreign, {}, link, fresh=False)
-        return made
+        if refused:
+            self._believed = await self._do(self._look_after_refusal, want)
+            not_made = {refusal.change for refusal in refused}
+            return tuple(change for change in step.changes if change not in not_made)
+        link = step.seen.link if step.have.eips else await self._do(self._link.index)
+        self._believed = KernelState(step.goal, step.seen.foreign, {}, link, fresh=False)
+        return step.changes
 
     async def _change(self, step: Step) -> tuple[Refusal, ...]:
         """Make the changes, the guard's before and after."""
         have, want, whole = step.have, step.want, step.seen.fresh
         if not (whole or self._guard.concerned(step.guarded)):
             return await self._do(self._bring_to, want, step.changes, whole)
-        await self._guard.apply(closed := in_between(have, want))
+        await self._guard.apply(closed := decisions.in_between(have, want))
         refused = await self._do(self._bring_to, want, step.changes, whole)
-        if (final := standing(want, refused, closed)) != closed:
+        if (final := decisions.standing(want, refused, closed)) != closed:
             await self._guard.apply(final)
         return refused
 
@@ -197,7 +161,7 @@ class IpvsForwarder:
 
     def traffic(self, *, real_servers: bool) -> Traffic:
         """As the protocol says; beside the worker thread, which does not wait for it. Raises EdgeError."""
-        with IpvsTables() as tables:
+        with ipvs_tables() as tables:
             messages = tables.service_messages()
         if not real_servers:
             return traffic(self._plan.eips, messages, ())
@@ -229,11 +193,15 @@ class IpvsForwarder:
     def _step(self, plan: Plan, believed: KernelState | None, count: Collection[VirtualServerKey], now: float) -> Step:
         seen = self._see(plan.eips, believed, count)
         want = without(plan, seen.foreign)
-        have = completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
-        goal, still = draining(have, want, self._draining, seen.connections, now)
+        have = decisions.completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
+        goal, still = decisions.draining(have, want, self._draining, seen.connections, now)
         changes = diff(have, goal)
         # What drains in IPVS is out of the guard already: established connections do not need it.
         return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
+
+    def _look_after_refusal(self, want: Plan) -> KernelState:
+        seen = self._look(want.eips)
+        return replace(seen, ours=decisions.completed(seen.ours, want, want), fresh=False)
 
     def _see(
         self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
@@ -245,16 +213,16 @@ class IpvsForwarder:
         connections: dict[Place, int] = {}
         if not count and eips <= ours.eips:
             return believed
-        with IpvsTables() as tables:
+        with ipvs_tables() as tables:
             if not eips <= ours.eips:
                 foreign = frozenset(server.address for server in tables.virtual_servers()) - ours.eips
                 if foreign & eips and is_kube_proxy_here():
                     return self._look(eips)
             for key in ours.virtual_servers.keys() & set(count):
                 counted = tables.real_servers(key)
-                if places(counted) != places(ours.virtual_servers[key].real_servers):
+                if decisions.places(counted) != decisions.places(ours.virtual_servers[key].real_servers):
                     return self._look(eips)
-                connections |= idle(key, counted)
+                connections |= decisions.idle(key, counted)
         return replace(believed, foreign=foreign, connections=connections)
 
     def _look(self, eips: frozenset[IPAddress]) -> KernelState:
@@ -263,15 +231,15 @@ class IpvsForwarder:
         bound = self._link.eips()
         mine: dict[VirtualServerKey, VirtualServer] = {}
         connections: dict[Place, int] = {}
-        with IpvsTables() as tables:
+        with ipvs_tables() as tables:
             servers = tables.virtual_servers()
             served = {server.address for server in servers}
-            whose = owned(served, bound | self._plan.eips, eips, beside_kube_proxy=is_kube_proxy_here())
+            whose = decisions.owned(served, bound | self._plan.eips, eips, beside_kube_proxy=is_kube_proxy_here())
             for server in servers:
                 if server.address in whose.ours:
                     counted = tables.real_servers(server.key)
                     mine[server.key] = replace(server, real_servers=tuple(counted))
-                    connections |= idle(server.key, counted)
+                    connections |= decisions.idle(server.key, counted)
         return KernelState(Plan(bound, mine), whose.foreign, connections, link, fresh=True)
 
     def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
@@ -286,9 +254,9 @@ class IpvsForwarder:
             self._link.bind(coming)
         if not changes:
             return ()
-        with IpvsTables() as tables:
+        with ipvs_tables() as tables:
             refused = tables.change(changes)
-        if going := going - held_back(refused):
+        if going := going - decisions.held_back(refused):
             self._link.unbind(going)
         return refused
 
@@ -303,7 +271,7 @@ class IpvsForwarder:
     def _remove(self, have: Plan) -> tuple[str, ...]:
         """Virtual servers before their mark."""
         changes = tuple(RemoveVirtualServer(server) for server in have.virtual_servers.values())
-        with IpvsTables() as tables:
+        with ipvs_tables() as tables:
             if refused := tables.change(changes):
                 raise EdgeError("; ".join(map(str, refused)))
         removed = [f"virtual server {server}" for server in have.virtual_servers.values()]
@@ -314,23 +282,11 @@ class IpvsForwarder:
 
 
 async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> IpvsForwarder:
-    """A forwarder whose guard is nftables where the kernel has it, else iptables. Makes nothing yet.
-
-    Raises Unsupported where the kernel has no IPVS, or nothing to guard it with.
-    """
+    """Makes nothing yet. Raises Unsupported where the kernel has no IPVS, or no nftables to guard it with."""
     await in_thread(_must_have_ipvs)
-    return IpvsForwarder(runtime_dir, await _open_guard(), timeouts=timeouts)
+    return IpvsForwarder(runtime_dir, await open_guard(), timeouts=timeouts)
 
 
 def _must_have_ipvs() -> None:
-    IpvsTables().close()
-
-
-async def _open_guard() -> Guard:
-    try:
-        return await open_guard()
-    except Unsupported as no_nft:
-        try:
-            return await open_iptables_guard()
-        except Unsupported as no_iptables:
-            raise Unsupported(f"nothing here can guard IPVS: {no_nft}; {no_iptables}") from no_iptables
+    with ipvs_tables():
+        pass

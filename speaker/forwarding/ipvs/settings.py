@@ -1,11 +1,68 @@
-"""``net.ipv4.vs.*``: IPVS's own settings in the network namespace. An edge; rtnetlink has no way to these."""
+"""IPVS's own settings in the network namespace: changed, kept so, and put back. An edge.
 
-from collections.abc import Sequence
+Three parts: the file of values as they were before us; ``net.ipv4.vs.*``, to which rtnetlink has no way; and the
+seconds of silence after which IPVS forgets a connection (``ipvsadm --set``), of which ``adjusted`` is the decision.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.forwarding.ipvs.tables import ipvs_tables
+from speaker.settings import AS_THEY_ARE, Timeouts
+from speaker.system.decoding import UNFIT
+from speaker.system.files import read_regular, shown, write_atomically
+
+_MAX_BYTES = 2**20
+
+_originals = msgspec.json.Decoder(dict[str, int])
+
+
+class Remembered:
+    """Original values by name, in a small JSON file that outlives the process but not the machine's uptime.
+
+    It is written before a setting is changed, and whole or not at all: a crash at any moment loses no original.
+    Methods raise EdgeError when the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, int]:
+        try:
+            content, _ = read_regular(self._path, _MAX_BYTES)
+            return _originals.decode(content)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._unreadable(error.strerror) from error
+        except UNFIT as error:
+            raise self._unreadable(str(error)) from error
+
+    def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
+        """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
+        known = self.read()
+        new = {**originals, **{name: value for name, value in known.items() if name in keep}}
+        if new == known:
+            return
+        write_atomically(self._path, json.dumps(new, indent=1, sort_keys=True).encode())
+
+    def _unreadable(self, why: str | None) -> EdgeError:
+        return EdgeError(f"cannot read {shown(self._path)}, which holds original settings: {why}")
+
+    def forget(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise EdgeError(f"cannot remove {self._path}: {error}") from error
+
+
+# ── net.ipv4.vs.* ─────────────────────────────────────────────────────────────────────────────────────────────
 
 NEEDED = {
     "conntrack": "IPVS's connections are not masqueraded, so endpoints on other hosts do not answer through this node",
@@ -67,3 +124,59 @@ class IpvsSettings:
             (self._folder / name).write_text(str(value))
         except OSError:  # an operator has to do it: see ``problems``
             return
+
+
+# ── Timeouts ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Adjusted(NamedTuple):
+    """What the kernel is to have, and what is to be remembered, by name of the timeout: the value that was there
+    before (``tcp``) and the one that we set instead (``tcp set``)."""
+
+    timeouts: Timeouts
+    remembered: Mapping[str, int]
+
+
+def adjusted(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> Adjusted:
+    """``want`` where it is not 0; elsewhere what was there before us, and what somebody set after us stays."""
+    values: dict[str, int] = {}
+    kept: dict[str, int] = {}
+    for name, now in have._asdict().items():
+        ours = remembered.get(f"{name} set")
+        before = remembered.get(name, now) if now == ours else now
+        values[name] = getattr(want, name) or before
+        if values[name] != before:
+            kept |= {name: before, f"{name} set": values[name]}
+    return Adjusted(Timeouts(**values), kept)
+
+
+class IpvsTimeouts:
+    """Of the calling thread's network namespace."""
+
+    def __init__(self, want: Timeouts, remembered: Remembered) -> None:
+        self._want, self._remembered = want, remembered
+
+    def restore(self) -> tuple[str, ...]:
+        """Put back what was there before; what was put back. Raises EdgeError."""
+        return self.adjust(AS_THEY_ARE)
+
+    def adjust(self, want: Timeouts | None = None) -> tuple[str, ...]:
+        """Set those wanted and put back those no longer wanted; what was there before. Raises EdgeError."""
+        want = self._want if want is None else want
+        remembered = self._remembered.read()
+        if not (any(want) or remembered):
+            return ()
+        with ipvs_tables() as tables:
+            have = tables.timeouts()
+            goal = adjusted(have, want, remembered)
+            if goal.remembered:
+                self._remembered.add(goal.remembered, keep=())
+            if goal.timeouts != have:
+                tables.set_timeouts(goal.timeouts)
+        if not goal.remembered:
+            self._remembered.forget()
+        return tuple(
+            f"IPVS timeout {name}={before}"
+            for name, before in have._asdict().items()
+            if getattr(goal.timeouts, name) != before
+        )

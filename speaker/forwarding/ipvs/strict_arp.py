@@ -16,7 +16,7 @@ from pathlib import Path
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.forwarding.ipvs.settings import Remembered
 from speaker.netlink.messages import attribute, attributes, nested, u32
 from speaker.netlink.numbers import IFF_LOOPBACK, IFF_NOARP, IFINFO, IFLA_AF_SPEC, IFLA_IFNAME, RTM_GETLINK, RTM_SETLINK
 from speaker.netlink.requests import Netlink, Request

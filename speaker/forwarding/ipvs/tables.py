@@ -7,11 +7,11 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import (
@@ -77,35 +77,18 @@ class Refusal:
 
 
 class IpvsTables:
-    """Virtual servers and real servers of the network namespace it was opened in.
+    """Virtual servers and real servers of a network namespace; see ``ipvs_tables``. Methods raise EdgeError when the
+    kernel does not show its tables."""
 
-    Raises Unsupported where the kernel has no IPVS; methods raise EdgeError when it will not show its tables.
-    """
-
-    def __init__(self) -> None:
-        self._netlink = Netlink(NETLINK_GENERIC)
-        try:
-            self._kind = _family_id(self._netlink)
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._netlink.__exit__(None, None, None)
+    def __init__(self, netlink: Netlink) -> None:
+        self._netlink, self._kind = netlink, _family_id(netlink)
 
     def virtual_servers(self) -> list[VirtualServer]:
         """Every one, whoever made it, without its real servers; those that match a firewall mark are left out."""
-        found = (parse_service(payload) for payload in self._dump(GET_SERVICE))
-        return [server for server in found if server is not None]
+        return [server for server in map(parse_service, self.service_messages()) if server is not None]
 
     def service_messages(self) -> list[bytes]:
-        """The dump of all virtual servers as it is, for who reads something else in it."""
+        """All virtual servers as the kernel lists them."""
         return self._dump(GET_SERVICE)
 
     def timeouts(self) -> Timeouts:
@@ -127,10 +110,8 @@ class IpvsTables:
 
     def real_servers(self, key: VirtualServerKey) -> dict[RealServer, int]:
         """Sorted, each with the number of its connections; IPVS does not know which are local: none is marked so."""
-        kind = IPv4Address if key[0].version == 4 else IPv6Address
-        length = 4 if key[0].version == 4 else 16
         return {
-            RealServer(kind(dest.address[:length]), dest.port, dest.weight): dest.connections
+            RealServer(_address(key[0].version, dest.address), dest.port, dest.weight): dest.connections
             for dest in sorted(map(parse_dest, self._dump(GET_DEST, _service_key(key))))
         }
 
@@ -168,6 +149,13 @@ class IpvsTables:
                 return None
 
 
+@contextmanager
+def ipvs_tables() -> Iterator[IpvsTables]:
+    """Of the network namespace of the calling thread. Raises Unsupported where the kernel has no IPVS."""
+    with Netlink(NETLINK_GENERIC) as netlink:
+        yield IpvsTables(netlink)
+
+
 def _family_id(netlink: Netlink) -> int:
     name = attribute(CTRL_ATTR_FAMILY_NAME, b"IPVS\0")
     try:
@@ -186,30 +174,27 @@ def _af(address: IPAddress) -> bytes:
     return u16(socket.AF_INET if address.version == 4 else socket.AF_INET6)
 
 
-def _address(af: int, value: bytes) -> IPAddress:
-    return IPv4Address(value[:4]) if af == socket.AF_INET else IPv6Address(value)
+def _address(version: int, value: bytes) -> IPAddress:
+    return IPv4Address(value[:4]) if version == 4 else IPv6Address(value)
 
 
-def _key_attributes(key: VirtualServerKey) -> bytes:
+def _service_key(key: VirtualServerKey, *more: bytes) -> bytes:
     address, protocol, port = key
-    return (
-        attribute(SVC_AF, _af(address))
-        + attribute(SVC_PROTOCOL, u16(NUMBERS[protocol]))
-        + attribute(SVC_ADDR, address.packed.ljust(16, b"\0"))
-        + attribute(SVC_PORT, be16(port))
+    return nested(
+        CMD_ATTR_SERVICE,
+        attribute(SVC_AF, _af(address)),
+        attribute(SVC_PROTOCOL, u16(NUMBERS[protocol])),
+        attribute(SVC_ADDR, address.packed.ljust(16, b"\0")),
+        attribute(SVC_PORT, be16(port)),
+        *more,
     )
-
-
-def _service_key(key: VirtualServerKey) -> bytes:
-    return nested(CMD_ATTR_SERVICE, _key_attributes(key))
 
 
 def _service(server: VirtualServer) -> bytes:
     scheduler, by_port, _ = server.scheduler.partition("-port")
     flags = (PERSISTENT if server.persistence is not None else 0) | (BY_PORT if by_port else 0)
-    return nested(
-        CMD_ATTR_SERVICE,
-        _key_attributes(server.key),
+    return _service_key(
+        server.key,
         attribute(SVC_SCHED, scheduler.encode() + b"\0"),
         attribute(SVC_FLAGS, u32(flags) + u32(ALL_FLAGS)),
         attribute(SVC_TIMEOUT, u32(server.persistence or 0)),
@@ -244,7 +229,7 @@ def parse_service(payload: bytes) -> VirtualServer | None:
     try:
         if SVC_FWMARK in found or (protocol := PROTOCOLS.get(U16.unpack(found[SVC_PROTOCOL])[0])) is None:
             return None
-        address = _address(U16.unpack(found[SVC_AF])[0], found[SVC_ADDR])
+        address = _address(4 if found[SVC_AF] == u16(socket.AF_INET) else 6, found[SVC_ADDR])
         scheduler = found[SVC_SCHED].rstrip(b"\0").decode()
         (flags,) = U32.unpack_from(found[SVC_FLAGS])
         (timeout,) = U32.unpack(found[SVC_TIMEOUT])

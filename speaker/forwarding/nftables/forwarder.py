@@ -8,26 +8,35 @@ the client's address and so has no timeout. Source ranges hold for this node's o
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import Change, ChangeRealServer, diff
-from speaker.forwarding.conntrack.flows import Flow, affected, goes_on
-from speaker.forwarding.nftables import nft
+from speaker.forwarding.changes import Change, ChangeRealServer, affected, diff
+from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
-from speaker.forwarding.nftables.ruleset import Ruleset, approximations, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.script import change_script, rebuild_script
+from speaker.forwarding.nftables.nft import Stamp, stamp
+from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
-from speaker.forwarding.nftables.table import Step, Table
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
-from speaker.forwarding.traffic import UNKNOWN, Traffic
+from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
 from speaker.model import Protocol
 from speaker.system.process import may_administer_network
+from speaker.system.threads import in_thread
 
-Forget: TypeAlias = Callable[[Iterable[VirtualServerKey], Callable[[Flow], bool]], Awaitable[int]]
+LOOK_SECONDS = 50.0
+"""How long it is believed that a table is as we made it, while others change theirs. IPVS looks around every minute:
+then its guard does too."""
+
+UNSURE = -1
+"""In place of a generation: others may have changed the table since we looked."""
+
+Step: TypeAlias = tuple[tuple[Change, ...], str]
+"""What changes, and the script that does it; '' where the kernel needs none."""
+
+_RULESETS = {TABLE: forwarder_ruleset, GUARD_TABLE: guard_ruleset}
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
@@ -45,13 +54,12 @@ _EVERYTHING = Plan(
 
 
 class NftablesForwarder:
-    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``. ``forgets``: another ``forget``."""
+    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``."""
 
     name = "nftables"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, forgets: Forget | None = None) -> None:
-        self._table = Table(TABLE, forwarder_ruleset, _forwarder_step, clock)
-        self._forgets = forgets
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = Table(TABLE, clock)
         self._turn = asyncio.Lock()
         """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
         self._asked: Plan | None = None
@@ -79,8 +87,12 @@ class NftablesForwarder:
         """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
         take its new real servers away from everybody."""
         try:
-            await (self._forgets or forget)(self._to_check, lambda flow: goes_on(flow, plan))
-        except EdgeError as error:
+            if self._to_check:
+                # pyroute2 takes 12 MB: it is loaded when there is something to forget.
+                from speaker.forwarding import conntrack
+
+                await conntrack.forget(self._to_check, plan)
+        except (EdgeError, ImportError, OSError) as error:
             words = f"connections of before the last change may go on where they went: {error}"
             self._unforgotten = said("edge_fails", [words], "conntrack -L")
         else:
@@ -90,7 +102,7 @@ class NftablesForwarder:
         return await self._table.pending(plan)
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return approximations(plan) + crowded(plan)
+        return ruleset.approximations(plan) + crowded(plan)
 
     async def problems(self) -> tuple[Finding, ...]:
         return self._unforgotten + await _dropping_chains()
@@ -116,7 +128,7 @@ class NftablesGuard:
     name = "nftables"
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._table = Table(GUARD_TABLE, guard_ruleset, _guard_step, clock)
+        self._table = Table(GUARD_TABLE, clock)
 
     def concerned(self, changes: Iterable[Change]) -> bool:
         """Not by weights."""
@@ -140,14 +152,17 @@ async def open_nftables() -> NftablesForwarder:
 
 
 async def open_guard() -> NftablesGuard:
-    """Raises Unsupported with the kernel's reason: then iptables has to guard."""
-    await _supported(guard_ruleset(_EVERYTHING))
+    """Raises Unsupported with the kernel's reason."""
+    try:
+        await _supported(guard_ruleset(_EVERYTHING))
+    except Unsupported as error:
+        raise Unsupported(f"IPVS is guarded by nftables: {error}") from error
     return NftablesGuard()
 
 
-async def _supported(ruleset: Ruleset) -> None:
+async def _supported(rules: Ruleset) -> None:
     try:
-        await nft.run(rebuild_script(ruleset), check=True)
+        await nft.run(ruleset.rebuild_script(rules), check=True)
     except nft.Refused as error:
         raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
 
@@ -157,21 +172,6 @@ def refusal(words: str, *, privileged: bool) -> str:
     if privileged:
         return f"this kernel refuses our nftables rules (it needs Linux 5.9): {words}"
     return f"nftables needs CAP_NET_ADMIN (root): {words}"
-
-
-def _forwarder_step(listing: Listing | None, want: Plan) -> Step:
-    """What the listed table lacks of ``want``."""
-    have = None if listing is None else read_plan(listing)
-    if have is None:
-        return diff(EMPTY, want), rebuild_script(forwarder_ruleset(want))
-    changes = diff(have, want)
-    return changes, change_script(forwarder_ruleset(have), forwarder_ruleset(want)) if changes else ""
-
-
-def _guard_step(listing: Listing | None, want: Plan) -> Step:
-    ruleset = guard_ruleset(want)
-    have = None if listing is None else read_guard(listing, ruleset)
-    return (), rebuild_script(ruleset) if have is None else change_script(have, ruleset)
 
 
 async def _dropping_chains() -> tuple[Finding, ...]:
@@ -198,15 +198,102 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
     )
 
 
-async def forget(keys: Iterable[VirtualServerKey], goes_on: Callable[[Flow], bool]) -> int:
-    """Forget every connection to these virtual servers that does not go on; how many. Raises EdgeError.
+# ── One table of ours ─────────────────────────────────────────────────────────────────────────────────────────
 
-    pyroute2 takes 12 MB: it is loaded when there is something to forget.
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What we last made of a table, and the kernel's stamp of that."""
+
+    plan: Expressed
+    stamp: Stamp
+
+
+class Table:
+    """The table ``inet`` ``name``.
+
+    As long as nobody has changed anything in nftables, it holds what we made. After somebody has, it is believed to
+    until LOOK_SECONDS after the last look, if it is the same table at least: whoever reloads a firewall often flushes
+    everybody's, and kube-proxy changes its own all the time.
     """
-    if not (found := tuple(keys)):
-        return 0
-    try:
-        from speaker.forwarding.conntrack import table as conntrack
-    except (ImportError, OSError) as error:  # no descriptor is left
-        raise EdgeError(f"conntrack: {error}") from error
-    return await conntrack.forget(found, goes_on)
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        """``name``: TABLE or GUARD_TABLE."""
+        self._name, self._clock = name, clock
+        self._made: Made | None = None
+        self._look_again = 0.0
+
+    async def bring_to(self, plan: Plan) -> Step:
+        """Make the table what ``plan`` asks for; what that took. Raises EdgeError."""
+        made, self._made = self._made, None  # nothing, should this fail on the way
+        before = stamp(self._name)
+        known = made if made is not None and self._is_believed(made, before) else None
+        want, step = await (self._look(plan) if known is None else self._recall(known.plan, plan))
+        _, script = step
+        if script:
+            await self._run(script, want)
+        after = stamp(self._name)
+        if script and after.table is None:
+            raise EdgeError(f"nft reports success, but there is no table inet {self._name}")
+        sure = known is None or known.stamp.generation == before.generation
+        if not sure or after.generation != before.generation + bool(script):
+            after = replace(after, generation=UNSURE)
+        self._made = Made(Expressed(plan, want), after)
+        return step
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        """What ``bring_to`` would change, had it no memory; changes nothing. Raises EdgeError."""
+        _, (changes, _) = await self._compared(plan)
+        return changes
+
+    async def remove(self) -> tuple[str, ...]:
+        """Names of what was removed. Raises EdgeError."""
+        self._made = None
+        if await nft.list_table(self._name) is None:
+            return ()
+        await nft.run(f"delete table inet {self._name}\n")
+        return (f"nftables table inet {self._name}",)
+
+    def _is_believed(self, made: Made, now: Stamp) -> bool:
+        if now.generation == made.stamp.generation:
+            return True
+        return now.table is not None and now.table == made.stamp.table and self._clock() < self._look_again
+
+    async def _look(self, plan: Plan) -> tuple[Plan, Step]:
+        self._look_again = self._clock() + LOOK_SECONDS
+        return await self._compared(plan)
+
+    async def _recall(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
+        if plan is known.plan:
+            return known.form, ((), "")
+        return await in_thread(self._step_from, known, plan)
+
+    # A thousand virtual servers of ten take a good part of a second to compare: the loop must go on answering ARP.
+
+    async def _compared(self, plan: Plan) -> tuple[Plan, Step]:
+        listing = await nft.list_table(self._name)
+        return await in_thread(lambda: (want := expressible(plan), _step(self._name, listing, want)))
+
+    def _step_from(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
+        want = expressible(plan, known)
+        return want, (diff(known.form, want), ruleset.step_script(known.form, want, _RULESETS[self._name]))
+
+    async def _run(self, script: str, want: Plan) -> None:
+        try:
+            await nft.run(script)
+        except EdgeError:
+            # Somebody may have changed the table since we looked. From scratch it works, or says what is wrong.
+            await nft.run(await in_thread(lambda: ruleset.rebuild_script(_RULESETS[self._name](want))))
+
+
+def _step(name: str, listing: Listing | None, want: Plan) -> Step:
+    """What the listed table lacks of ``want``. Of the guard nobody asks for the changes."""
+    made = _RULESETS[name](want)
+    if name == GUARD_TABLE:
+        guard = None if listing is None else read_guard(listing, made)
+        return (), ruleset.rebuild_script(made) if guard is None else ruleset.change_script(guard, made)
+    have = None if listing is None else read_plan(listing)
+    if have is None:
+        return diff(EMPTY, want), ruleset.rebuild_script(made)
+    changes = diff(have, want)
+    return changes, ruleset.change_script(forwarder_ruleset(have), made) if changes else ""

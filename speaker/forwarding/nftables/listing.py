@@ -23,6 +23,7 @@ from speaker.forwarding.nftables.ruleset import (
     chosen_by,
     collapsed,
     forwarder_ruleset,
+    ip_of,
     turns,
 )
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
@@ -168,7 +169,7 @@ def _listed_server(
         case [{"return": None}]:
             return server
         case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": name}}}}] if (
-            slots and ip == _ip(server) and name == f"@{chain_name(key)}"
+            slots and ip == ip_of(server) and name == f"@{chain_name(key)}"
         ):
             server = replace(server, real_servers=_listed_real_servers(slots, _modulus(choice), local))
             if choice == _listed_choice(server):
@@ -189,10 +190,6 @@ def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any
     return expressions if chosen_by(server) is ChosenBy.FLOW else []
 
 
-def _ip(server: VirtualServer) -> str:
-    return "ip" if server.address.version == 4 else "ip6"
-
-
 def _listed_note(note: str) -> tuple[str, int | None, bool]:
     found = re.fullmatch(r"([a-z-]+)(?: persistent (\d+))?( transparent)?", note)
     if found is None or found[1] not in SCHEDULERS:
@@ -210,7 +207,7 @@ def _modulus(choice: Any) -> int:
 def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
     """How nft lists the choice of a slot that ``ruleset._rule`` makes."""
     total = turns(server.real_servers)
-    source = {"payload": {"protocol": _ip(server), "field": "saddr"}}
+    source = {"payload": {"protocol": ip_of(server), "field": "saddr"}}
     port = {"payload": {"protocol": server.protocol.lower(), "field": "sport"}}
     match chosen_by(server):
         case ChosenBy.SOURCE:

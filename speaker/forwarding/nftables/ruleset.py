@@ -1,11 +1,11 @@
-"""nft rulesets: from a plan to what its table holds. Pure.
+"""nft rulesets: from a plan to what its table holds, and the scripts that lead from one to another. Pure.
 
 A ruleset has a fixed part (``skeletons.py``: sets, maps, and the rules that look things up in them) and what varies:
 set elements, and one small chain per virtual server. A packet costs a hash lookup however many virtual servers there
 are, and changing an endpoint rewrites one chain. Two rulesets are made here: the forwarder's, which does everything,
 and the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
 
-``script.py`` brings the kernel there, ``listing.py`` reads what is there. The same script works in nft 1.0.6 and 1.1.3,
+Each script is one transaction. ``listing.py`` reads what is there. The same script works in nft 1.0.6 and 1.1.3,
 whose listings are alike. All sets say ``typeof`` and all maps have names, since 1.0.6 crashes at anything else
 (docs/decisions/0011-nft-as-text.md).
 """
@@ -13,12 +13,13 @@ whose listings are alike. All sets say ``typeof`` and all maps have names, since
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import collapse_addresses, ip_network
 from typing import Any, cast
 
+from speaker.forwarding.changes import address_of, diff, part_of
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD, GUARD_TABLE, TABLE
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import Family, IPAddress, IPNetwork, Protocol
@@ -69,7 +70,7 @@ class Slots:
     elements: frozenset[str]
 
 
-# ── From a plan to a script ───────────────────────────────────────────────────────────────────────────────────
+# ── From a plan to a ruleset ───────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ def _rule(server: VirtualServer) -> str:
     comment = f'comment "{_note(server)}"'
     if not server.real_servers:
         return f"return {comment}"
-    ip = _ip(server)
+    ip = ip_of(server)
     total = turns(server.real_servers)
     match chosen_by(server):
         case ChosenBy.SOURCE:
@@ -260,11 +261,11 @@ def _slots(server: VirtualServer) -> Slots:
         map(_slot, itertools.count(), within), map(_slot, itertools.count(turns(server.real_servers)), beyond)
     )
     # Its own protocol's port: to nft `th dport` contradicts the rule, which names a protocol.
-    typeof = f"numgen inc mod 2 : {_ip(server)} daddr . {server.protocol.lower()} dport"
+    typeof = f"numgen inc mod 2 : {ip_of(server)} daddr . {server.protocol.lower()} dport"
     return Slots(typeof, frozenset(slots))
 
 
-def _ip(server: VirtualServer) -> str:
+def ip_of(server: VirtualServer) -> str:
     return "ip" if server.address.version == 4 else "ip6"
 
 
@@ -285,3 +286,76 @@ def _approximations(server: VirtualServer, name: str) -> Iterator[str]:
     elif server.scheduler in _NOT_AS_NAMED:
         way = "hashes the client's address" if server.scheduler in BY_SOURCE else "takes turns by weight"
         yield f"{name}: nftables has no scheduler {server.scheduler} and {way} instead"
+
+
+# ── From one ruleset to another ───────────────────────────────────────────────────────────────────────────────
+
+
+def rebuild_script(want: Ruleset) -> str:
+    """One transaction that makes the table what it should be, whatever it was."""
+    nothing = replace(want, elements={name: frozenset() for name in want.elements}, chains={}, maps={})
+    return (
+        f"table {want.name}\ndelete table {want.name}\n"
+        f"table {want.name} {{{want.skeleton}}}\n{change_script(nothing, want)}"
+    )
+
+
+def change_script(have: Ruleset, want: Ruleset) -> str:
+    """One transaction from ``have`` to ``want`` that names only what differs; '' where nothing does."""
+    table = want.name
+    changed = [name for name, rule in want.chains.items() if have.chains.get(name) != rule]
+    gone = sorted(have.chains.keys() - want.chains.keys())
+    lines = [f"add chain {table} {name}" for name in changed]
+    lines += [f"flush chain {table} {name}" for name in changed if name in have.chains]
+    lines += _map_lines(have, want)
+    lines += [f"add rule {table} {name} {want.chains[name]}" for name in changed]
+    for name, wanted in want.elements.items():
+        # A map's element goes by its key alone.
+        removed = sorted(element.split(" : ")[0] for element in have.elements[name] - wanted)
+        lines += _element_lines("delete", table, name, removed)
+        lines += _element_lines("add", table, name, sorted(wanted - have.elements[name]))
+    lines += [f"{verb} chain {table} {name}" for name in gone for verb in ("flush", "delete")]
+    lines += [f"delete map {table} {name}" for name in sorted(have.maps.keys() - want.maps.keys())]
+    return "".join(line + "\n" for line in lines)
+
+
+def _map_lines(have: Ruleset, want: Ruleset) -> Iterator[str]:
+    for name, slots in want.maps.items():
+        known = have.maps.get(name)
+        if known == slots:
+            continue
+        if known is None:
+            yield f"add map {want.name} {name} {{ typeof {slots.typeof}; }}"
+        else:
+            yield f"flush map {want.name} {name}"
+        yield from _element_lines("add", want.name, name, sorted(slots.elements))
+
+
+def step_script(have: Plan, want: Plan, ruleset_of: Callable[[Plan], Ruleset]) -> str:
+    """The ``change_script`` between the rulesets of two ``expressible`` plans, made from what differs."""
+    eips = {address_of(part_of(change)) for change in diff(have, want)}
+    here, there = local_addresses(have), local_addresses(want)
+    return change_script(
+        _with_local(ruleset_of(_narrowed(have, eips)), here - there),
+        _with_local(ruleset_of(_narrowed(want, eips)), there - here),
+    )
+
+
+def _narrowed(plan: Plan, eips: set[IPAddress]) -> Plan:
+    """An EIP's elements are no other EIP's, but for real servers on this node."""
+    servers = {key: server for key, server in plan.virtual_servers.items() if server.address in eips}
+    return Plan(plan.eips & eips, servers)
+
+
+def _with_local(ruleset: Ruleset, addresses: set[IPAddress]) -> Ruleset:
+    local = Elements()
+    for address in addresses:
+        local[f"local{address.version}"].add(str(address))
+    return replace(
+        ruleset,
+        elements={**ruleset.elements, "local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])},
+    )
+
+
+def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:
+    return [f"{verb} element {table} {name} {{ {', '.join(elements)} }}"] if elements else []

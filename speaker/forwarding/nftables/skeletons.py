@@ -3,30 +3,33 @@
 TABLE = "eip-speaker"
 GUARD_TABLE = "eip-speaker-guard"
 
+
+def _both(text: str) -> str:
+    """Lines about ``ip#`` twice: with ``ip`` and 4 for each ``#``, and with ``ip6`` and 6."""
+    lines = text.splitlines(keepends=True)
+    return "".join(_of(4, line) + _of(6, line) if "ip#" in line else line for line in lines)
+
+
+def _of(version: int, line: str) -> str:
+    return (line.replace("ip#", "ip") if version == 4 else line).replace("#", str(version))
+
+
 _SETS = """
-  set eips4 { typeof ip daddr; }
-  set eips6 { typeof ip6 daddr; }
+  set eips# { typeof ip# daddr; }
   # virtual servers that only some may reach, and who
-  set restricted4 { typeof ip daddr . meta l4proto . th dport; }
-  set restricted6 { typeof ip6 daddr . meta l4proto . th dport; }
-  set sources4 { typeof ip daddr . meta l4proto . th dport . ip saddr; flags interval; }
-  set sources6 { typeof ip6 daddr . meta l4proto . th dport . ip6 saddr; flags interval; }
+  set restricted# { typeof ip# daddr . meta l4proto . th dport; }
+  set sources# { typeof ip# daddr . meta l4proto . th dport . ip# saddr; flags interval; }
   # EIP, client, real server: client and real server are one host
-  set hairpin4 { typeof ip daddr . ip saddr . ip daddr; }
-  set hairpin6 { typeof ip6 daddr . ip6 saddr . ip6 daddr; }
+  set hairpin# { typeof ip# daddr . ip# saddr . ip# daddr; }
   # real servers on this node
-  set local4 { typeof ip daddr; }
-  set local6 { typeof ip6 daddr; }
+  set local# { typeof ip# daddr; }
   # EIP, real server, its port (nft 1.0.6 cannot look up `ct original proto-dst` together with an address)
-  set masquerade4 { typeof ip daddr . ip daddr . meta l4proto . th dport; }
-  set masquerade6 { typeof ip6 daddr . ip6 daddr . meta l4proto . th dport; }
+  set masquerade# { typeof ip# daddr . ip# daddr . meta l4proto . th dport; }
 """
 
 _SOURCES = """
-    ip daddr . meta l4proto . th dport @restricted4 \
-ip daddr . meta l4proto . th dport . ip saddr != @sources4 drop comment "not a source range"
-    ip6 daddr . meta l4proto . th dport @restricted6 \
-ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a source range"
+    ip# daddr . meta l4proto . th dport @restricted# \
+ip# daddr . meta l4proto . th dport . ip# saddr != @sources# drop comment "not a source range"
 """
 
 # Where an EIP is bound, only this host speaks as the EIP: whoever else did could have what it then sends to it taken
@@ -35,13 +38,11 @@ ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a
 _SPOOFED = """
   chain spoofed_input {
     type filter hook input priority filter - 6; policy accept;
-    iif != "lo" ip saddr @eips4 ct state new drop comment "nobody else speaks as an EIP"
-    iif != "lo" ip6 saddr @eips6 ct state new drop comment "nobody else speaks as an EIP"
+    iif != "lo" ip# saddr @eips# ct state new drop comment "nobody else speaks as an EIP"
   }
   chain spoofed_forward {
     type filter hook forward priority filter - 6; policy accept;
-    iif != "lo" ip saddr @eips4 ct state new drop comment "nobody else speaks as an EIP"
-    iif != "lo" ip6 saddr @eips6 ct state new drop comment "nobody else speaks as an EIP"
+    iif != "lo" ip# saddr @eips# ct state new drop comment "nobody else speaks as an EIP"
   }
 """
 
@@ -60,17 +61,11 @@ comment "to a connection the EIP itself opened"
 _POSTROUTING = """
   chain postrouting {
     type nat hook postrouting priority srcnat - 5; policy accept;
-    ct original ip daddr . ip saddr . ip daddr @hairpin4 masquerade fully-random comment "hairpin"
-    ct original ip6 daddr . ip6 saddr . ip6 daddr @hairpin6 masquerade fully-random comment "hairpin"
-    ct original ip daddr @eips4 ip saddr @eips4 \
+    ct original ip# daddr . ip# saddr . ip# daddr @hairpin# masquerade fully-random comment "hairpin"
+    ct original ip# daddr @eips# ip# saddr @eips# \
 masquerade fully-random comment "from this node, where the EIP is bound"
-    ct original ip6 daddr @eips6 ip6 saddr @eips6 \
-masquerade fully-random comment "from this node, where the EIP is bound"
-    ip daddr @local4 return comment "replies pass here anyway"
-    ip6 daddr @local6 return comment "replies pass here anyway"
-    ct original ip daddr . ip daddr . meta l4proto . th dport @masquerade4 \
-masquerade fully-random comment "bring replies back"
-    ct original ip6 daddr . ip6 daddr . meta l4proto . th dport @masquerade6 \
+    ip# daddr @local# return comment "replies pass here anyway"
+    ct original ip# daddr . ip# daddr . meta l4proto . th dport @masquerade# \
 masquerade fully-random comment "bring replies back"
   }
 """
@@ -79,17 +74,15 @@ masquerade fully-random comment "bring replies back"
 # asked in order, ours before kube-proxy's. What still has an EIP as destination afterwards was not translated: no
 # virtual server, no usable real server, a broken segment, an untracked packet. It must reach neither a socket of this
 # host nor the LAN again. Fragments were put together by conntrack before (priority -400).
-FORWARDER = (
+FORWARDER = _both(
     _SETS
     + """
-  map services4 { typeof ip daddr . meta l4proto . th dport : verdict; }
-  map services6 { typeof ip6 daddr . meta l4proto . th dport : verdict; }
+  map services# { typeof ip# daddr . meta l4proto . th dport : verdict; }
   chain translate {
 """
     + _SOURCES
     + """
-    ip daddr . meta l4proto . th dport vmap @services4 comment "one chain per virtual server"
-    ip6 daddr . meta l4proto . th dport vmap @services6 comment "one chain per virtual server"
+    ip# daddr . meta l4proto . th dport vmap @services# comment "one chain per virtual server"
     ip daddr @eips4 icmp type echo-request redirect comment "an EIP can be pinged"
     ip6 daddr @eips6 icmpv6 type echo-request redirect comment "an EIP can be pinged"
   }
@@ -112,14 +105,12 @@ FORWARDER = (
   }
   chain guard_prerouting {
     type filter hook prerouting priority dstnat + 5; policy accept;
-    ip daddr @eips4 goto refuse comment "guard"
-    ip6 daddr @eips6 goto refuse comment "guard"
+    ip# daddr @eips# goto refuse comment "guard"
   }
   chain guard_output {
     type filter hook output priority -95; policy accept;
     ct state untracked tcp flags & syn == 0 return comment "a stray, handed over"
-    ip daddr @eips4 goto refuse comment "guard"
-    ip6 daddr @eips6 goto refuse comment "guard"
+    ip# daddr @eips# goto refuse comment "guard"
   }
 """
     + _POSTROUTING
@@ -130,16 +121,14 @@ FORWARDER = (
 # an open port IPVS leaves to the host: what comes from port 20 (ip_vs_schedule), frames to more than our own MAC
 # (ip_vs_in_hook), TCP without a SYN, and everything once somebody has cleared the virtual servers. Hence a second look;
 # it resets even what conntrack finds invalid, such as the connections of the node that had the EIP before.
-GUARD = (
+GUARD = _both(
     _SETS
     + _SPOOFED
     + """
-  set ports4 { typeof ip daddr . meta l4proto . th dport; }
-  set ports6 { typeof ip6 daddr . meta l4proto . th dport; }
+  set ports# { typeof ip# daddr . meta l4proto . th dport; }
   chain input {
     type filter hook input priority filter - 5; policy accept;
-    ip daddr @eips4 goto guard comment "guard"
-    ip6 daddr @eips6 goto guard comment "guard"
+    ip# daddr @eips# goto guard comment "guard"
   }
   chain guard {
     meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"
@@ -147,16 +136,14 @@ GUARD = (
     + _REPLIES
     + _SOURCES
     + """
-    ip daddr . meta l4proto . th dport @ports4 return comment "IPVS takes it"
-    ip6 daddr . meta l4proto . th dport @ports6 return comment "IPVS takes it"
+    ip# daddr . meta l4proto . th dport @ports# return comment "IPVS takes it"
     ct state invalid drop comment "a reset would let strangers end connections"
     meta l4proto tcp reject with tcp reset comment "no such service"
     reject with icmpx type port-unreachable comment "no such service"
   }
   chain input_after_ipvs {
     type filter hook input priority 110; policy accept;
-    ip daddr @eips4 goto left_over comment "guard"
-    ip6 daddr @eips6 goto left_over comment "guard"
+    ip# daddr @eips# goto left_over comment "guard"
   }
   chain left_over {
     meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"

@@ -159,13 +159,13 @@ STORM_LIMIT = 12
 def deaf(ward: Ward) -> Course:
     """Nothing is delivered to one node; what it sends arrives."""
     one = frozenset((ward.victim,))
-    return ward.ill(f"{ward.victim} hears nothing any more; it is heard", Drop(ward.everybody, one))
+    return ward.ill(f"{ward.victim} no longer hears anything, but is heard", Drop(ward.everybody, one))
 
 
 def oneway(ward: Ward) -> Course:
     """What one node sends reaches nobody; it hears everybody."""
     one = frozenset((ward.victim,))
-    return ward.ill(f"{ward.victim} is heard by nobody any more; it hears", Drop(one, ward.everybody))
+    return ward.ill(f"{ward.victim} is no longer heard by anybody, but hears", Drop(one, ward.everybody))
 
 
 def blip(ward: Ward) -> Course:
@@ -216,7 +216,7 @@ def minority(ward: Ward) -> Course:
 
 def filtered(ward: Ward) -> Course:
     """Hellos are eaten between all; everything else passes."""
-    what = "the switch eats every hello (EtherType 0x88B5), and nothing else"
+    what = "the switch drops every hello (EtherType 0x88B5), and nothing else"
     return ward.ill(what, Drop(ward.everybody, ward.everybody, hellos=True))
 
 

@@ -96,7 +96,7 @@ async def crash(scene: Scene, holders: Mapping[IPAddress, str]) -> Played:
 
 
 async def _kill(scene: Scene, victim: str) -> float:
-    at = scene.did(f"{victim} dies (SIGKILL, and nothing passes its cable any more)")
+    at = scene.did(f"{victim} dies (SIGKILL, and its cable is cut)")
     # Only killed, the kernel there would go on forwarding for everybody who knows its MAC.
     await scene.do(cut, victim)
     scene.speakers.signal(victim, signal.SIGKILL)

@@ -32,7 +32,7 @@ def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
         case {"event": "peer heard", "peer": peer}:
             return f"hears {peer}", Tone.DIM
         case {"event": "peer silent", "peer": peer}:
-            return f"hears {peer} no more", Tone.DIM
+            return f"no longer hears {peer}", Tone.DIM
         case {"event": "handing over"}:
             return "hands over what it holds", Tone.PLAIN
         case {"event": "frozen"}:

@@ -66,7 +66,7 @@ from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, LINKS, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
 from speaker.ownership.hellos.reading import demand, read_fields
-from speaker.packets.ethernet import BROADCAST
+from speaker.packets import BROADCAST
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"

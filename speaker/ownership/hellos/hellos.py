@@ -22,7 +22,7 @@ from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.frames import Sender, Stamp
 from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.peers import MAX_NODES
-from speaker.packets import sockets
+from speaker.packets import BROADCAST, HEADER_LENGTH, PACKET_OTHERHOST, sockets
 from speaker.packets.bpf import (
     ACCEPT,
     LOAD_LENGTH,
@@ -34,7 +34,6 @@ from speaker.packets.bpf import (
     if_equal,
     load_byte,
 )
-from speaker.packets.ethernet import BROADCAST, HEADER_LENGTH, PACKET_OTHERHOST
 
 MOST_MTU = 1500
 """Bytes, however much a link takes: others on the LAN, and the switches between, may carry less than it is set to."""

@@ -15,9 +15,8 @@ from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.hearing import MAX_EIPS
 from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.parameters import Parameters
-from speaker.packets import arp, ndp
+from speaker.packets import HEADER_LENGTH, arp, ndp
 from speaker.packets.arp import ArpPacket, Operation
-from speaker.packets.ethernet import HEADER_LENGTH
 from speaker.packets.ndp import NeighborAdvertisement, NeighborSolicitation
 from speaker.tools.terminal import printable
 
@@ -177,7 +176,7 @@ def _does(event: Event) -> str:
             held = f", and held {_listed(event.eips)}" if event.eips else ""
             return f"has been silent for {event.detail}{held}"
         case What.CLASH:
-            return f"is the name of another host, too: {format_mac(event.mac)} says hello by it while the first lives"
+            return f"is also the name of another host: {format_mac(event.mac)} uses it while the first lives"
         case What.ASKS:
             return f"asks who has {event.address}"
         case What.PROBES:
@@ -220,7 +219,7 @@ def names(nodes: list[str]) -> str:
 REJECTIONS: Mapping[Rejected, str] = {
     Rejected.FOREIGN: "sends another protocol with the hellos' EtherType",
     Rejected.TRUNCATED: "sends a hello that is cut off",
-    Rejected.OVERSIZED: "sends a hello that is longer than it says",
+    Rejected.OVERSIZED: "sends a hello that is longer than its header says",
     Rejected.VERSION: "sends a hello of a version that this release does not read",
     Rejected.WRONG_KEY: "sends a hello that is signed with another key",
     Rejected.FORGED: "sends a FORGED hello: it names our key, and its signature is wrong",

@@ -10,10 +10,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 from debian_release import NFT, unpacked
 
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_guard
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import NftablesUnknownFlows
+from speaker.forwarding.unknown_flows import UnknownFlows
 from speaker.model import Mac, Protocol
 
 pytestmark = pytest.mark.netns
@@ -44,7 +44,7 @@ async def _guard() -> object:
 
 
 async def _unknown_flows() -> object:
-    return await NftablesUnknownFlows().bring_to(NEXT_HOPS, frozenset({Mac(bytes(6))}))
+    return await UnknownFlows().bring_to(NEXT_HOPS, frozenset({Mac(bytes(6))}))
 
 
 TABLES = {"forwarder": _forwarder, "guard": _guard, "unknown flows handed over": _unknown_flows}

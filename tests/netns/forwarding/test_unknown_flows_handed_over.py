@@ -29,11 +29,10 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from speaker.forwarding.forwarder import cleanup
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import (
-    NftablesUnknownFlows,
+from speaker.forwarding.unknown_flows import (
     UnknownFlows,
     open_unknown_flows,
     remove_unknown_flows,
@@ -477,7 +476,7 @@ def test_whatever_was_there_the_kernel_ends_up_with_what_is_wanted(node, inside,
         ]
         return sorted(map(str, things))
 
-    kept, another = NftablesUnknownFlows(), NftablesUnknownFlows()
+    kept, another = UnknownFlows(), UnknownFlows()
     inside(node, kept.bring_to, first, SPEAKERS)
     inside(node, kept.bring_to, second, speakers)
     assert not inside(node, kept.bring_to, second, speakers)

@@ -71,7 +71,7 @@ def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_mo
 def test_the_story_tells_what_the_switch_did_what_it_cost_and_what_was_promised(lab_command):
     story = lab_command("--scenario", "oneway", "--nodes", "2", "--eips", "2", *SHORT, "--loss", "5").stdout
     lines = story.splitlines()
-    sick = next(number for number, line in enumerate(lines) if "is heard by nobody any more" in line)
+    sick = next(number for number, line in enumerate(lines) if "is no longer heard by anybody" in line)
     well = next(number for number, line in enumerate(lines) if "the switch does its work again" in line)
     table = next(number for number, line in enumerate(lines) if line.startswith("EIP  "))
     assert sick < well < table, story

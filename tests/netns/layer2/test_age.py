@@ -6,8 +6,7 @@ import pytest
 
 from speaker.layer2.answer import Ignored
 from speaker.model import Family
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp, ndp
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("stamping")]
 

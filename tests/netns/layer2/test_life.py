@@ -9,8 +9,7 @@ import pytest
 from speaker.layer2.answer import Claims
 from speaker.layer2.link import drop_each
 from speaker.model import Gratuitous, Placement
-from speaker.packets import arp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp
 
 pytestmark = pytest.mark.netns
 

@@ -8,8 +8,7 @@ import pytest
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Gratuitous, Placement
-from speaker.packets import arp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp
 
 pytestmark = pytest.mark.netns
 

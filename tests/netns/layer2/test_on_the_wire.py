@@ -9,8 +9,7 @@ import replies
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Gratuitous
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp, ndp
 
 pytestmark = pytest.mark.netns
 

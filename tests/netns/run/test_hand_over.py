@@ -246,7 +246,7 @@ def test_a_start_without_it_leaves_unknown_flows_to_the_kernel(new_namespace, wr
     node = new_namespace("n1")
     sh(node, "nft add table ip eip-speaker-strays")
     write("site.yaml", site(4))
-    start(node, *flags, "--no-hand-over").until("nothing is handed over any more")
+    start(node, *flags, "--no-hand-over").until("connections are no longer handed over")
     assert "strays" not in sh(node, "nft list tables")
 
 

@@ -252,9 +252,9 @@ def test_a_main_process_that_does_not_get_on_is_replaced_and_the_next_one_says_w
     asyncio.run(served_patiently(mains))
     _, told = mains.heard
     ((end, held),) = told.replaced
-    assert end.startswith(f"it did not get on ({why}), killed by")
+    assert end.startswith(f"it made no progress ({why}), killed by")
     assert held == 3, "what was offered stands meanwhile"
-    assert told.errors == [("main process", f"it did not get on ({why}) and was replaced")]
+    assert told.errors == [("main process", f"it made no progress ({why}) and was replaced")]
 
 
 def test_a_main_process_that_gets_on_is_left_alone():
@@ -271,10 +271,10 @@ async def hang_at_the_start(wire):
 def test_a_first_start_that_hangs_is_followed_by_another_that_gets_twice_as_long(capfd):
     mains = Mains(hang_at_the_start, work)
     assert asyncio.run(served_patiently(mains)) == 137
-    why = "it did not get on (nothing was heard of it for 2 s)"
+    why = "it made no progress (nothing was heard of it for 2 s)"
     ((end, _),) = mains.heard[1].replaced
     assert end.startswith(f"{why}, killed by")
-    said = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "did not get on" in line]
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "made no progress" in line]
     assert said[0]["message"] == f"main process: {why} and was replaced", "at once: nobody may come so far as to tell"
 
 

@@ -283,7 +283,7 @@ class Agent:
     def __init__(self, home, settings=AS_IT_COMES, settle=SETTLE):
         self.api, self.wire, self.report = Api(), Wire(), Report(Metrics(), home)
         self.changes = 0
-        asked = AgentSettings(Node("n1"), view=settings, runtime_dir=home, settle_seconds=settle)
+        asked = AgentSettings(node=Node("n1"), view=settings, runtime_dir=home, settle_seconds=settle)
         self.source = Cluster(self.api, asked, "speaker", self.report)
 
     def _changed(self):

@@ -378,7 +378,7 @@ def test_an_annotation_that_kube_proxy_does_not_read_is_a_problem_where_kube_pro
     found = with_old_annotation(service_object("web", ingress=[EIP], conditions=OURS), "10.0.0.0/8")
     _, settlement = read(reader, [found])
     assert set(settlement.assignments) == {WEB}
-    assert any("enforced by nobody" in problem for problem in reader.problems()) is told
+    assert any("is not enforced" in problem for problem in reader.problems()) is told
 
 
 def test_what_is_wrong_with_a_service_is_told_until_it_is_mended(service_object: MakeService):

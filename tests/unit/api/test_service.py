@@ -265,7 +265,7 @@ def test_behind_too_many_source_ranges_nobody_is_let_in(more):
         kept_of({}, {RANGES: ",".join(ranges)}),
     ):
         assert {str(network) for network in found.source_ranges} == set(ranges[:MAX_SOURCE_RANGES])
-        assert ["behind them nobody is let in" in rule for rule in rules] == [True] * bool(more)
+        assert ["the rest let nobody in" in rule for rule in rules] == [True] * bool(more)
 
 
 def test_many_source_ranges_that_touch_are_one():
@@ -293,7 +293,7 @@ def test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and
         found, problems = read_leniently(ApiObject(data), lambda root: service(root, default_class=True))
         assert found.source_ranges == let_in
         assert len(problems) == MAX_MISSPELT + 2
-        assert "behind them nobody is let in" in problems[-1].rule
+        assert "the rest let nobody in" in problems[-1].rule
 
 
 def test_no_more_namespaces_share_than_there_may_be_sharers():

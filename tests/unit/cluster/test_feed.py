@@ -72,6 +72,17 @@ def test_a_watch_goes_on_from_its_last_event():
     assert (feed.resume, told(feed)) == ("20", [])
 
 
+def test_of_what_a_new_list_brings_again_the_object_that_was_known_is_kept():
+    """Ten thousand of them would be held twice otherwise."""
+    feed, key = Feed(Resource("/things", Thing)), Key("", "a")
+    listed(feed, 10, body("a", 1))
+    known = feed.store.get(key)
+    listed(feed, 11, body("a", 1), body("b", 1))
+    assert feed.store.get(key) is known
+    feed.take(line("MODIFIED", body("a", 12)))
+    assert feed.store.get(key) is not known
+
+
 def test_a_streamed_list_has_no_version_before_its_end():
     feed = Feed(Resource("/things", Thing))
     feed.begin_list()

@@ -28,7 +28,7 @@ def test_a_lease_whose_namespace_there_is_not_is_told_and_asked_for_no_more_ofte
     async def minute():
         clock = asyncio.get_running_loop().time
         election = Election(client, LeaseName("nowhere", "one"), "me", timing, told=told.append, clock=clock)
-        keeping = asyncio.create_task(election.keep())
+        keeping = asyncio.create_task(election.lead(lambda _: asyncio.Event().wait()))
         await asyncio.sleep(60)
         keeping.cancel()
         await asyncio.wait([keeping])

@@ -82,19 +82,6 @@ def test_a_successor_shows_nothing_before_it_takes_over():
     assert [change.key.name for group in changes for change in group] == ["a", "b"]  # what is gone comes first
 
 
-def test_of_what_a_new_list_brings_again_the_object_that_was_known_is_kept():
-    """Ten thousand of them would be held twice otherwise, until the list has ended."""
-    store: Store[Object] = Store()
-    store.put(known := made("a", 1))
-    successor = store.successor()
-    for found in (made("a", 1), made("b", 1)):
-        successor.put(found)
-    store.replaced_by(successor)
-    assert store.get(key("a")) is known
-    store.put(changed := made("a", 2))
-    assert store.get(key("a")) is changed
-
-
 LABELS = (None, "x", "y", "x")
 # The same version of the same object is the same object.
 OBJECTS = st.builds(

@@ -78,7 +78,7 @@ def test_that_nobody_holds_it_is_told_when_it_lasts_and_why():
     assert [event.reason for event in told.step(HELD)] == ["Announced"]
 
 
-LOST = ("HeldByNobody", f"nobody is known to announce {EIP}: its holder n1 is gone, or cut off from the API")
+LOST = ("HeldByNobody", f"no node is known to announce {EIP}: its holder n1 is gone, or cut off from the API")
 GONE = {"n1": "7"}
 
 

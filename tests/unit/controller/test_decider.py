@@ -78,7 +78,7 @@ def test_source_ranges_that_nobody_would_enforce_are_worth_no_eip_and_one_that_i
     assert said["status"] == str(assigned)
     if mode is not IpMode.PROXY:
         assert said["reason"] == "Invalid"
-        assert "enforced by nobody" in said["message"]
+        assert "is not enforced" in said["message"]
 
 
 def test_who_forwards_may_change_and_with_it_whether_source_ranges_are_enforced(service_object, eip_object):

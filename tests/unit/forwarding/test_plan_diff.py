@@ -17,7 +17,6 @@ from speaker.forwarding.changes import (
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    applied,
     diff,
 )
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
@@ -82,18 +81,6 @@ def test_the_changes_lead_from_one_plan_to_the_other(plans, data):
     for change in diff(have, want):
         kernel.take(change)
     assert kernel.plan == want
-    assert applied(have, diff(have, want)) == want
-
-
-@given(data=st.data())
-def test_changes_that_were_made_only_in_part_leave_what_they_leave(plans, data):
-    have, want = data.draw(plans), data.draw(plans)
-    changes = diff(have, want)
-    made = changes[: data.draw(st.integers(0, len(changes)))]
-    kernel = Kernel(have)
-    for change in made:
-        kernel.take(change)
-    assert applied(have, made) == kernel.plan
 
 
 @given(data=st.data())

@@ -23,4 +23,4 @@ def test_a_strict_filter_is_named_where_answers_leave_by_another_link(settings, 
     read = lambda *parts: settings.get(".".join(parts).removeprefix("net.ipv4.conf."), "")  # noqa: E731
     found = [*reverse_path(["eth1", "eth0"], everywhere, dropped, read)]
     assert [each.what.split()[4].rstrip(",") for each in found] == named
-    assert all(each.mend.endswith(f"net.ipv4.conf.{link}.rp_filter=2") for each, link in zip(found, named, strict=True))
+    assert all(f"net.ipv4.conf.{link}.rp_filter=2 " in each.mend for each, link in zip(found, named, strict=True))

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.kubeproxy.judge import GRACE, NAMED, REMEMBERED, Here, Judge, Rules, covered
-from speaker.kubeproxy.recognise import Configuration, KubeProxy, Mode
+from speaker.kubeproxy.judge import (
+    GRACE,
+    NAMED,
+    REMEMBERED,
+    Configuration,
+    Here,
+    Judge,
+    KubeProxy,
+    Mode,
+    Rules,
+    covered,
+)
 from speaker.model import AddressRange, Pool
 
 A, B, C = map(ip_address, ("192.0.2.70", "192.0.2.71", "2001:db8::70"))

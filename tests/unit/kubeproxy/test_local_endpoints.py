@@ -5,8 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.kubeproxy.health_checks import HealthCheck, answer, read_answer
-from speaker.kubeproxy.local_endpoints import LocalEndpoints
+from speaker.kubeproxy.health_checks import HealthCheck, LocalEndpoints, answer, read_answer
 from speaker.model import Endpoint, Family, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy, World
 
 KEY, OTHER = ServiceKey("shop", "web"), ServiceKey("shop", "api")

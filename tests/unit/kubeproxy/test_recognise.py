@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.kubeproxy.recognise import Configuration, Mode, Signs, read_configuration, read_health, recognise
+from speaker.kubeproxy.judge import Configuration, Mode, Signs, read_configuration, read_health, recognise
 
 IPTABLES = frozenset({("nat", "KUBE-SERVICES"), ("nat", "KUBE-NODEPORTS"), ("filter", "KUBE-SERVICES")})
 NFTABLES = frozenset({("kube-proxy", "services"), ("kube-proxy", "nat-prerouting")})

@@ -7,9 +7,8 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.kubeproxy.judge import Rules
-from speaker.kubeproxy.kernel import Tables
-from speaker.kubeproxy.recognise import Mode
+from speaker.kubeproxy.judge import Mode, Rules
+from speaker.kubeproxy.sight import Tables
 from speaker.system.process import may_administer_network
 
 pytestmark = pytest.mark.skipif(not may_administer_network(), reason="without NET_ADMIN nobody is asked")

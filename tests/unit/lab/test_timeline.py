@@ -85,7 +85,7 @@ def test_bars_show_shares_and_who_never_answered():
         ({"event": "assigned", "count": 300, "services": ["a/b"]}, "300 Services get an address"),
         ({"event": "released", "count": 300, "services": ["a/b"]}, "300 Services give theirs back"),
         ({"event": "peer heard", "count": 9, "peers": ["node2"], "link": "eth0"}, "hears node2 and 8 more"),
-        ({"event": "peer silent", "level": "warning", "peer": "node2", "link": "eth0"}, "hears node2 no more"),
+        ({"event": "peer silent", "level": "warning", "peer": "node2", "link": "eth0"}, "no longer hears node2"),
         ({"event": "frozen", "level": "warning"}, "was away for too long: it gives everything up and listens first"),
         ({"event": "manifests_refused", "level": "error", "problem": "x"}, "error: manifests_refused problem=x"),
         ({"event": "announced", "level": "info"}, None),

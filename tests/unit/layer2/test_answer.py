@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from speaker.errors import MalformedPacket
 from speaker.layer2.answer import Claims, Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
 from speaker.model import Mac
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import (
+from speaker.packets import (
     BROADCAST,
     PACKET_BROADCAST,
     PACKET_HOST,
@@ -20,6 +19,8 @@ from speaker.packets.ethernet import (
     PACKET_OTHERHOST,
     PACKET_OUTGOING,
     UNKNOWN,
+    arp,
+    ndp,
 )
 
 NOW = 50.0  # the fixture's deadline is 100

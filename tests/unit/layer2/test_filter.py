@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.layer2 import filter as bpf
-from speaker.packets import arp, ndp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp, ndp
 
 
 def arp_filter(addresses):

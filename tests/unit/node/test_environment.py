@@ -5,8 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.forwarding.limits import Tables, Use, Watch
-from speaker.kubeproxy.judge import Here, Judge, Rules
-from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.judge import Here, Judge, KubeProxy, Mode, Rules
 from speaker.kubeproxy.watch import AGAIN_SECONDS, LOOK_SECONDS
 from speaker.node.host import ENVIRONMENT_SECONDS
 

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.errors import EdgeError
-from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.handing_over import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
 from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen

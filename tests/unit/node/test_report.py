@@ -16,7 +16,7 @@ from speaker.allocator.settle import Settlement, settle
 from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
-from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.handing_over import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import (
     Assignment,

@@ -14,11 +14,10 @@ from speaker.api.reading import Reading
 from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Judgement
-from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.judge import Judgement, KubeProxy, Mode
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, Placement, ServiceKey, World
 from speaker.model.events import (

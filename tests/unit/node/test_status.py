@@ -10,11 +10,10 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError
+from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Judgement
-from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.judge import Judgement, KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import NAME, Status, write_status

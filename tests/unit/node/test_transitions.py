@@ -8,8 +8,7 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.checks import said
 from speaker.forwarding.plan import EMPTY
-from speaker.kubeproxy.judge import Judgement
-from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.judge import Judgement, KubeProxy, Mode
 from speaker.model import Assignment, Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.model.events import Conflict, EipClaimed, EipYielded, Event, HellosFiltered, LinkLost, PeerChanged
 from speaker.node import transitions

@@ -10,8 +10,7 @@ from scapy.layers.l2 import ARP, Ether
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac, format_mac
-from speaker.packets import arp
-from speaker.packets.ethernet import BROADCAST, UNKNOWN
+from speaker.packets import BROADCAST, UNKNOWN, arp
 
 macs = st.binary(min_size=6, max_size=6).map(Mac)
 addresses = st.ip_addresses(v=4)

@@ -24,8 +24,8 @@ from speaker.model import Mac, format_mac
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
+from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING
 from speaker.packets.asking import Answer, answers_to, others_talk, question_from, read_answer
-from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING
 
 OURS, THEIRS, ANOTHER = (Mac(b"\x02\0\0\0\0" + bytes((n,))) for n in (1, 2, 3))
 OWN4, OWN6 = IPv4Address("192.0.2.1"), IPv6Address("fe80::1")

@@ -10,8 +10,8 @@ from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, I
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from speaker.model import Mac, format_mac
+from speaker.packets import PACKET_HOST, PACKET_OTHERHOST
 from speaker.packets.asking import Answer, Question, only_answers, question, read_answer
-from speaker.packets.ethernet import PACKET_HOST, PACKET_OTHERHOST
 
 OURS, ROUTERS = "02:00:00:00:00:05", "02:00:00:00:00:01"
 OURS_RAW, ROUTERS_RAW = Mac(bytes.fromhex("020000000005")), Mac(bytes.fromhex("020000000001"))

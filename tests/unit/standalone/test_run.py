@@ -45,7 +45,9 @@ class Site:
     def __init__(self, home, settle_seconds, write):
         self.directory, self.state = home / "site", home / "state.json"
         self.directory.mkdir(exist_ok=True)
-        settings = RunSettings(self.directory, Node.parse("n1"), state=self.state, settle_seconds=settle_seconds)
+        settings = RunSettings(
+            directory=self.directory, node=Node.parse("n1"), state=self.state, settle_seconds=settle_seconds
+        )
         self.report = Report(Metrics(), home / "run")
         self.changed = asyncio.Event()
         self.manifests = Manifests(settings, recall(self.state, 60.0, boottime()), self.report, write)
@@ -122,7 +124,7 @@ async def test_an_emptied_directory_keeps_everything_until_that_has_stood(follow
             pass
         (site.directory / "site.yaml").unlink()
         with capture_logs() as logs:
-            await site.until_told("asks for nothing any more: was it emptied, or is it lost?")
+            await site.until_told("asks for nothing now: was it emptied, or is it lost?")
         assert [entry["in_force"] for entry in logs] == ["the last good ones stay in force"]
         assert await site.asked_now() == {"web": "192.0.2.10"}
         assert not site.changed.is_set()
@@ -218,7 +220,7 @@ async def test_an_editor_that_moves_the_only_manifest_away_and_writes_a_new_one_
         while await site.asked() != {"web": "192.0.2.10"}:
             pass
         (site.directory / "site.yaml").rename(site.directory / "site.yaml~")
-        await site.until_told("asks for nothing any more")
+        await site.until_told("asks for nothing now")
         (site.directory / "site.yaml").write_text(SITE + SERVICE % ("dns", 53))
         while await site.asked() != {"web": "192.0.2.10", "dns": "192.0.2.11"}:
             pass

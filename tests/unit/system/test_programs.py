@@ -2,13 +2,11 @@
 
 import asyncio
 import os
-import re
 import signal
 
 import pytest
 
 from speaker.errors import EdgeError, NotDone, Unsupported
-from speaker.forwarding import iptables
 from speaker.forwarding.nftables import forwarder as nftables
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.listing import read_guard, read_plan
@@ -57,7 +55,7 @@ async def test_a_program_that_is_not_there_or_may_not_be_run_is_told_of(path, mo
         await programs.run("none")
     monkeypatch.setenv("PATH", str(path))
     program(path, "nft", "true", mode=0o644)
-    for run in (nft.run(""), nft.list_table("x"), nft.list_chains(), iptables.run("nft"), nftables.open_nftables()):
+    for run in (nft.run(""), nft.list_table("x"), nft.list_chains(), nftables.open_nftables()):
         with pytest.raises(EdgeError, match="not executable: Permission denied"):
             await run
 
@@ -92,26 +90,10 @@ async def test_one_that_is_only_slow_gets_longer_until_it_is_done(path, monkeypa
 
 async def test_one_that_is_killed_has_refused_nothing(path):
     """As by a kernel that runs out of memory: taken for a refusal, it would say that this kernel has no nftables."""
-    for name in ("nft", "iptables-legacy-save", "iptables-legacy-restore", "ip6tables-legacy-restore"):
-        program(path, name, "kill -9 $$")
-    for opening in (nftables.open_nftables(), nftables.open_guard(), iptables.open_iptables_guard()):
+    program(path, "nft", "kill -9 $$")
+    for opening in (nftables.open_nftables(), nftables.open_guard()):
         with pytest.raises(NotDone, match="was killed: Killed"):
             await opening
-
-
-async def test_who_waits_for_the_lock_of_iptables_in_vain_has_been_refused_nothing(path):
-    program(path, "restore", "echo Another app is currently holding the xtables lock >&2; exit 4")
-    with pytest.raises(NotDone, match="holding the xtables lock"):
-        await iptables.run("restore", "--wait", "5")
-
-
-@pytest.mark.parametrize("words", ["iptables-restore (nf_tables):", "Permission denied (you must be root)"])
-async def test_an_iptables_that_ends_with_the_same_code_for_another_reason_is_refused(path, words):
-    """iptables-nft where the kernel will not have a rule, or its caller may not change one (1.8.9)."""
-    program(path, "restore", f"echo '{words}' >&2; exit 4")
-    with pytest.raises(EdgeError, match=re.escape(words)) as refused:
-        await iptables.run("restore", "--wait", "5")
-    assert not isinstance(refused.value, NotDone)
 
 
 async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):

@@ -102,10 +102,10 @@ async def test_what_a_callback_raises_is_told_each_time_and_logged_once_also_a_c
 
 
 def test_a_main_process_that_was_replaced_is_a_problem_for_longer_than_any_other_error(world):
-    world.errors.told("main process", "it did not get on", "the main process", "stacks")
+    world.errors.told("main process", "it made no progress", "the main process", "stacks")
     world.stumble("a")
     world.now += QUIET_SECONDS
     (problem,) = world.errors.problems()
-    assert "internal error in main process: it did not get on" in problem
+    assert "internal error in main process: it made no progress" in problem
     world.now += 600.0
     assert world.errors.problems() == ()

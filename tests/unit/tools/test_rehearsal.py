@@ -26,7 +26,7 @@ spec:
 """
 STEPS = [
     *("tools.validate.settle", "tools.validate.decide", "tools.validate.forwarder_ruleset"),
-    *("tools.validate.guard_ruleset", "forwarding.iptables.script", "tools.validate.approximations"),
+    *("tools.validate.guard_ruleset", "tools.validate.approximations"),
 ]
 
 

@@ -11,11 +11,13 @@ from speaker.forwarding.changes import (
     AddVirtualServer,
     ChangeRealServer,
     ChangeVirtualServer,
+    Flow,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
+    affected,
+    goes_on,
 )
-from speaker.forwarding.conntrack.flows import Flow, affected, goes_on
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 

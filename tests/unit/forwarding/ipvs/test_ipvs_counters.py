@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.counters import Counted, parse_counters, traffic
-from speaker.forwarding.ipvs.proc import buckets, hexadecimal, listed, place
+from speaker.forwarding.ipvs.counters import Counted, buckets, hexadecimal, listed, parse_counters, place, traffic
 from speaker.netlink.messages import attribute, be16, u16, u32
 
 V4, V6 = ip_address("198.51.100.1"), ip_address("2001:db8:100::1")

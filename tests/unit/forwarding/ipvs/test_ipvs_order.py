@@ -7,7 +7,7 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.forwarding.changes import RemoveVirtualServer, diff
-from speaker.forwarding.ipvs.drain import Draining
+from speaker.forwarding.ipvs.decisions import Draining
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder, KernelState, Step
 from speaker.forwarding.ipvs.tables import Refusal
 from speaker.forwarding.plan import EMPTY, Plan, VirtualServer

@@ -2,8 +2,7 @@
 
 import pytest
 
-from speaker.forwarding.ipvs.remembered import Remembered
-from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings
+from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings, Remembered
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.ipvs.timeouts import adjusted
+from speaker.forwarding.ipvs.settings import adjusted
 from speaker.settings import AS_THEY_ARE, Timeouts
 
 KERNEL = Timeouts(900, 120, 300)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.forwarding.ipvs.settings import Remembered
 from speaker.forwarding.ipvs.strict_arp import ARP_ANNOUNCE, ARP_IGNORE, ArpLink, lax_everywhere, restore, tighten
 
 OFF = {ARP_ANNOUNCE: 0, ARP_IGNORE: 0}

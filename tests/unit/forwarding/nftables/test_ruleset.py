@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.nftables.ruleset import Expressed, approximations, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.script import change_script, rebuild_script, step_script
+from speaker.forwarding.nftables.ruleset import (
+    Expressed,
+    approximations,
+    change_script,
+    expressible,
+    forwarder_ruleset,
+    guard_ruleset,
+    rebuild_script,
+    step_script,
+)
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.unknown_flows.handing_over import Fate, HandingOver, fates
-from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.handing_over import Fate, HandingOver, NextHop, fates
 
 A, B, C = (ip_address(f"198.51.100.{10 + number}") for number in range(3))
 N1, N2 = NextHop("eth0", ip_address("198.51.100.1")), NextHop("eth0", ip_address("198.51.100.2"))

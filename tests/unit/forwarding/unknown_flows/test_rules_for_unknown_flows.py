@@ -4,8 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.forwarding.unknown_flows import iptables as chains
-from speaker.forwarding.unknown_flows.rules import NOTHING, NextHop, Wanted, script, versions
+from speaker.forwarding.handing_over import NOTHING, NextHop, Wanted, script, versions
 from speaker.model import Mac
 
 ONE = NextHop("eth0", ip_address("192.0.2.1"))
@@ -125,25 +124,3 @@ def test_another_link_is_no_reason_to_make_anything_anew():
 def test_a_table_that_is_gone_is_made_anew():
     have = wanted({EIPS[0]: ONE, EIPS6[0]: SIX})
     assert script(have, have, {6}) == script(None, wanted({EIPS[0]: ONE}), ())
-
-
-# ── With iptables ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_with_iptables_an_eip_is_two_rules_and_comes_after_speakers_and_the_hop_limit():
-    next_hops = {EIPS[0]: ONE, EIPS[1]: None, EIPS[2]: THREE}
-    text = chains.script("", wanted(next_hops, links={"eth0": 2, "wan": 0}), 4)
-    assert lines(text, "-A EIP-SPEAKER-STRAY ") == [
-        "-A EIP-SPEAKER-STRAY -m mac --mac-source 02:00:00:00:00:01 -j RETURN",
-        "-A EIP-SPEAKER-STRAY -m ttl --ttl-lt 2 -j RETURN",
-        "-A EIP-SPEAKER-STRAY -d 198.51.100.1/32 -j TEE --gateway 192.0.2.1 --oif eth0",
-        "-A EIP-SPEAKER-STRAY -d 198.51.100.1/32 -j DROP",
-        "-A EIP-SPEAKER-STRAY -d 198.51.100.2/32 -j DROP",
-    ]
-    assert chains.script("", wanted(next_hops), 6) == ""
-
-
-@pytest.mark.parametrize(("loose", "flags"), [(True, ["FIN,SYN FIN", "SYN,RST RST"]), (False, ["SYN NONE"])])
-def test_with_iptables_too_what_is_invalid_depends(loose, flags):
-    said = lines(chains.script("", wanted({EIPS6[0]: None}, loose=loose), 6), "INVALID")
-    assert [line.split("--tcp-flags ")[1] for line in said] == [f"{each} -g EIP-SPEAKER-STRAY" for each in flags]

@@ -102,7 +102,7 @@ def test_two_hosts_of_one_name_are_an_alarm():
     link = Listener()
     link.hears(sent(hello()))
     told = link.hears(sent(hello(incarnation=Incarnation(LIFE + 1)), N1))
-    assert told[0] == "node2 is the name of another host, too: 02:00:00:00:00:01 says hello by it while the first lives"
+    assert told[0] == "node2 is also the name of another host: 02:00:00:00:00:01 uses it while the first lives"
     assert link.events[-2].alarm
 
 

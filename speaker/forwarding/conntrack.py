@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from errno import ENOENT
 from ipaddress import ip_address
 from typing import Any
@@ -11,28 +11,28 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
 
 from speaker.errors import EdgeError
-from speaker.forwarding.conntrack.flows import Flow
-from speaker.forwarding.plan import VirtualServerKey
+from speaker.forwarding.changes import Flow, goes_on
+from speaker.forwarding.plan import Plan, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 
 _NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 
 
-async def forget(keys: Iterable[VirtualServerKey], goes_on: Callable[[Flow], bool]) -> int:
-    """Forget every connection to these virtual servers that does not go on; how many. Raises EdgeError."""
+async def forget(keys: Iterable[VirtualServerKey], plan: Plan) -> int:
+    """Forget every connection to these virtual servers that ``plan`` does not let go on; how many. Raises EdgeError."""
     together: dict[tuple[int, Protocol], set[VirtualServerKey]] = {}
     for key in keys:
         together.setdefault((key[0].version, key[1]), set()).add(key)
-    return sum([await _forget(version, group, goes_on) for (version, _), group in together.items()])
+    return sum([await _forget(version, group, plan) for (version, _), group in together.items()])
 
 
-async def _forget(version: int, keys: set[VirtualServerKey], goes_on: Callable[[Flow], bool]) -> int:
+async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan) -> int:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     try:
         kernel = AsyncNFCTSocket(nfgen_family=family)
         try:
             await kernel.setup_endpoint()
-            gone = [flow async for flow in _flows(kernel, family, keys) if not goes_on(flow)]
+            gone = [flow async for flow in _flows(kernel, family, keys) if not goes_on(flow, plan)]
             return sum([await _delete(kernel, family, flow) for flow in gone])
         finally:
             kernel.close()

@@ -1,4 +1,4 @@
-"""Edge: what is to become of unknown flows, made so in the kernel with nftables, or iptables where that lacks."""
+"""Edge: what is to become of unknown flows (``handing_over.py``), made so in the kernel with nftables."""
 
 import asyncio
 import socket
@@ -7,14 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding import iptables
+from speaker.forwarding.handing_over import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.stamp import stamp
-from speaker.forwarding.unknown_flows import iptables as chains
-from speaker.forwarding.unknown_flows.rules import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
 from speaker.model import IPAddress, Mac
 from speaker.system.threads import in_thread
 
@@ -41,25 +38,12 @@ class _Made:
     tables: _Tables
 
 
-class UnknownFlows(Protocol):
-    """What becomes of unknown flows. Belongs to the network namespace of the thread of its loop."""
-
-    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
-        """Hand the unknown flows of these EIPs over, or drop them where it says None; those of others go their usual
-        way, and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
-
-        All of an IP version in one transaction; whether there was anything to do. Raises EdgeError.
-        """
-
-    async def cleanup(self) -> tuple[str, ...]:
-        """Let all go their usual way; names of what was removed. Raises EdgeError."""
-
-
-class NftablesUnknownFlows:
-    """The tables ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``; an IP version without EIPs has none.
+class UnknownFlows:
+    """What becomes of unknown flows, in the network namespace of the thread of its loop: the tables
+    ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``. An IP version without EIPs has none.
 
     A firewall that is reloaded and flushes everybody's tables costs until the next ``bring_to``; what others change
-    within ours is not looked for.
+    within ours is not looked for. Methods raise EdgeError.
     """
 
     def __init__(self) -> None:
@@ -67,6 +51,11 @@ class NftablesUnknownFlows:
         self._made: _Made | None = None
 
     async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
+        """Hand the unknown flows of these EIPs over, or drop them where it says None; those of others go their usual
+        way, and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
+
+        All of an IP version in one transaction; whether there was anything to do.
+        """
         async with self._turn:
             made, self._made = self._made, None  # nothing, should this fail on the way
             want = _wanted(next_hops, speakers)
@@ -92,6 +81,7 @@ class NftablesUnknownFlows:
         return True
 
     async def cleanup(self) -> tuple[str, ...]:
+        """Let all go their usual way; names of what was removed."""
         async with self._turn:
             self._made = None
             there = _tables()
@@ -100,52 +90,13 @@ class NftablesUnknownFlows:
             return tuple(f"nftables table {FAMILIES[version]} {STRAYS_TABLE}" for version in there)
 
 
-class IptablesUnknownFlows:
-    """The chains ``EIP-SPEAKER-STRAYS`` and ``EIP-SPEAKER-STRAY`` of the table mangle. What others do to them is not
-    looked for."""
-
-    def __init__(self, programs: Mapping[int, str]) -> None:
-        self._programs = programs
-        self._turn = asyncio.Lock()
-        self._made: Wanted | None = None
-
-    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
-        async with self._turn:
-            made, self._made = self._made, None
-            want = _wanted(next_hops, speakers)
-            changed = made != want and await self._change(want)
-            self._made = want
-            return changed
-
-    async def _change(self, want: Wanted) -> bool:
-        scripts = {}
-        for version, program in self._programs.items():
-            saved = await iptables.run(f"{program}-save")
-            scripts[program] = await in_thread(chains.script, saved, want, version)
-        for program, text in scripts.items():
-            if text:
-                await iptables.run(f"{program}-restore", "--noflush", "--wait", "5", text=text)
-        return any(scripts.values())
-
-    async def cleanup(self) -> tuple[str, ...]:
-        async with self._turn:
-            self._made = None
-            changed = await self._change(NOTHING)
-            return (f"iptables chains {chains.STRAYS}, {chains.STRAY}",) if changed else ()
-
-
 async def open_unknown_flows() -> UnknownFlows:
-    """With nftables where the kernel has it, else with iptables; raises Unsupported with the reasons.
-
-    Any forwarder may stand beside it.
-    """
+    """Any forwarder may stand beside it. Raises Unsupported with the kernel's reason."""
     try:
-        return await _open_nftables()
-    except Unsupported as no_nft:
-        try:
-            return IptablesUnknownFlows(await iptables.programs("mangle"))
-        except Unsupported as no_iptables:
-            raise Unsupported(f"nothing here can hand packets over: {no_nft}; {no_iptables}") from no_iptables
+        await nft.run(script(None, _EVERYTHING, ()), check=True)
+    except nft.Refused as error:
+        raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
+    return UnknownFlows()
 
 
 async def remove_unknown_flows() -> tuple[str, ...]:
@@ -157,20 +108,12 @@ async def remove_unknown_flows() -> tuple[str, ...]:
     return await flows.cleanup()
 
 
-async def _open_nftables() -> NftablesUnknownFlows:
-    try:
-        await nft.run(script(None, _EVERYTHING, ()), check=True)
-    except nft.Refused as error:
-        raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
-    return NftablesUnknownFlows()
-
-
 def _wanted(next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> Wanted:
     return Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
 
 
 def _tables() -> _Tables:
-    stamps = {version: stamp(STRAYS_TABLE, family).table for version, family in FAMILIES.items()}
+    stamps = {version: nft.stamp(STRAYS_TABLE, family).table for version, family in FAMILIES.items()}
     return {version: table for version, table in stamps.items() if table is not None}
 
 

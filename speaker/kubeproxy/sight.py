@@ -1,31 +1,86 @@
-"""Edge: what the kernel shows of whoever implements Services. Reading its tables needs CAP_NET_ADMIN, links do not."""
+"""Edge: what is to be seen of whoever implements Services on this node: what kube-proxy says of itself and of Services,
+and what the kernel shows. Nobody is waited for longer than a moment. Reading the kernel's tables needs CAP_NET_ADMIN.
+"""
 
-import shutil
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
+import aiohttp
+
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding import iptables
 from speaker.forwarding.ipvs.dummy import bound_on
 from speaker.forwarding.ipvs.strict_arp import answers_for_all
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.stamp import generation
-from speaker.kubeproxy.judge import Rules
-from speaker.kubeproxy.listings import (
-    SERVICE_CHAINS,
-    SERVICE_MAPS,
-    chains_in_save,
-    chains_named,
-    in_chain,
-    in_map,
-    in_save,
-    tables_named,
-)
-from speaker.kubeproxy.recognise import NFT_TABLE, Mode
-from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
+from speaker.forwarding.nftables.nft import generation
+from speaker.kubeproxy import listings
+from speaker.kubeproxy.health_checks import read_answer
+from speaker.kubeproxy.judge import HEALTH, METRICS, NFT_TABLE, Mode, Rules, Signs, read_configuration, read_health
+from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link, ServiceKey
+from speaker.system import programs
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
+
+TIMEOUT = 2.0
+"""Seconds for one answer."""
+MAX_BODY = 1 << 20
+"""Bytes; whoever says more on that port is not kube-proxy."""
+LOOPBACK = ("127.0.0.1", "[::1]")
+"""A node with IPv6 alone has it on the second."""
+
+
+async def ask() -> Signs:
+    """What kube-proxy says of itself."""
+    async with _session() as session:
+        mode, configuration, health = await asyncio.gather(
+            _get(session, METRICS, "/proxyMode"), _get(session, METRICS, "/configz"), _get(session, HEALTH, "/healthz")
+        )
+    return Signs(
+        proxy_mode=mode[1].decode(errors="replace").strip() if mode is not None and mode[0] == 200 else None,
+        healthy=read_health(*health) if health is not None else None,
+        configuration=read_configuration(configuration[1]) if configuration is not None else None,
+    )
+
+
+async def endpoints_known(service: ServiceKey, port: int, family: Family, own: Iterable[IPAddress]) -> int | None:
+    """To how many endpoints of this node kube-proxy sends, as it says on the Service's ``healthCheckNodePort``; None
+    where nobody says. ``own``: the node's addresses, one of which it may have been told to use alone."""
+    hosts = [each for each in own if Family.of(each) is family]
+    names = [f"[{host}]" if family is Family.IPV6 else str(host) for host in hosts]
+    async with _session() as session:
+        answer = await _get(session, port, "/", (*names, LOOPBACK[family is Family.IPV6]))
+    return read_answer(answer[1], service) if answer is not None else None
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    )
+
+
+async def _get(
+    session: aiohttp.ClientSession, port: int, path: str, hosts: Iterable[str] = LOOPBACK
+) -> tuple[int, bytes] | None:
+    for host in hosts:
+        try:
+            async with session.get(f"http://{host}:{port}{path}", allow_redirects=False) as response:
+                return response.status, await _some(response)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            continue
+    return None
+
+
+async def _some(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            break
+    return bytes(body[:MAX_BODY])
+
+
+# ── What the kernel shows ─────────────────────────────────────────────────────────────────────────────────────
 
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _T = TypeVar("_T")
@@ -51,7 +106,7 @@ class Tables:
             saved = await legacy_save(Family.IPV4, "nat")
         except EdgeError:
             return None
-        return listed | {("nat", name) for name in await in_thread(chains_in_save, saved)}
+        return listed | {("nat", name) for name in await in_thread(listings.chains_in_save, saved)}
 
     async def rules(self, mode: Mode, links: Mapping[int, Link]) -> Rules:
         """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or
@@ -96,29 +151,29 @@ async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
 
 
 async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
-    return await in_thread(chains_named, await lister("chains") or b"")
+    return await in_thread(listings.chains_named, await lister("chains") or b"")
 
 
 async def _in_maps(lister: Lister) -> Rules:
     """Where the table is not as we know it, it cannot be told; where it is gone there are none."""
-    listings = [
+    maps = [
         listing
         for ip in _IP.values()
-        for name in SERVICE_MAPS
+        for name in listings.SERVICE_MAPS
         if (listing := await lister("map", ip, NFT_TABLE, name)) is not None
     ]
-    if not listings and NFT_TABLE in tables_named(await lister("tables") or b""):
-        return Rules(None, f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
-    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings))))
+    if not maps and NFT_TABLE in listings.tables_named(await lister("tables") or b""):
+        return Rules(None, f"there is no map {listings.SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
+    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(listings.in_map, maps))))
 
 
 async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
     """Of iptables-nft."""
     found: frozenset[IPAddress] = frozenset()
     for ip in _IP.values():
-        for table, chain in SERVICE_CHAINS:
+        for table, chain in listings.SERVICE_CHAINS:
             if (listing := await lister("chain", ip, table, chain)) is not None:
-                found |= await in_thread(in_chain, listing)
+                found |= await in_thread(listings.in_chain, listing)
     return found
 
 
@@ -126,8 +181,8 @@ async def _in_old_chains() -> frozenset[IPAddress]:
     """Of the old iptables, where that is in use: nobody says which of them kube-proxy took."""
     found: frozenset[IPAddress] = frozenset()
     for family in Family:
-        for table, _ in SERVICE_CHAINS:
-            found |= await in_thread(in_save, await legacy_save(family, table))
+        for table, _ in listings.SERVICE_CHAINS:
+            found |= await in_thread(listings.in_save, await legacy_save(family, table))
     return found
 
 
@@ -135,9 +190,10 @@ async def legacy_save(family: Family, table: str) -> str:
     """What the old iptables has in ``table``; '' where the kernel has no such table: asking for one would make it."""
     if table not in _legacy_tables(family):
         return ""
-    if shutil.which(_LEGACY[family]) is None:
-        raise Unsupported(f"the program {_LEGACY[family]} is not installed (package iptables)")
-    return await iptables.run(_LEGACY[family], "--table", table)
+    status, output, complaint = await programs.run(_LEGACY[family], "--table", table)
+    if status != 0:
+        raise EdgeError(f"{_LEGACY[family]} --table {table}: {complaint}")
+    return output.decode(errors="replace")
 
 
 def _legacy_tables(family: Family) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ decided by one small table each for IPv4 and IPv6 (``dup`` is not to be had in `
 translated.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from string import Template
 
-from speaker.forwarding.nftables.ruleset import Ruleset, assemble
-from speaker.forwarding.nftables.script import change_script, rebuild_script
+from speaker.forwarding.nftables.ruleset import Ruleset, assemble, change_script, rebuild_script
 from speaker.model import IPAddress, Mac, format_mac
 
 STRAYS_TABLE = "eip-speaker-strays"
@@ -126,3 +127,54 @@ def _verdict(hop: NextHop | None, links: Mapping[str, int]) -> str:
 def _chain(hop: NextHop, links: Mapping[str, int]) -> str:
     """nft's names have no colons."""
     return f"via/{hop.address.exploded.replace(':', '-')}/{links[hop.link]}"
+
+
+# ── Which EIPs were taken from whom ───────────────────────────────────────────────────────────────────────────
+
+
+class Fate(Enum):
+    """What becomes of the unknown flows of an EIP. The value is the metric label."""
+
+    HANDED_OVER = "handed_over"
+    RESET = "reset"
+    """Held here, and nobody who could know them is known or answers."""
+    DROPPED = "dropped"
+    """Not held here: until it is, and it is known whom to ask, no connection must come to harm."""
+
+
+class HandingOver:
+    """From whom the EIPs that this node holds were taken."""
+
+    def __init__(self) -> None:
+        self._held: dict[IPAddress, NextHop | None] = {}
+        """Who held it before, while it answers."""
+
+    def claimed(self, eip: IPAddress, before: NextHop | None) -> None:
+        """``before``: who held it; None where that is not known, or there is no way to it. Who fell silent and is
+        named again may answer by now."""
+        self._held[eip] = before
+
+    def yielded(self, eip: IPAddress) -> None:
+        self._held.pop(eip, None)
+
+    def silent(self, hop: NextHop) -> int:
+        """It does not answer: it holds no connection any more. How many EIPs that concerns."""
+        gone = [eip for eip, before in self._held.items() if before == hop]
+        self._held.update(dict.fromkeys(gone))
+        return len(gone)
+
+    def hops(self) -> set[NextHop]:
+        """Those that have to answer."""
+        return {hop for hop in self._held.values() if hop is not None}
+
+    def next_hops(self, eips: Iterable[IPAddress]) -> dict[IPAddress, NextHop | None]:
+        """For ``UnknownFlows.bring_to``: where those of ``eips``, all that this node may hold, go; None: nowhere. Those
+        of an EIP that is left out are reset by the kernel, as ever."""
+        held = self._held
+        return {eip: held.get(eip) for eip in eips if held.get(eip) is not None or eip not in held}
+
+
+def fates(eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> Counter[Fate]:
+    """How many of so many EIPs meet which fate with these ``next_hops``."""
+    found = Counter(Fate.DROPPED if hop is None else Fate.HANDED_OVER for hop in next_hops.values())
+    return Counter({fate: found[fate] for fate in Fate} | {Fate.RESET: eips - len(next_hops)})

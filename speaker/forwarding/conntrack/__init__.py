@@ -1,1 +1,0 @@
-"""The connections that the kernel remembers, and which of them it should forget."""

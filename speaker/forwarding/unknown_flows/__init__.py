@@ -1,1 +1,0 @@
-"""Packets of TCP connections that began at another node: handed to who knows them, or dropped without a word."""
