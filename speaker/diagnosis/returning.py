@@ -45,7 +45,9 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
             out, error = ask(client, source, incoming)
             marks = [] if out == link.index else _marks(snapshot, address.version)
             right = tuple(mark for mark in marks if ask(client, source, incoming, mark)[0] == link.index)
-            leaves = snapshot.links.get(out)
+            leaves, came = snapshot.links.get(out), snapshot.links.get(incoming)
+            if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
+                error = 0  # the kernel sends nothing on that comes in there, which is told as such
             yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
 
 

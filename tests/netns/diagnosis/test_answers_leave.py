@@ -50,13 +50,20 @@ def node(new_namespace, wire, sh):
     return node
 
 
-def seen_in(node, forwarder="nftables", bound=(), endpoints=ONE) -> Facts:
+def seen_in(node, forwarder="nftables", bound=(), endpoints=ONE, sysctls=None) -> Facts:
     """As far as it counts here."""
     held = KnownEip(EIP, ("lab/web",), "lan", True, "n1", 1, 0.0, "", "", "eth0", "02:00:00:00:00:01")
     web = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), Cut(endpoints))
     known = Knowledge("n1", forwarder, eips=Cut((held,)), services=Cut((web,)), links=("eth0",))
     link = LinkSeen("eth0", held.mac, True, True, "veth")
-    facts = Facts(known=known, links=(link,), gateways=(("eth0", "192.0.2.1"),), ways=(Way(POD, "cni0"),), bound=bound)
+    facts = Facts(
+        known=known,
+        links=(link,),
+        gateways=(("eth0", "192.0.2.1"),),
+        ways=(Way(POD, "cni0"),),
+        bound=bound,
+        sysctls=sysctls or {},
+    )
     with node.entered():
         snapshot = asyncio.run(look())
         return replace(facts, backs=backs(facts, snapshot, 9))
@@ -110,6 +117,12 @@ def test_the_marks_that_rules_ask_for_are_tried(node, sh):
         sh(node, line)
     sh(node, "ip rule add fwmark 0x100000/0x100000 table 101 priority 1001")
     assert seen_in(node).backs[0] == Back(EIP, True, "wg0", TUNNEL, (0x100000,))
+
+
+def test_a_link_that_does_not_forward_is_told_as_that_and_not_as_a_lost_answer(node):
+    node.sysctl("net.ipv4.conf.cni0.forwarding", 0)
+    off = seen_in(node, sysctls={"net.ipv4.conf.cni0.forwarding": "0"})
+    assert list(answers_elsewhere(off)) == []
 
 
 def test_a_node_whose_rules_refuse_everything_beyond_says_so(node, sh):
