@@ -14,18 +14,17 @@ PAGE = (DOCS / "troubleshooting.md").read_text()
 
 def kind_rows(symptom: Symptom) -> list[str]:
     of_it = [kind for kind in KINDS.values() if kind.symptom is symptom]
-    return [f"| `{kind.name}` | {kind.why} | [more]({kind.docs}) |" for kind in of_it]
+    return [f"| [`{kind.name}`]({kind.docs}) | {kind.why} |" for kind in of_it]
 
 
 def fault_rows() -> list[str]:
-    """Without the seconds, which are what was seen."""
-    return [f"| `{fault.name}` | {fault.told} | `{fault.command}` | `{fault.kind}` |" for fault in FAULTS]
+    return [f"| `{fault.name}` | {fault.told} | `{fault.kind}` |" for fault in FAULTS]
 
 
 def rows(heading: str) -> list[str]:
     """Of the table below it."""
     section = PAGE.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
-    return [line for line in section.splitlines() if line.startswith("| `")]
+    return [line for line in section.splitlines() if line.startswith(("| `", "| [`"))]
 
 
 @pytest.mark.parametrize("symptom", Symptom)
@@ -33,10 +32,8 @@ def test_every_finding_stands_below_its_symptom_in_the_order_in_which_it_is_name
     assert rows(f"### {symptom.value}") == kind_rows(symptom)
 
 
-def test_every_fault_that_can_be_practised_stands_in_its_table_with_the_seconds_it_took():
-    listed = rows("## Practise")
-    assert [line.rsplit("|", 2)[0] + "|" for line in listed] == fault_rows()
-    assert all(re.fullmatch(r" \d+\.\d ", line.rsplit("|", 2)[1]) for line in listed)
+def test_every_fault_that_can_be_practised_stands_in_its_table():
+    assert rows("## Practise") == fault_rows()
 
 
 def anchors(page: str) -> set[str]:
