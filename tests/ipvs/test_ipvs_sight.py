@@ -372,7 +372,7 @@ def test_the_speaker_does_all_of_it(site, write, start, sh):
         assert real in text
         while not re.search(
             r"^eip_speaker_ipvs_connection_buckets [1-9]", text, re.MULTILINE
-        ):  # 0 before the first look
+        ):  # not 0
             assert time.monotonic() < deadline, text
             text = speaker.get("/metrics")
         assert re.search(r"eip_speaker_conntrack_max [1-9]", text)
