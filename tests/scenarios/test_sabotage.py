@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 SABOTAGES = [
     Row("no stagger", (13,), wrong_rules.NoStagger, ("crash", "equal"), 11),
-    Row(">= on terms", (8,), wrong_rules.EqualTermsBeat, ("equal", "mixed"), 100),
+    Row(">= on terms", (8,), wrong_rules.EqualTermsBeat, ("windows",), 40),
     Row("no self-lease", (27,), wrong_rules.NoSelfLease, ("freeze",)),
     Row("no age limit on requests", (28,), wrong_machines.NoAgeLimit, ("freeze",), 15),
     Row(

@@ -146,7 +146,8 @@ class ApiServer:
         if host.api_cuts or not host.alive or host.life != life:
             return
         own = LeaseSeen(host.name, host.machine.incarnation, renewed=True)
-        self._watch_one(host, self._watched_after(), lambda other: other.tell(own))
+        # A session reads its Lease where it writes it: of an earlier life it sees the last renewal at most.
+        self._watch_one(host, self._watched_after(), lambda other: other.tell(own) if other.life == life else None)
         self._reply(host, life, lambda: host.do(done))
 
     def _list(self, host: Host) -> None:

@@ -507,14 +507,14 @@ async def test_another_balancers_annotation_is_named_and_then_obeyed_by_a_contro
     condition_ = condition((await cluster.services())["web"], ASSIGNED)
     assert (condition_["status"], condition_["reason"]) == ("True", "Unheeded")
     assert "metallb.universe.tf/loadBalancerIPs is not obeyed" in condition_["message"]
-    await cluster.until(lambda: _told(cluster, "web", "Unheeded"))
+    await cluster.until(lambda: _has_event(cluster, "web", "Unheeded"))
     await first.stop()
     await start("b", honoured=frozenset({Balancer.METALLB}))
     await cluster.until_addresses(web=("192.0.2.15",))
     assert says((await cluster.services())["web"], ASSIGNED) == ("True", "Assigned")
 
 
-async def _told(cluster, name, reason):
+async def _has_event(cluster, name, reason):
     return reason in dict(await cluster.events(name))
 
 

@@ -58,7 +58,7 @@ async def test_a_program_that_is_not_there_is_told_of(run):
 
 
 async def test_one_that_says_too_much_is_no_answer(run):
-    with pytest.raises(EdgeError, match="more than 1000 bytes"):
+    with pytest.raises(EdgeError, match="exceeds 1000 bytes"):
         await run("head", "-c", "100000", "/dev/zero", most=1000)
 
 

@@ -43,8 +43,6 @@ class Name:
         """Another host has our name, which we keep; it counts as gone then."""
         self._foreign_lease_at = NEVER
         """When our Lease was last renewed by another life."""
-        self._leased = False
-        """Our Lease was seen to be renewed by this life."""
         self._last_word = False
         """One more hello, before silence."""
 
@@ -92,12 +90,9 @@ class Name:
             self._clash_until = now + SILENCE
 
     def see_lease(self, event: LeaseSeen, now: float) -> None:
-        """As ``hear_namesake``, where the two share no link: the API server shows who else renews our Lease.
-        Renewals of our own previous life may come late, and the last one after our first."""
+        """As ``hear_namesake``, where the two share no link: the API server shows who else renews our Lease, and not
+        only once, as the last renewal of our own previous life may come late."""
         if event.incarnation in self.lives or not event.renewed:
-            self._leased |= event.renewed
-            return
-        if not self._leased and event.incarnation < self._k.incarnation and now < self._k.boot + self._k.times.lease:
             return
         if self._k.silent:
             self._k.silent_until = now + SILENCE

@@ -1,11 +1,11 @@
 """What others do to this host is told while nothing of ours changes, and taken back when it is over."""
 
 import pytest
-from site_yaml import POOL, service
+from site_yaml import POOL, endpoint, service
 
 pytestmark = pytest.mark.netns
 
-SITE = POOL + service("web")
+SITE = POOL + service("web") + endpoint("web", "addresses: [198.51.100.2]")
 TROUBLES = {
     "nothing is forwarded": (
         "sysctl -qw net.ipv4.ip_forward=0",

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from ipaddress import ip_address
 
@@ -45,7 +46,8 @@ def waited_for(speaker, mac):
     except FileNotFoundError:  # it has only just begun
         return set()
     waits = {eip["address"] for eip in status["eips"] if f"waits for {mac}" in eip.get("message", "")}
-    return waits | {problem.split(":")[0] for problem in status["problems"] if f"{mac} on eth0 uses it too" in problem}
+    told = (problem for problem in status["problems"] if f"{mac} on eth0 uses it too" in problem)
+    return waits | {eip for problem in told for eip in EIPS if re.search(rf"{re.escape(eip)}\b", problem)}
 
 
 @pytest.mark.parametrize("flags", [("--take-over",), ()])
