@@ -6,7 +6,9 @@ both is followed: that the rule counts, and that it does not. What comes out the
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from ipaddress import ip_address, ip_network
+from operator import or_
 from typing import Any, Final
 
 from speaker.diagnosis.facts import Chain
@@ -24,10 +26,12 @@ _XT_PASSING = frozenset(
 _NUMBERS: Final = (
     {**_ETHERTYPES, "ipv4": 2, "ipv6": 10}
     | {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
-    | {"request": 1, "original": 0, "reply": 1, "fin": 1, "syn": 2, "rst": 4, "ack": 16}
+    | {"request": 1, "original": 0, "reply": 1, "fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32}
     | {"invalid": 1, "established": 2, "related": 4, "new": 8, "untracked": 64, "snat": 16, "dnat": 32}
 )
 """What nft names, and lists in numbers when it is asked to."""
+_UNREADABLE = AttributeError, KeyError, TypeError, ValueError
+"""Met by a rule that nft prints in a way nobody here has seen."""
 NEW, ANSWER = "new", "established"
 DNAT = 32
 """Of ``ct status``: IPS_DST_NAT."""
@@ -157,7 +161,10 @@ class _Walk:
         outcomes = frozenset[str]()
         for at, rule in enumerate(chain.rules):
             text = chain.texts[at] if at < len(chain.texts) else str(rule)
-            found = self._rule(chain, rule, text, depth)
+            try:
+                found = self._rule(chain, rule, text, depth)
+            except _UNREADABLE:
+                found = self._doubt(text, _ANY)
             outcomes |= found - {_NEXT}
             if _NEXT not in found:
                 return outcomes
@@ -232,18 +239,18 @@ class _Walk:
         found = self._value(left)
         if found is _LACKS:
             return False
-        if found is None or op not in ("==", "!=", "in"):
+        if found is None or op not in ("==", "!=", "in", "!"):
             return None
-        bits = isinstance(left, dict) and left.get("ct", {}).get("key") in ("state", "status")
-        if bits and (isinstance(right, int | str | list) and not str(right).startswith("@")) and op == "in":
-            return _has(found, right, closed=left["ct"]["key"] == "state")
-        if bits and left["ct"]["key"] == "status":
-            return None  # other bits are set as well
+        open_ = left == {"ct": {"key": "status"}}  # other bits may be set as well
+        asked = _bits(right)
+        if op == "!" or (op == "in" and asked is not None):
+            shares = _shares(found, asked, open_)
+            return shares if op == "in" or shares is None else not shares
+        if open_:
+            return None
         if right == 256 and left == {"payload": {"protocol": "arp", "field": "operation"}}:
             right = 1  # nft 1.0.6 prints it in the wrong order of bytes when it is asked for numbers
         numbers = not _is_name(left)
-        if isinstance(right, list):
-            right = sum(_NUMBERS.get(str(each), each if isinstance(each, int) else 0) for each in right)
         equal = self._equal(chain, found, right, numbers=numbers)
         return None if equal is None else equal is (op != "!=")
 
@@ -255,9 +262,10 @@ class _Walk:
                 return _LACKS if _LACKS in values else None if None in values else tuple(values)
             case {"&": [of, mask]}:
                 value = self._value(of)
-                bits = mask if isinstance(mask, list) else [mask]
-                known = sum(_NUMBERS.get(each, 0) if isinstance(each, str) else each for each in bits)
-                return value & known if isinstance(value, int) else value if value is _LACKS else None
+                known = _bits(mask)
+                if value is _LACKS:
+                    return value
+                return value & known if isinstance(value, int) and known is not None else None
             case {"payload": {"protocol": str(protocol), "field": str(name)}}:
                 return self._field(f"{protocol} {name}")
             case {"meta": {"key": "protocol"}}:
@@ -281,6 +289,9 @@ class _Walk:
                 return _in(found, f"{address}/{length}")
             case {"range": [low, high]}:
                 return _between(found, low, high)
+            case list() | {"|": list()}:
+                known = _bits(right)
+                return None if known is None else _same(found, known)
             case {"elem": {"val": value}}:
                 return self._equal(chain, found, value, numbers=numbers)
             case {"concat": list(parts)} if isinstance(found, tuple) and len(parts) == len(found):
@@ -310,15 +321,24 @@ def _as_verdict(kind: str, value: Any) -> dict[str, Any]:
     return {name: None} if name in ("reject", "drop", "accept", "return") else {kind: value}
 
 
-def _has(found: Any, bits: Any, *, closed: bool) -> bool | None:
-    """Whether one of the ``bits`` is set; not ``closed``: others may be, besides those that are known to be."""
-    wanted = 0
-    for each in bits if isinstance(bits, list) else [bits]:
-        number = _NUMBERS.get(each) if isinstance(each, str) else each
-        if not isinstance(number, int):
-            return None
-        wanted |= number
-    return True if found & wanted else False if closed else None
+def _bits(given: Any) -> int | None:
+    """All of them; None: one of them is not known. nft 1.0 lists those of a mask, 1.1 says ``|`` as well."""
+    match given:
+        case int():
+            return given
+        case str():
+            return _NUMBERS.get(given)
+        case list(parts) | {"|": list(parts)}:
+            known = [_bits(part) for part in parts]
+            return None if None in known else reduce(or_, known, 0)
+    return None
+
+
+def _shares(found: Any, asked: int | None, open_: bool) -> bool | None:
+    """Whether one of the bits ``asked`` for is set. ``open_``: others may be, besides those that are known to be."""
+    if asked is None or not isinstance(found, int):
+        return None
+    return True if found & asked else None if open_ else False
 
 
 def _all(each: Iterator[bool | None]) -> bool | None:

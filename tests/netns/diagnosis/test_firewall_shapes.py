@@ -4,11 +4,13 @@ The first line of each file says what becomes of a new connection to the EIP: it
 """
 
 import asyncio
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from debian_release import NFT, unpacked
 from trials import EIP, POD, facts_of, tried
 
 from speaker.diagnosis import kernel
@@ -42,11 +44,12 @@ def test_there_are_enough_of_them():
     assert {shape.read_text().splitlines()[0].split(":")[0] for shape in SHAPES} == {"# passes", "# drops"}
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_what_is_said_of_a_firewall_is_right_or_names_the_rule_that_was_not_understood(node, shape):
-    load(node, shape)
+def truth_of(shape):
     truth, _, rule = shape.read_text().splitlines()[0].removeprefix("# ").partition(": ")
-    facts = read(node)
+    return truth, rule
+
+
+def check_what_is_read(facts, truth):
     chain = explain(facts)
     (step,) = [step for step in chain.steps if step.name.startswith("way in")]
     (wire,) = [step for step in chain.steps if step.name.startswith("wire")]
@@ -58,8 +61,23 @@ def test_what_is_said_of_a_firewall_is_right_or_names_the_rule_that_was_not_unde
     else:
         assert drops or (doubts and all(each.why for each in doubts)), "a false ok"
         assert step.state is not State.WELL or wire.state is State.BROKEN
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_what_is_said_of_a_firewall_is_right_or_names_the_rule_that_was_not_understood(node, shape):
+    load(node, shape)
+    truth, rule = truth_of(shape)
+    check_what_is_read(read(node), truth)
     (walk,) = tried(node).walks
     assert (walk.dropped or walk.answer_dropped) == "" or truth == "drops"
     assert rule.lower() in (walk.dropped or walk.answer_dropped).lower()
     if truth == "passes":
         assert walk.answered
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.suffix == ".nft"], ids=lambda shape: shape.name)
+def test_so_it_is_with_the_nft_of_the_image_which_writes_some_matches_otherwise(node, shape, monkeypatch):
+    program = unpacked("trixie", "nft", NFT).program("usr/sbin/nft")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    load(node, shape)
+    check_what_is_read(read(node), truth_of(shape)[0])

@@ -2,6 +2,8 @@
 
 import pytest
 from healthy import matching, of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speaker.diagnosis.facts import Chain
 from speaker.diagnosis.firewall import ANSWER, DNAT, Ruleset, arp_request, ip_packet
@@ -114,6 +116,18 @@ def pair(protocol):
         ([matching(pair("tcp"), "==", "@pairs", "drop")], [], "accept", "dropped"),
         ([matching(pair("udp"), "==", "@pairs", "drop")], [], "accept", "passes"),
         ([matching({"&": [of("tcp", "flags"), ["syn", "ack"]]}, "==", 2, "drop")], [], "accept", "dropped"),
+        # nft 1.1 joins the bits of a mask by "|", which 1.0 lists
+        ([matching({"&": [of("tcp", "flags"), {"|": ["syn", "ack"]}]}, "==", 2, "drop")], [], "accept", "dropped"),
+        ([matching({"&": [of("tcp", "flags"), {"|": [1, 2]}]}, "==", {"|": [1, 8]}, "drop")], [], "accept", "passes"),
+        ([matching({"&": [of("tcp", "flags"), ["syn", "ack"]]}, "==", ["syn"], "drop")], [], "accept", "dropped"),
+        ([matching({"&": [of("tcp", "flags"), ["syn", "cwr"]]}, "==", "syn", "drop")], [], "accept", "not seen"),
+        ([matching(STATE, "!=", {"|": [2, 4]}, "drop")], [], "accept", "dropped"),
+        # one of them is set, or none
+        ([matching(of("tcp", "flags"), "in", [1, 2], "drop")], [], "accept", "dropped"),
+        ([matching(of("tcp", "flags"), "in", [1, 4], "drop")], [], "accept", "passes"),
+        ([matching(of("tcp", "flags"), "!", [1, 4], "drop")], [], "accept", "dropped"),
+        ([matching(of("tcp", "flags"), "!", [1, 2], "drop")], [], "accept", "passes"),
+        ([matching(of("tcp", "flags"), "!", ["cwr"], "drop")], [], "accept", "not seen"),
         ([matching({"meta": {"key": "nfproto"}}, "==", 10, "drop")], [], "accept", "passes"),
         # not understood: what counts is whether it decides
         ([UNKNOWN_DROP], [], "accept", "not seen"),
@@ -311,3 +325,21 @@ def test_our_own_chains_are_no_obstacle():
 )
 def test_what_nft_never_lists_drops_nothing_and_breaks_nothing(rule):
     assert verdict([chain("ip", rule)], SYN) in ("passes", "not seen")
+
+
+WORDS = (
+    *("match", "left", "right", "op", "&", "|", "payload", "protocol", "field", "ct", "key", "meta", "set", "range"),
+    *("prefix", "addr", "len", "elem", "val", "concat", "vmap", "data", "target", "xt"),
+)
+JSON = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["@small", "drop", "tcp", "flags", "10.0.0.1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
+    max_leaves=12,
+)
+LEFT = st.sampled_from([of("tcp", "flags"), STATE, of("ip", "daddr"), of("tcp", "dport")]) | JSON
+
+
+@given(LEFT, st.sampled_from(["==", "!=", "in", "!"]), JSON, st.sampled_from(["log", "jump", "vmap"]))
+def test_whatever_nft_prints_before_it_a_drop_is_not_taken_for_a_pass(left, op, right, kind):
+    rule = [{"match": {"left": left, "op": op, "right": right}}, {kind: right}]
+    assert verdict([Chain("ip", "fw", "f", "forward", "accept", "", (rule, DROP))], SYN, SETS) != "passes"
