@@ -16,7 +16,7 @@ from itertools import islice
 from speaker.diagnosis.facts import Back, Facts
 from speaker.diagnosis.kernel import route
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, IPNetwork, Link
 from speaker.netlink.requests import Netlink
 from speaker.node.known.knowledge import KnownEip
 
@@ -60,12 +60,14 @@ def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
     own = [
         each.subnet for each in snapshot.addresses if each.link == link.index and each.address.version == eip.version
     ]
-    for subnet in [each for each in own if eip in each] or own:
-        hosts = (subnet[-number] for number in range(2, min(subnet.num_addresses, 64)))
-        found = next((each for each in hosts if each not in snapshot.own and each != eip), None)
-        if found is not None:
-            return found
-    return None
+    subnets = [each for each in own if eip in each] or own
+    return next((host for subnet in subnets for host in strangers(snapshot, subnet, eip)), None)
+
+
+def strangers(snapshot: Snapshot, subnet: IPNetwork, eip: IPAddress) -> Iterator[IPAddress]:
+    """The last 62 of its hosts at most, without this one's own addresses and ``eip``."""
+    hosts = (subnet[-number] for number in range(2, min(subnet.num_addresses, 64)))
+    return (host for host in hosts if host not in snapshot.own and host != eip)
 
 
 def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress | None, int]:

@@ -21,12 +21,14 @@ from itertools import islice
 from speaker.diagnosis import traced
 from speaker.diagnosis.asking import Wanted, ask_links
 from speaker.diagnosis.facts import Facts, Walked
+from speaker.diagnosis.returning import strangers
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.nftables import nft
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import IPAddress, Link
 from speaker.node.known.knowledge import KnownEip
+from speaker.packets import checksum_of, word_sum
 
 SECONDS = 6.0
 """For all of it."""
@@ -77,11 +79,10 @@ async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges:
 
 async def _nobodys(snapshot: Snapshot, link: Link, eip: IPAddress, ranges: tuple[str, ...]) -> IPAddress:
     subnets = [bound.subnet for bound in snapshot.addresses if bound.link == link.index and eip in bound.subnet]
-    hosts = (subnet[-number] for subnet in subnets for number in range(2, min(subnet.num_addresses - 1, 64)))
+    hosts = (host for subnet in subnets for host in strangers(snapshot, subnet, eip))
     let_in = [network for network in map(ip_network, ranges) if network.version == eip.version]
     fit = (each for each in hosts if not ranges or any(each in network for network in let_in))
-    free = islice((each for each in fit if each not in snapshot.own and each != eip), SOURCES)
-    wanted = {link.name: [Wanted(each, "free") for each in free]}
+    wanted = {link.name: [Wanted(each, "free") for each in islice(fit, SOURCES)]}
     for asked in await ask_links({link.name: link}, own_addresses(snapshot, [link]), wanted):
         if not asked.macs:
             return ip_address(asked.address)
@@ -213,15 +214,9 @@ def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
     """TCP with nothing in it."""
     head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, 0x50, flags, 64240, 0, 0)
     addresses = flow.source.packed + flow.eip.packed
-    summed = _checksum(addresses + struct.pack("!HH", 6, len(head)) + head)
+    summed = checksum_of(word_sum(addresses + struct.pack("!HH", 6, len(head)) + head))
     tcp = head[:16] + struct.pack("!H", summed) + head[18:]
     if flow.eip.version == 6:
         return link.mac + flow.mac + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + addresses + tcp
     ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + addresses
-    return link.mac + flow.mac + b"\x08\x00" + ip[:10] + struct.pack("!H", _checksum(ip)) + ip[12:] + tcp
-
-
-def _checksum(data: bytes) -> int:
-    """RFC 1071, of an even number of bytes."""
-    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
-    return 0xFFFF - (total % 0xFFFF or 0xFFFF)
+    return link.mac + flow.mac + b"\x08\x00" + ip[:10] + struct.pack("!H", checksum_of(word_sum(ip))) + ip[12:] + tcp

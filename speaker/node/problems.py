@@ -323,8 +323,8 @@ def _lossy(peer: PeerSeen) -> Finding:
         f"{max(peer.loss or 0, peer.loses)} % {whose} on {peer.link} do not arrive {where}: a switch's port with a "
         "storm limit, or an overloaded link"
     )
-    mend = f"ip -s link show dev {peer.link}   # there; and the limits of its switch port"
-    return Finding("hellos_lost", what, mend if mine else mend.replace("# there; and", "# and"))
+    there = "there; and" if mine else "and"
+    return Finding("hellos_lost", what, f"ip -s link show dev {peer.link}   # {there} the limits of its switch port")
 
 
 FIND_FILTER = "nft list ruleset   # on both: what drops their EtherType? And see the ACLs of the switch between"

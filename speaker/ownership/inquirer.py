@@ -50,7 +50,7 @@ class Inquirer:
         self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
         self._others_until = 0.0
-        """Of who was asked besides: at rest this host hears answers to its other programs all the time."""
+        """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
         self._talk: _Listener | None = None
         self._answers: _Listener | None = None
         self._heard_at: dict[int | None, float] = {}

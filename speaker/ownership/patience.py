@@ -46,7 +46,7 @@ class Patience:
         self.quiet, self.late = Fading(), Fading()
         """Of all silences that meant nothing; and of those alone in which the LAN was late."""
         self.learnt = False
-        """Any silence was survived: on most LANs none ever is."""
+        """A silence was survived at least once. On most LANs that never happens."""
         self._clock, self._sequence = 0, 0
         """Of the hello heard last."""
 
@@ -68,4 +68,4 @@ class Patience:
 
     def lasts(self, now: float) -> float:
         """Seconds that a silence may last; 0 where nothing was learnt."""
-        return self.quiet.lasts(now) if self.learnt else 0.0
+        return self.quiet.lasts(now)

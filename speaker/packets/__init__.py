@@ -21,3 +21,13 @@ PACKET_OUTGOING = 4
 def is_station(mac: bytes) -> bool:
     """Whether one station can have this MAC: neither a group (the lowest bit of the first byte) nor zero."""
     return not mac[0] & 1 and mac != UNKNOWN
+
+
+def word_sum(data: bytes) -> int:
+    """Congruent, modulo 65535, to the sum of the 16-bit words: 65536 ≡ 1, so the number itself is (RFC 1071 §2)."""
+    return int.from_bytes(data, "big")
+
+
+def checksum_of(total: int) -> int:
+    """The one's complement of a sum over bytes that are not all zero."""
+    return -total % 0xFFFF

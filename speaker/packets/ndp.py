@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
+from speaker.packets import checksum_of, word_sum
 from speaker.packets.bpf import Program, load_byte, load_half, only_if
 
 ETHERTYPE = 0x86DD
@@ -104,7 +105,7 @@ def _pack(message: NeighborMessage, kind: int, flags: int, option: int, link_lay
     tail = message.target.packed + (bytes((option, 1)) + link_layer if link_layer else b"")
     addresses = message.source.packed + message.destination.packed
     length = 8 + len(tail)
-    checksum = _checksum(_sum(addresses) + _ICMPV6 + length + (kind << 8) + flags + _sum(tail))
+    checksum = checksum_of(word_sum(addresses) + _ICMPV6 + length + (kind << 8) + flags + word_sum(tail))
     return b"".join(
         (
             message.destination_mac,
@@ -123,16 +124,6 @@ def _pack(message: NeighborMessage, kind: int, flags: int, option: int, link_lay
 def _ipv6_header(payload_length: int) -> bytes:
     """EtherType and IPv6 header up to the addresses."""
     return b"\x86\xdd\x60\x00\x00\x00" + payload_length.to_bytes(2, "big") + bytes((_ICMPV6, HOP_LIMIT))
-
-
-def _sum(data: bytes) -> int:
-    """Congruent, modulo 65535, to the sum of the 16-bit words: 65536 ≡ 1, so the number itself is (RFC 1071 §2)."""
-    return int.from_bytes(data, "big")
-
-
-def _checksum(total: int) -> int:
-    """The one's complement of a sum over bytes that are not all zero."""
-    return -total % 0xFFFF
 
 
 # ── parsing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +194,7 @@ def from_this_link(frame: bytes) -> bool:
 
 def intact(frame: bytes, end: int) -> bool:
     """Whether the ICMPv6 checksum is right (RFC 4443 §2.3)."""
-    return (_sum(frame[_SOURCE:end]) + _ICMPV6 + end - _ICMP) % 0xFFFF == 0
+    return (word_sum(frame[_SOURCE:end]) + _ICMPV6 + end - _ICMP) % 0xFFFF == 0
 
 
 def link_layer(frame: bytes, end: int) -> Mac | None:
@@ -257,7 +248,7 @@ class AdvertisementPart(NamedTuple):
 
 def advertisement_part(mac: Mac, address: bytes) -> AdvertisementPart:
     tail = address + bytes((TARGET_LINK_LAYER, 1)) + mac
-    total = _sum(address) + _ICMPV6 + 32 + (ADVERTISEMENT << 8) + _OVERRIDE + _sum(tail)
+    total = word_sum(address) + _ICMPV6 + 32 + (ADVERTISEMENT << 8) + _OVERRIDE + word_sum(tail)
     return AdvertisementPart(mac + _ipv6_header(32) + address, tail, total % 0xFFFF)
 
 
@@ -269,7 +260,7 @@ def solicited_advertisement(part: AdvertisementPart, mac: bytes, asker: bytes) -
     return b"".join((mac, part.head, asker, b"\x88\x00", checksum.to_bytes(2, "big"), b"\x60\x00\x00\x00", part.tail))
 
 
-_ALL_NODES_SUM = _sum(ALL_NODES)
+_ALL_NODES_SUM = word_sum(ALL_NODES)
 _ALL_NODES_MAC = multicast_mac(ALL_NODES)
 
 

@@ -78,7 +78,7 @@ class Hearing:
         if peer.accuses != accused:
             self._unanswered.hear_accused(segment, accused, peer, now)
         if was_missed and not hello.direct and not peer.claims.keys().isdisjoint(segment.own.terms):
-            self._agenda.hurry()  # it stands, or gives way, once it hears that it is heard
+            self._agenda.hurry()  # it stands or gives way once it knows that we hear it
         self._answer_requests(segment, peer, hello, now)
         self._moves.hear(segment, peer, hello, now)
         if peer.hears_us(now, self._k.times) and not (was_mutual and peer is old):

@@ -141,7 +141,7 @@ class Claims:
         return FOREVER
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
-        """Keep it, at a term above: claimed in the other's hearing."""
+        """Keep it, at a higher term. This claim is made in the other's hearing."""
         x.weak = False
         self._k.at(x).claimed_alone -= {x.address}
         x.unknowing_since.clear()

@@ -25,7 +25,7 @@ class Ordered:
         del self._entries[bisect_left(self._entries, rank(eip), key=_rank)]
 
     def has(self, version: int) -> bool:
-        """One of that IP version: IPv4 comes first."""
+        """Whether there is one of that IP version. IPv4 sorts first."""
         return bool(self._entries) and self._entries[0 if version == 4 else -1][1].version == version
 
     def within(self, span: Span) -> list[IPAddress]:

@@ -114,8 +114,8 @@ class Rules:
         return max(until, now + k.times.slot) if self.recorded_since_heard(k, x, now) else until
 
     def recorded_since_heard(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 12: its record names a living peer, and came after that one's last hello: the hello that told of the
-        claim may be lost. Whoever let it go has said so."""
+        """Rule 12: the record names a living peer and came after that peer's last hello, so the hello with its claim
+        may have been lost. A peer that let the EIP go would have said so."""
         record = x.record
         peer = k.peer(x, record.holder) if record is not None else None
         if record is None or peer is None or record.incarnation != peer.incarnation:

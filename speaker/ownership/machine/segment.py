@@ -164,7 +164,7 @@ class Segment:
         self.sick, self.sick_at = sick, now if sick else self.sick_at
 
     def losses(self, now: float) -> list[Losses]:
-        """Of those whom we hear, and who say how much they send; of nobody where nobody loses anything."""
+        """Of the peers that we hear and that say how much they send; none while nobody loses anything."""
         peers = self.peers.by_node.values()
         if not any(peer.arrivals.said or peer.lost for peer in peers):
             return []  # nearly always
