@@ -50,6 +50,17 @@ def test_a_record_that_names_a_living_peer_is_its_word_until_its_next_hello() ->
     assert machine.holding(EIP), "it holds nothing, by its own word"
 
 
+def test_a_record_that_comes_after_its_holder_let_go_delays_nothing() -> None:
+    machine = alone(1, api=True)
+    machine.step(0.0, ApiUp())
+    beside(machine, 0.0, 1.0, {"a": HELD, "b": {}}, revision=1)  # newer ones go first
+    machine.step(1.0, hello(machine, 5000, {}, "a", yielded=HELD, revision=1))
+    machine.step(1.0, RecordRead(EIP, Record("a", LIFE, HELD[EIP], 1)))
+    assert not machine.holding(EIP)
+    timed(machine, 1.0, 1.15)
+    assert machine.holding(EIP)
+
+
 @pytest.mark.parametrize(("named", "life"), [("a", Incarnation(1)), ("b", LIFE), (None, LIFE)])
 def test_a_record_of_nobody_that_lives_delays_nothing(named: str | None, life: Incarnation) -> None:
     machine = alone(0, api=True)
