@@ -14,6 +14,8 @@ import time
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+import replies
+
 from speaker.model import MAX_TERM, Mac
 from speaker.ownership.hello import EVERYTHING, MAX_INCARNATION, Accused, Digest, Heard, Hello, Incarnation
 from speaker.ownership.hellos import frames
@@ -147,7 +149,7 @@ def spoof_frames(eips):
         if eip.version == 6:
             yield advertised(mac, eip)
         else:
-            yield (arp.gratuitous_reply if number % 2 else arp.gratuitous_request)(mac, eip).pack()
+            yield (replies.gratuitous_reply if number % 2 else replies.gratuitous_request)(mac, eip).pack()
 
 
 FLOODS = {"ndp": ndp_frames, "jumbo": jumbo_frames, "spoof": spoof_frames}

@@ -109,7 +109,7 @@ class Hellos:
         self.crowded = False
         """The last turn left frames unread."""
         self._emptied_at = clock()
-        """When no routine hello waited: those that do now came later, whatever became of the host's time of day."""
+        """When no hello waited: those that do now came later, whatever became of the host's time of day."""
         self._last: dict[_Source, Stamp] = {}
         """The stamp of its newest authentic frame."""
         self._old_read_at: dict[_Source, float] = {}
@@ -119,8 +119,7 @@ class Hellos:
         try:
             self._urgent = sockets.open_socket(self.link.index, self._ethertype, _only(routine=False), _prepare)
             try:
-                index, routine = self.link.index, _only(routine=True)
-                self._routine = sockets.open_socket(index, self._ethertype, routine, _prepare_stamped)
+                self._routine = sockets.open_socket(self.link.index, self._ethertype, _only(routine=True), _prepare)
             except BaseException:
                 self._urgent.close()
                 raise
@@ -154,9 +153,10 @@ class Hellos:
         hellos: list[Received] = []
         now = self._clock()
         try:
-            if routine := self._drain(partial(self._next_routine, now), hellos):
+            routine = self._drain(partial(self._next, self._routine, now), hellos)
+            urgent = self._drain(partial(self._next, self._urgent, now), hellos)
+            if routine and urgent:
                 self._emptied_at = now
-            urgent = self._drain(self._next_urgent, hellos)
         except OSError as error:
             raise self._refused("hello", error) from error
         finally:
@@ -181,11 +181,8 @@ class Hellos:
                 self._count(read, 1)
         return False
 
-    def _next_urgent(self) -> tuple[bytes, float]:
-        return self._urgent.recv(self.link.mtu + HEADER_LENGTH + 1), 0.0
-
-    def _next_routine(self, now: float) -> tuple[bytes, float]:
-        frame, control, _, _ = self._routine.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
+    def _next(self, opened: socket.socket, now: float) -> tuple[bytes, float]:
+        frame, control, _, _ = opened.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
         seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (math.inf, 0)
         return frame, age_of(seconds + nanoseconds * 1e-9, time.time(), now - self._emptied_at)
 
@@ -248,8 +245,4 @@ def age_of(arrived: float, today: float, at_most: float) -> float:
 def _prepare(opened: socket.socket) -> None:
     sockets.enlarge(opened, _RECEIVE_BUFFER)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)
-
-
-def _prepare_stamped(opened: socket.socket) -> None:
-    _prepare(opened)
     sockets.stamp_arrivals(opened)

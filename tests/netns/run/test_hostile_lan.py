@@ -14,6 +14,7 @@ from pathlib import Path
 
 import hostile_host
 import pytest
+import replies
 from site_yaml import pool, service
 
 from speaker.ownership.hellos.keys import generate
@@ -60,6 +61,7 @@ class Lan:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                env={**os.environ, "PYTHONPATH": str(Path(replies.__file__).parent)},
             )
         try:
             yield told
