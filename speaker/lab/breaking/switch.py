@@ -21,8 +21,7 @@ from speaker.lab.breaking.sickness import Cast, Drop, Hold, Hosts
 from speaker.lab.network.lan import Lan, netlink_in
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Port, Segment, Topology, switch_port
-from speaker.lab.watching.arp_listener import ETH_P_ALL
-from speaker.lab.watching.prober import SO_TIMESTAMPNS
+from speaker.lab.watching.capture import ETH_P_ALL, SO_TIMESTAMPNS
 from speaker.lab.watching.sending import BUFFER, Order, started
 from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
