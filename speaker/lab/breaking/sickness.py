@@ -318,20 +318,6 @@ def sick(ward: Ward) -> Course:
     return ward.once(Step(0.0, what, drops, useless=one), SICK_SETTLES)
 
 
-COURSES: Mapping[str, Callable[[Ward], Course]] = {
-    "deaf": deaf,
-    "blip": blip,
-    "flap": flap,
-    "stp": stp,
-    "partial": partial,
-    "oneway": oneway,
-    "minority": minority,
-    "filtered": filtered,
-    "burst": burst,
-    "stutter": stutter,
-    "nobroadcast": nobroadcast,
-    "mute": mute,
-    "storm": storm,
-    "sick": sick,
-}
+_COURSES = (deaf, blip, flap, stp, partial, oneway, minority, filtered, burst, stutter, nobroadcast, mute, storm, sick)
+COURSES: Mapping[str, Callable[[Ward], Course]] = {course.__name__: course for course in _COURSES}
 """By the name that ``--scenario`` has for it."""

@@ -17,7 +17,7 @@ from speaker.lab.network.lan import neighbours
 from speaker.lab.scenarios.narrator import sentence
 from speaker.lab.scenarios.reached import EipResult, PortResult, Reached
 from speaker.lab.stage import Stage
-from speaker.lab.timeline import Tone, bars, columns
+from speaker.lab.timeline import Tone, bars
 from speaker.lab.watching.capture import Capture, Reply, capturing
 from speaker.model import Family, IPAddress, format_mac
 from speaker.system.threads import in_thread
@@ -196,7 +196,6 @@ async def _ask_port(stage: Stage, eip: _Eip, expected: Expectation) -> PortResul
 
 def _show(stage: Stage, reached: Reached) -> None:
     """The table at the end, and what is wrong, if anything is."""
-    timeline = stage.timeline
     names = stage.lan.topology.backends
     rows = [
         (
@@ -209,13 +208,5 @@ def _show(stage: Stage, reached: Reached) -> None:
         for eip in reached.eips
         for port in eip.ports
     ]
-    timeline.write()
-    heading, *lines = columns([("SERVICE", "EIP", "PORT", "LINK", "ANSWERS"), *rows])
-    timeline.write(timeline.paint(heading, Tone.BOLD))
-    for line in lines:
-        timeline.write(line)
-    timeline.write()
-    for problem in reached.problems:
-        timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
-    if reached.ok:
-        timeline.write(timeline.paint(f"✓ {reached.summary()}", Tone.GOOD))
+    stage.timeline.table([("SERVICE", "EIP", "PORT", "LINK", "ANSWERS"), *rows])
+    stage.timeline.verdict(reached.problems, reached.summary() if reached.ok else "")

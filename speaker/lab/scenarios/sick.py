@@ -239,12 +239,12 @@ def _claims(node: Namespace) -> int:
 def show(scene: Scene, result: Endured) -> None:
     """The story, the table, and what is wrong, if anything is."""
     timeline = scene.stage.timeline
-    tell(timeline, happened(scene), [_HEADING, *map(_row, result.lines)])
+    tell(timeline, happened(scene))
+    timeline.table([_HEADING, *map(_row, result.lines)])
     for row in columns(totals(result)):
         timeline.write(row)
     timeline.write()
-    for problem in result.problems:
-        timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
+    timeline.verdict(result.problems, "")
     tone, sign = (Tone.GOOD, "✓") if result.ok else (Tone.BAD, "✗")
     timeline.write(timeline.paint(f"{sign} {summary(result)}", tone))
 
