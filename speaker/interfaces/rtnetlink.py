@@ -102,9 +102,9 @@ def dump_request(kind: int, sequence: int) -> bytes:
     return request(kind, sequence, _DUMP_BODIES[kind], NLM_F_DUMP)
 
 
-def link_request(index: int, sequence: int) -> bytes:
-    """Ask for one link."""
-    return request(RTM_GETLINK, sequence, IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS)
+def link_question(index: int) -> bytes:
+    """The body of RTM_GETLINK, for one link."""
+    return IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS
 
 
 _WITHOUT_STATISTICS = attribute(_IFLA_EXT_MASK, u32(_RTEXT_FILTER_SKIP_STATS))
@@ -160,7 +160,7 @@ class Signal(NamedTuple):
     below: int | None
 
 
-def read_signal(data: bytes, start: int, end: int) -> Signal:
+def read_signal(data: bytes, start: int = 0, end: int | None = None) -> Signal:
     """A link that says nothing about a carrier has one. What is stacked on a link of another namespace stands alone."""
     _, _, _, flags, _ = IFINFO.unpack_from(data, start)
     found = attributes(data, start + IFINFO.size, end)

@@ -7,7 +7,6 @@ netlink (no ``ip`` program), and synchronous: build it before an event loop runs
 from collections.abc import Mapping
 from contextlib import ExitStack
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Any, Self
 
 from pyroute2 import IPRoute
@@ -46,7 +45,7 @@ class Lan:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def namespace(self, host: str) -> Namespace:
