@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speaker.errors import EdgeError
+from speaker.lab.breaking.switch import nft
 from speaker.lab.hosts.backends import backends
 from speaker.lab.hosts.expectations import Listener
 from speaker.lab.hosts.process import SpeakerProcess, started
@@ -171,9 +172,7 @@ class Ground:
 
     def nft(self, host: str, script: str) -> None:
         with self.lan.namespace(host).entered():
-            done = subprocess.run(["nft", "-f", "-"], input=script, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise EdgeError(f"{host}: nft: {done.stderr.strip()}")
+            nft(script)
 
     def hairpin(self, node: str, *, on: bool) -> None:
         """Of its bridge for pods, as a CNI sets it."""
