@@ -150,6 +150,7 @@ class Metrics:
         counter = self._made.counter
         Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         self.answers = counter("answers", "ARP replies and neighbour advertisements sent on request", "protocol")
+        self.kernel_answers = counter("kernel_answers", "Those of the answers that the kernel gave for us", "protocol")
         self.ignored_total = counter("ignored", "Packets not answered, by reason", "protocol", "reason")
         self.announcements = counter(
             "announcements", "Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol"

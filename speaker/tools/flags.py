@@ -195,6 +195,14 @@ def take_over(parser: Parser) -> None:
     )
 
 
+def responder(parser: Parser) -> None:
+    text = (
+        "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
+        "(Linux 6.6, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
+    )
+    parser.add_argument("--responder", choices=("auto", "socket"), default="socket", help=text)
+
+
 def runtime(parser: Parser) -> None:
     text = "for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)"
     parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")

@@ -101,11 +101,12 @@ class PeerSpec(Struct, frozen=True):
 
 class Spec(Struct, frozen=True):
     """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
-    another load balancer, which still answers."""
+    another load balancer, which still answers. ``in_kernel``: plain requests are answered there where that may be."""
 
     node: str
     peers: PeerSpec | None
     take_over: bool = False
+    in_kernel: bool = False
 
 
 class Request(NamedTuple):
