@@ -1,5 +1,5 @@
-"""Answers per second and latency of the speaker, by its sockets and by its program in the kernel (``--responder``), beside
-the kernel answering for itself, in one run.
+"""Answers per second and latency of the speaker, by its sockets and by its program in the kernel, beside the kernel
+answering for itself, in one run.
 
     python benchmarks/arp.py [--quick] [--json]
 
