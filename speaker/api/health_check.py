@@ -6,7 +6,7 @@ first word is ``tcp``, ``http:/PATH`` or ``https:/PATH``, the others are optiona
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, cast
 
 from speaker.api.fields import did_you_mean, dns_subdomain, duration
 from speaker.model import HealthCheck
@@ -38,7 +38,7 @@ def health_check(text: str) -> HealthCheck:
     found = _words(kind, rest)
     if "interval" in found:
         found.setdefault("jitter", found["interval"] / 10)
-    return HealthCheck(kind, path, **found)
+    return HealthCheck(cast(Literal["tcp", "http", "https"], kind), path, **found)
 
 
 def _words(kind: str, words: list[str]) -> dict[str, Any]:

@@ -48,10 +48,17 @@ LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
 POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK = (
-    PREFIX + name
-    for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
+    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
 )
-_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK)  # RECORD is the controller's: no wish
+_ANNOTATIONS = (
+    POOL,
+    ADDRESSES,
+    SHARE,
+    SHARE_NAMESPACES,
+    SCHEDULER,
+    RECORD,
+    HEALTH_CHECK,
+)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from speaker.model import Endpoint, Family, HealthCheck, IPAddress, Service, ServiceKey, TrafficPolicy, World, with_port
+from speaker.model.events import EndpointUnwell, EndpointWell
 
 
 class Result(StrEnum):
@@ -55,8 +56,10 @@ class Condition:
     """Of one target. ``well`` None: it was not checked yet, and gets nothing new if others are well."""
 
     well: bool | None = None
-    words: str = "not checked yet"
-    """What is wrong, as it was when it became unwell."""
+    found: Found | None = None
+    """The result by which it became well or unwell."""
+    before: bool | None = None
+    """What ``well`` was until then."""
     streak: int = 0
     """Results in a row that contradict ``well``."""
 
@@ -69,8 +72,30 @@ class Condition:
         self.streak += 1
         if self.well is not None and self.streak < (check.rise if well else check.fall):
             return False
-        self.well, self.words, self.streak = well, found.words, 0
+        self.before, self.well, self.found, self.streak = self.well, well, found, 0
         return True
+
+    @property
+    def words(self) -> str:
+        return self.found.words if self.found is not None else "not checked yet"
+
+
+def event(target: Target, services: tuple[ServiceKey, ...], now: Condition) -> EndpointWell | EndpointUnwell | None:
+    """Of a condition that has changed; None: it is no news, as the endpoint was not checked before."""
+    if now.well:
+        return EndpointWell(str(target), services, str(target.check)) if now.before is False else None
+    result = now.found.result.value if now.found is not None else ""
+    return EndpointUnwell(str(target), services, str(target.check), result, now.words)
+
+
+class Tally(NamedTuple):
+    """Since the last one: results, and checks that began late. ``states``: how many targets are well, unwell, and not
+    checked yet (None); ``beyond``: how many are not checked, as there are too many."""
+
+    results: Mapping[Result, int]
+    states: Mapping[bool | None, int]
+    late: int = 0
+    beyond: int = 0
 
 
 Unwell: TypeAlias = Mapping[Target, str]

@@ -119,6 +119,5 @@ def test_names_of_endpoints_are_refused_in_files():
         "endpoints": [{"addresses": ["db.example.com"]}],
         "ports": [{"port": 80}],
     }
-    assert rules([ApiObject(slice_)]) == [
-        "EndpointSlice/web-1: addressType: 'FQDN': must be IPv4 or IPv6: the speaker looks no names up, so list addresses"
-    ]
+    [told] = rules([ApiObject(slice_)])
+    assert told.startswith("EndpointSlice/web-1: addressType: 'FQDN': must be IPv4 or IPv6: the speaker looks no names up")

@@ -111,9 +111,11 @@ def test_where_none_is_well_all_are_served():
 def test_a_port_without_a_well_endpoint_is_served_by_all_and_another_is_not():
     found = judged(
         world(
-            endpoint(1, port_name="a"), endpoint(2, port_name="a"),
-            endpoint(1, port=81, port_name="b"), endpoint(2, port=81, port_name="b"),
-        ),  # fmt: skip
+            endpoint(1, port_name="a"),
+            endpoint(2, port_name="a"),
+            endpoint(1, port=81, port_name="b"),
+            endpoint(2, port=81, port_name="b"),
+        ),
         unwell(1, 2) | unwell(1, port=81),
     )
     assert [each.ready for each in found.endpoints[WEB]] == [True, True, False, True]
@@ -140,9 +142,12 @@ def test_with_local_a_node_whose_endpoint_is_unwell_may_not_hold_it_while_anothe
 
 def test_with_local_one_bad_port_makes_all_of_an_address_unwell():
     asked = world(
-        endpoint(1, node="a"), endpoint(1, node="a", port=81, port_name="b"), endpoint(2, node="b"),
-        endpoint(2, node="b", port=81, port_name="b"), traffic_policy=LOCAL,
-    )  # fmt: skip
+        endpoint(1, node="a"),
+        endpoint(1, node="a", port=81, port_name="b"),
+        endpoint(2, node="b"),
+        endpoint(2, node="b", port=81, port_name="b"),
+        traffic_policy=LOCAL,
+    )
     assert ready(judged(asked, unwell(1, port=81))) == ["10.0.0.2", "10.0.0.2"]
 
 
