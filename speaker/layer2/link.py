@@ -132,6 +132,7 @@ class LinkResponder:
     has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
+<<<<<<< HEAD
     def __init__(
         self,
         link: Link,
@@ -143,6 +144,11 @@ class LinkResponder:
     ) -> None:
         self.link, self._in_kernel = link, in_kernel
         self._clock, self._observer, self._owner = clock, observer, owner
+=======
+    def __init__(self, link: Link, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
+        self.link = link
+        self.clock, self._observer, self._owner = clock, observer, owner
+>>>>>>> s8-smaller
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
         self._sender = Sender(self._holdings, clock, observer)
@@ -192,7 +198,7 @@ class LinkResponder:
             self._agree(opened)
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
             for task, wakeup in at_work:
-                if wakeup.stands_still(self._clock(), STILL_SECONDS):
+                if wakeup.stands_still(self.clock(), STILL_SECONDS):
                     raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)
@@ -252,7 +258,7 @@ class LinkResponder:
 
     def extend(self, deadline: float) -> None:
         """Answer and announce until this instant of ``clock``; one in the past silences at once."""
-        now = self._clock()
+        now = self.clock()
         silent = self._claims.expired(now)
         self._claims.extend(deadline)
         if silent:
@@ -280,7 +286,7 @@ class LinkResponder:
         if self._opened is not None:
             for port in self._opened.ports:
                 port.responder.drop_queued()
-        self._holdings.probes.interrupt(self._clock())
+        self._holdings.probes.interrupt(self.clock())
         self._sender.changed()
 
     # ── what follows ──
@@ -338,9 +344,9 @@ class LinkResponder:
         return PacketSocket(self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH)
 
     def _port(self, length: int, protocol: Protocol, socket: PacketSocket, passes: FilterTracker) -> _Port:
-        responder = Responder(protocol, socket, self._claims, self, self._clock, self._observer)
+        responder = Responder(protocol, socket, self._claims, self, self._observer)
         ours = self._claims.arp if protocol is _ARP else self._claims.ndp
-        return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self._clock))
+        return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self.clock))
 
     async def _work(self, opened: _Opened) -> None:
         """Until cancelled, or until the link fails."""
@@ -374,7 +380,7 @@ class LinkResponder:
                 await asyncio.sleep(0)
                 continue
             for port in opened.ports:
-                port.tighten(self._clock())
+                port.tighten(self.clock())
             wakes = opened.groups.wake(), opened.arp.filter.wake(), opened.ndp.filter.wake()
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
@@ -382,7 +388,7 @@ class LinkResponder:
         """Whether there was something to work off."""
         if not self._holdings.unfinished:
             return False
-        now = self._clock()
+        now = self.clock()
         came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
         try:
             for port in opened.ports:
@@ -400,7 +406,7 @@ class LinkResponder:
 
     def _join_slice(self, groups: Groups) -> bool:
         try:
-            return groups.work(self._clock(), JOINS_A_SLICE)
+            return groups.work(self.clock(), JOINS_A_SLICE)
         except EdgeError as error:  # IPv4, and neighbours that know us already, are served all the same
             self._observer.tell(JoinFailed(str(error)))
             return True
@@ -415,7 +421,7 @@ class LinkResponder:
         self._tell(rival)
 
     def _tell(self, rival: Rival) -> None:
-        now, held = self._clock(), self._claims.answered(rival.address)
+        now, held = self.clock(), self._claims.answered(rival.address)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.tell(Conflict(self.link, ip_address(rival.address), rival.mac, held))
             if held:
@@ -423,7 +429,7 @@ class LinkResponder:
 
     def _note_used(self, rival: Rival) -> None:
         """Somebody uses what is probed for."""
-        self._holdings.probes.taken(rival.address, self._clock())
+        self._holdings.probes.taken(rival.address, self.clock())
         if not self._claims.answered(rival.address):
             self._owner.found(self.link.index, rival.address, rival.mac)
 

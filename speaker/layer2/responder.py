@@ -72,7 +72,10 @@ class Requests(Interface):
 
 
 class Asked(Interface):
-    """For whom requests are answered: a ``LinkResponder``, or a request of our own."""
+    """For whom requests are answered: a ``LinkResponder``, or a request of our own. ``clock`` is the one that the
+    claims' deadline is measured by."""
+
+    clock: Clock
 
     def prepare(self) -> float:
         """Called when some were received, before any of them is answered: news that reached this host earlier by
@@ -85,19 +88,11 @@ class Asked(Interface):
 
 
 class Responder:
-    """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by."""
+    """Answers what arrives on ``socket``."""
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        socket: Requests,
-        claims: Claims,
-        asked: Asked,
-        clock: Clock,
-        observer: Observer,
-    ) -> None:
+    def __init__(self, protocol: Protocol, socket: Requests, claims: Claims, asked: Asked, observer: Observer) -> None:
         self._protocol, self._socket, self._claims, self._asked = protocol, socket, claims, asked
-        self._clock, self._observer = clock, observer
+        self._observer = observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
         self._unprepared = 0
@@ -157,7 +152,7 @@ class Responder:
                 raise EdgeError("requests are not answered")
 
     def _answer_batch(self, received: Received, oldest: float) -> None:
-        outcomes = self._outcomes(received, self._clock())
+        outcomes = self._outcomes(received, self._asked.clock())
         wall = time.time()
         if received.oldest(wall) > oldest:
             outcomes = in_time(outcomes, received.ages(wall), oldest)
@@ -187,7 +182,7 @@ class Responder:
 
     def _send(self, replies: list[bytes]) -> None:
         family = self._protocol.family
-        if self._claims.expired(self._clock()):  # frozen since the batch was read: another may answer by now
+        if self._claims.expired(self._asked.clock()):  # frozen since the batch was read: another may answer by now
             self._observer.count(Ignorings(family, Ignored.CLAIM_EXPIRED), len(replies))
             return
         try:
@@ -231,9 +226,9 @@ class Proof:
         stand_in = Claims(claims.mac)
         stand_in.deadline = float("inf")
         stand_in.add(_STAND_IN[protocol.family])
-        self._request = asked = _Request()
-        self._responder = Responder(protocol, asked, claims, asked, clock, asked)
-        self._stand_in = Responder(protocol, asked, stand_in, asked, clock, asked)
+        self._request = asked = _Request(clock)
+        self._responder = Responder(protocol, asked, claims, asked, asked)
+        self._stand_in = Responder(protocol, asked, stand_in, asked, asked)
         self._turn: Iterator[bytes] = iter(())
         self.proven: bytes | None = None
         """The EIP of the proof given last, if any is answered for."""
@@ -328,7 +323,8 @@ class _Request:
     """One request of our own. Stands in for the socket that it comes from and its reply goes to, for whom it is
     answered, and for the observer: it is counted nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self._frames, self._replies = list[bytes](), list[bytes]()
         self.ignored_as: Enum | None = None
         self.error: BaseException | None = None

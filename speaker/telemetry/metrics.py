@@ -195,7 +195,7 @@ class Metrics:
         )
         self.martians = Total(
             "eip_speaker_martian_sources",
-            "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+            "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
             self.registry,
         )
         self.reverse_path_drops = Total(
