@@ -7,10 +7,10 @@ Each request is decided by ``answer.py``, whose ``Claims`` say which EIPs this l
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias
 from typing import Protocol as Interface
 
 from speaker.errors import EdgeError
@@ -22,11 +22,14 @@ from speaker.layer2.packet_socket import PacketSocket
 from speaker.layer2.responder import Clock, Observer, Proof, Protocol, Responder, Unproven
 from speaker.layer2.sender import Sender, Wakeup
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
-from speaker.model.events import Conflict, JoinFailed
+from speaker.model.events import Answers, Conflict, JoinFailed, KernelAnswers, SocketsAnswer
 from speaker.packets import arp, ndp
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, Supervisor, contained, lasting, report, single, supervised
+
+if TYPE_CHECKING:
+    from speaker.layer2.kernel import KernelResponder
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -73,6 +76,12 @@ class Owner(Interface):
         """A link failed: with an EdgeError of its sockets, or what nobody foresaw."""
 
 
+class InKernel(Interface):
+    """Makes what answers for a link in the kernel."""
+
+    def __call__(self, link: Link) -> "KernelResponder": ...
+
+
 class _Port(NamedTuple):
     """One family's socket while it is open, the filter in front of it and the loop behind it."""
 
@@ -106,6 +115,7 @@ class _Opened(NamedTuple):
     arp: _Port
     ndp: _Port
     groups: Groups
+    kernel: "KernelResponder | None"
 
     @property
     def ports(self) -> tuple[_Port, _Port]:
@@ -122,8 +132,16 @@ class LinkResponder:
     has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
-    def __init__(self, link: Link, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
-        self.link = link
+    def __init__(
+        self,
+        link: Link,
+        clock: Clock,
+        observer: Observer,
+        owner: Owner,
+        pace: Pace = AS_USUAL,
+        in_kernel: InKernel | None = None,
+    ) -> None:
+        self.link, self._in_kernel = link, in_kernel
         self.clock, self._observer, self._owner = clock, observer, owner
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
@@ -171,6 +189,7 @@ class LinkResponder:
         try:
             for port in opened.ports:
                 port.proof.give(port.filter)
+            self._agree(opened)
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
             for task, wakeup in at_work:
                 if wakeup.stands_still(self.clock(), STILL_SECONDS):
@@ -180,6 +199,21 @@ class LinkResponder:
             let_go(error)
             return False
         return True
+
+    def _agree(self, opened: _Opened) -> None:
+        """The kernel says to a request what we would say, or it answers nothing any more, and the sockets do."""
+        if (kernel := opened.kernel) is None:
+            return
+        for protocol, port in zip((_ARP, _NDP), opened.ports, strict=True):
+            if (address := port.proof.proven) is not None:
+                request, ours = port.proof.question(address)
+                if (reply := kernel.reply(request, protocol.family)) is not None and reply != ours:
+                    kernel.close()
+                    raise Unproven("a request of our own got another answer in the kernel")
+        for family, number in kernel.answered().items():
+            if number:
+                self._observer.count(Answers(family), number)
+                self._observer.count(KernelAnswers(family), number)
 
     @property
     def holds(self) -> bool:
@@ -220,9 +254,18 @@ class LinkResponder:
         """Answer and announce until this instant of ``clock``; one in the past silences at once."""
         now = self.clock()
         silent = self._claims.expired(now)
-        self._claims.deadline = deadline
+        self._claims.extend(deadline)
         if silent:
             self._sender.changed()
+
+    @property
+    def arrived(self) -> int:
+        """As ``Links`` says of this and the next."""
+        return opened.kernel.arrived if (opened := self._opened) is not None and opened.kernel is not None else 0
+
+    def heard(self, arrived: int) -> None:
+        if self._opened is not None and self._opened.kernel is not None:
+            self._opened.kernel.heard(arrived)
 
     def peers(self, macs: frozenset[Mac]) -> None:
         """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
@@ -259,10 +302,15 @@ class LinkResponder:
     async def _serve_once(self) -> None:
         """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
         arps = PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
-        with closing(arps), closing(self._ndp_socket()) as ndps, closing(Groups(self.link)) as groups:
+        with (
+            closing(arps),
+            closing(self._ndp_socket()) as ndps,
+            closing(Groups(self.link)) as groups,
+            self._answering_in_kernel() as kernel,
+        ):
             arp_port = self._port(4, _ARP, arps, FilterTracker(arp_program))
             ndp_port = self._port(16, _NDP, ndps, FilterTracker(ndp_program))
-            self._opened = opened = _Opened(arp_port, ndp_port, groups)
+            self._opened = opened = _Opened(arp_port, ndp_port, groups, kernel)
             self._sender.sockets = {Family.IPV4: arps, Family.IPV6: ndps}
             try:
                 await self._work(opened)
@@ -270,6 +318,21 @@ class LinkResponder:
                 self._opened, self._sender.sockets = None, {}
                 self._holdings.start_over()
                 self._acquit()
+
+    @contextmanager
+    def _answering_in_kernel(self) -> "Iterator[KernelResponder | None]":
+        """None where it is not asked for, or refused: the sockets answer."""
+        with ExitStack() as stack:
+            kernel = None
+            if self._in_kernel is not None:
+                try:
+                    kernel = stack.enter_context(self._in_kernel(link=self.link))
+                    kernel.extend(self._claims.deadline)
+                except EdgeError as error:
+                    self._observer.tell(SocketsAnswer(self.link, str(error)))
+            self._claims.mirror = kernel
+            stack.callback(setattr, self._claims, "mirror", None)
+            yield kernel
 
     def _ndp_socket(self) -> PacketSocket:
         return PacketSocket(self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH)
@@ -406,12 +469,20 @@ class Links:
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. Entering starts nothing; leaving withdraws
-    everything.
+    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. ``in_kernel``: what answers plain requests
+    before our sockets see them. Entering starts nothing; leaving withdraws everything.
     """
 
-    def __init__(self, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        observer: Observer,
+        owner: Owner,
+        pace: Pace = AS_USUAL,
+        in_kernel: InKernel | None = None,
+    ) -> None:
         self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
+        self._in_kernel = in_kernel
         self._responders: dict[_Identity, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
@@ -510,6 +581,16 @@ class Links:
         for responder in self._responders.values():
             responder.drop_queued()
 
+    def arrived(self, link: int) -> int:
+        """How many urgent hellos have come to the link of this index, as the kernel counts them. As long as it was not
+        told that they are ``heard``, it leaves requests to our sockets (ownership rule 28)."""
+        return max((responder.arrived for responder in self._on(link)), default=0)
+
+    def heard(self, link: int, arrived: int) -> None:
+        """All that follows from so many of them is done."""
+        for responder in self._on(link):
+            responder.heard(arrived)
+
     def is_unproven(self, address: IPAddress) -> bool:
         """It is held, and not answered for until a probe finds nobody else."""
         return any(responder.is_unproven(address.packed) for responder in self._responders.values())
@@ -526,7 +607,7 @@ class Links:
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if (responder := self._responders.get(identity)) is None:
-            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace)
+            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace, self._in_kernel)
             responder.extend(self._deadlines.get(link.index, self._deadline))
             responder.peers(self._peers.get(link.index, frozenset()))
             responder.ask_from(self._own.get(link.index))

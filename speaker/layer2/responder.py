@@ -19,7 +19,17 @@ from speaker.layer2.answer import Claims, Ignored, Rival, in_time
 from speaker.layer2.filter import FilterTracker
 from speaker.layer2.packet_socket import Received
 from speaker.model import Family, Mac
-from speaker.model.events import Announcements, Answers, Conflict, Event, Ignorings, JoinFailed, SendFailures
+from speaker.model.events import (
+    Announcements,
+    Answers,
+    Conflict,
+    Event,
+    Ignorings,
+    JoinFailed,
+    KernelAnswers,
+    SendFailures,
+    SocketsAnswer,
+)
 from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.system.supervise import BUGS, Supervisor, contained
 
@@ -35,9 +45,9 @@ class Observer(Supervisor, Interface):
     """Who hears what layer 2 reports (``wire/process.py`` hands it on to the main process). Called at most a few times
     per batch of packets, from the event loop: must be quick and must not raise."""
 
-    def tell(self, event: Conflict | JoinFailed) -> None: ...
+    def tell(self, event: Conflict | JoinFailed | SocketsAnswer) -> None: ...
 
-    def count(self, what: Answers | Ignorings | Announcements | SendFailures, number: int) -> None: ...
+    def count(self, what: Answers | KernelAnswers | Ignorings | Announcements | SendFailures, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +222,7 @@ class Proof:
     """Of the answering of one family on one link. ``clock`` gives seconds."""
 
     def __init__(self, protocol: Protocol, claims: Claims, clock: Clock) -> None:
-        self._protocol, self._claims = protocol, claims
+        self._protocol, self._claims, self._clock = protocol, claims, clock
         stand_in = Claims(claims.mac)
         stand_in.deadline = float("inf")
         stand_in.add(_STAND_IN[protocol.family])
@@ -220,6 +230,8 @@ class Proof:
         self._responder = Responder(protocol, asked, claims, asked, asked)
         self._stand_in = Responder(protocol, asked, stand_in, asked, asked)
         self._turn: Iterator[bytes] = iter(())
+        self.proven: bytes | None = None
+        """The EIP of the proof given last, if any is answered for."""
         self._asked: bytes | None = None
         """What got no answer, and is asked for again."""
         self._idle = 0
@@ -229,13 +241,19 @@ class Proof:
         """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. Each EIP has its turn. Where
         there is none, one time in IDLE suffices."""
         self._asked = address = self._next()
+        self.proven = None
         if address is None and self._idle % IDLE:
             self._idle += 1
             return
         if address is None or not self._is_answered(address, passes):
             self._stands_in()
-        self._asked = None
+        self._asked, self.proven = None, address
         self._idle = self._idle + 1 if address is None else 0
+
+    def question(self, address: bytes) -> tuple[bytes, bytes | Ignored]:
+        """A request of our own for it, and what is said to it at this moment."""
+        request = _request(self._protocol.family, _asker(self._claims.mac), address)
+        return request, self._protocol.answer(request, PACKET_BROADCAST, self._claims, self._clock())
 
     def blamed(self, passes: FilterTracker) -> bytes | None:
         """The EIP that got no answer where another gets one; None: none. Raises as ``give`` where nothing gets one."""
