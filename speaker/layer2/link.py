@@ -50,9 +50,11 @@ class Owner(Interface):
     """Whose EIPs are answered for. EIPs are the bytes that stand in packets, links named by their index.
 
     Requests that waited longer than ``request_age`` seconds are not answered. A peer that speaks for an EIP of ours is
-    asked about again after ``trial`` seconds: its hello may be lost and come later.
+    asked about again after ``trial`` seconds: its hello may be lost and come later. ``clock`` gives seconds of
+    CLOCK_BOOTTIME.
     """
 
+    clock: Clock
     request_age: float
     trial: float
 
@@ -133,20 +135,14 @@ class LinkResponder:
     """
 
     def __init__(
-        self,
-        link: Link,
-        clock: Clock,
-        observer: Observer,
-        owner: Owner,
-        pace: Pace = AS_USUAL,
-        in_kernel: InKernel | None = None,
+        self, link: Link, observer: Observer, owner: Owner, pace: Pace = AS_USUAL, in_kernel: InKernel | None = None
     ) -> None:
         self.link, self._in_kernel = link, in_kernel
-        self.clock, self._observer, self._owner = clock, observer, owner
+        self.clock, self._observer, self._owner = owner.clock, observer, owner
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
-        self._sender = Sender(self._holdings, clock, observer)
-        self._wakeup = Wakeup(clock)
+        self._sender = Sender(self._holdings, owner.clock, observer)
+        self._wakeup = Wakeup(owner.clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._opened: _Opened | None = None
@@ -469,20 +465,14 @@ class Links:
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. ``in_kernel``: what answers plain requests
-    before our sockets see them. Entering starts nothing; leaving withdraws everything.
+    ``pace``: of the probes. ``in_kernel``: what answers plain requests before our sockets see them. Entering starts
+    nothing; leaving withdraws everything.
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        observer: Observer,
-        owner: Owner,
-        pace: Pace = AS_USUAL,
-        in_kernel: InKernel | None = None,
+        self, observer: Observer, owner: Owner, pace: Pace = AS_USUAL, in_kernel: InKernel | None = None
     ) -> None:
-        self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
-        self._in_kernel = in_kernel
+        self._observer, self._owner, self._pace, self._in_kernel = observer, owner, pace, in_kernel
         self._responders: dict[_Identity, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
@@ -607,7 +597,7 @@ class Links:
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if (responder := self._responders.get(identity)) is None:
-            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace, self._in_kernel)
+            responder = LinkResponder(link, self._observer, self._owner, self._pace, self._in_kernel)
             responder.extend(self._deadlines.get(link.index, self._deadline))
             responder.peers(self._peers.get(link.index, frozenset()))
             responder.ask_from(self._own.get(link.index))
