@@ -12,8 +12,20 @@ from typing import NamedTuple
 from speaker.forwarding.plan import Plan, Planner, without
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
+from speaker.model import (
+    Assignment,
+    Gratuitous,
+    IPAddress,
+    Link,
+    OwnSubnet,
+    Pool,
+    Preference,
+    Selector,
+    ServiceKey,
+    World,
+)
 from speaker.ownership.eligibility import Ineligible, Veto, veto
+from speaker.ownership.preference import preference
 from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
 
@@ -27,6 +39,7 @@ class MayHold:
     services: tuple[ServiceKey, ...]
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +203,8 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
         return MayNotHold(address, use.pool, use.services, no.reason.value, no.message)
     match links.choose(pool, address):
         case Resolved(link):
-            return MayHold(address, use.pool, use.services, link, pool.gratuitous if pool else Gratuitous())
+            gratuitous, preferred = pool.gratuitous if pool else Gratuitous(), preference(pool, services, node.labels)
+            return MayHold(address, use.pool, use.services, link, gratuitous, preferred)
         case Unresolved(reason, message):
             return MayNotHold(address, use.pool, use.services, reason.value, message)
 

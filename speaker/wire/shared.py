@@ -165,12 +165,12 @@ class SharedOwner:
                     await asyncio.sleep(0)
 
     def _offer(self, address: IPAddress) -> None:
-        link = self.placements[address].link.index
+        link, preference = self.placements[address].link.index, self.placements[address].preference
         if self._recalled and self.informed():
             self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
-        self._step(events.EligibilityChanged(address, link, demoted=demoted))
+        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())

@@ -115,6 +115,7 @@ class Ownership:
             self._end_listening,
             self.moves.watch_health,
             self.moves.guide_plans,
+            self.moves.take_back,
             self.records.review,
         ):
             try:
@@ -303,6 +304,8 @@ class Ownership:
             case SetAside():
                 self.claims.set_aside(self.known.eip(event.eip), now)
             case Drain():
+                if self.draining_since is not None and not event.on:
+                    self.known.undrained_at = now
                 self.known.draining_since = (self.draining_since or now) if event.on else None
                 self._agenda.look_later(self.known.eips)
                 self._agenda.hurry()

@@ -1,0 +1,32 @@
+"""How much this node is preferred for an EIP (rule 41). Pure."""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+from speaker.model import LabelSelector, Pool, Preference, PreferredNodes, Service
+
+_OF_A_SERVICE = 1 << 63
+"""Of too many preferences hellos tell of those with the lowest numbers: of the pools', which a tenant cannot write."""
+
+
+def preference(pool: Pool | None, services: Iterable[Service], labels: Mapping[str, str]) -> Preference | None:
+    """``services``: those on the EIP, in order; the first that prefers some nodes counts, and no other, nor the pool.
+    ``labels``: this node's. None: all nodes are alike."""
+    asked = next((service.node_preference for service in services if service.node_preference), ())
+    terms = asked or (pool.node_preference if pool is not None else ())
+    if not terms:
+        return None
+    weight = sum(term.weight for term in terms if term.selector.matches(labels))
+    nodes = pool.node_selector if pool is not None else LabelSelector()
+    number = _number(terms, nodes) | (_OF_A_SERVICE if asked else 0)
+    return Preference(number, weight, pool.failback if pool is not None else None)
+
+
+def _number(terms: Iterable[PreferredNodes], nodes: LabelSelector) -> int:
+    """63 bits of BLAKE2b over what is preferred among which nodes: what is alike has the same on every node."""
+    written = [(term.weight, _written(term.selector)) for term in terms], _written(nodes)
+    return int.from_bytes(blake2b(repr(written).encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _written(selector: LabelSelector) -> list[tuple[str, str, list[str]]]:
+    return [(rule.key, str(rule.operator), sorted(rule.values)) for rule in selector.rules]
