@@ -2,8 +2,34 @@
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from typing import NamedTuple
 
 from speaker.model import LabelSelector, Pool, Preference, PreferredNodes, Service
+
+
+class Preferred(NamedTuple):
+    """Which node an EIP prefers most of those that are there, for a person to read. ``node`` None: one of them heeds no
+    preference, so all are alike. ``weight``: its, and ``holders``: of who holds the EIP. ``back``: seconds since it
+    came, or the EIP moved; ``moves_in``: seconds until the EIP moves to it; None: it stays where it is."""
+
+    node: str | None
+    weight: int = 0
+    holders: int = 0
+    back: float = 0.0
+    moves_in: float | None = None
+
+    def words(self, holder: str) -> str:
+        if self.node is None:
+            return "prefers some of the nodes, but a speaker here has a release that heeds no preference"
+        if self.node == holder:
+            return f"preferred most of the nodes that are here (weight {self.weight})"
+        known = f"{self.node} is preferred (weight {self.weight}, {holder} has {self.holders})"
+        if self.moves_in is None:
+            return f"{known}, but the EIP stays where it is (failback): `speaker rebalance` moves it"
+        if self.moves_in <= 0:
+            return f"{known}, and the EIP should move to it now: ask there if it does not"
+        return f"{known}, but has been there for only {self.back:.0f} s: the EIP moves in {self.moves_in:.0f} s"
+
 
 _OF_A_SERVICE = 1 << 63
 """Of too many preferences hellos tell of those with the lowest numbers: of the pools', which a tenant cannot write."""

@@ -19,6 +19,7 @@ from speaker.model import Addresses, Incarnation, IPAddress, Link, Mac, Placemen
 from speaker.model.events import Countable, Event
 from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.preference import Preferred
 from speaker.system.supervise import Supervisor
 
 # ── How things are ──────────────────────────────────────────────────────────────────────────────────────────
@@ -36,6 +37,8 @@ class ClaimStatus(NamedTuple):
     """Seconds since 1970 when this node claimed it; None unless ``mine``."""
     link: int | None = None
     """Index of the link on which a peer says that it holds it; None where none does."""
+    preferred: Preferred | None = None
+    """The node that it prefers; None: nobody holds it, or all are alike."""
 
 
 NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)

@@ -206,10 +206,12 @@ class SharedOwner:
         return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
+        preferred = self.machine.preferred(address, now := self._clock())
         if (since := self._held.get(address)) is not None:
-            return ClaimStatus(True, self.node, self.machine.term(address), since)
-        known = self.machine.holder(address, self._clock())
-        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
+            return ClaimStatus(True, self.node, self.machine.term(address), since, None, preferred)
+        if (known := self.machine.holder(address, now)) is None:
+            return NOBODYS
+        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0]), preferred)
 
     def has_peers(self) -> bool:
         return any(peer.alive and not peer.draining for peer in self.peers())

@@ -50,6 +50,7 @@ from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.preference import Preferred
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
@@ -198,6 +199,11 @@ class Ownership:
     def holder(self, eip: IPAddress, now: float) -> tuple[str, int] | None:
         """As ``Known.holder``."""
         return self.known.holder(eip, now)
+
+    def preferred(self, eip: IPAddress, now: float) -> Preferred | None:
+        """As ``Rules.preferred``."""
+        x = self.known.eips.get(eip)
+        return self._rules.preferred(self.known, x, now) if x is not None and x.preference is not None else None
 
     def heard_on(self, eip: IPAddress, node: str) -> int | None:
         """A link on which ``node`` says that it holds it; of one that went, and is another now, it says no more."""

@@ -14,6 +14,7 @@ from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.loss import AGAIN, sick, well
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.preference import Preferred
 from speaker.ownership.score import fair_share, score
 
 _DIRECT = 8
@@ -281,6 +282,28 @@ class Rules:
         """Those that it prefers to us. They go first, if they may hold it, which we cannot know."""
         staying = [p for p in k.at(x).peers.living(now) if not self.making_way(p) and not p.demoted]
         return [p for p in staying if self.weight(k, x, p) >= self.own_weight(k, x) > 0 and self.precedes(k, x, p)]
+
+    def preferred(self, k: Known, x: Eip, now: float) -> Preferred | None:
+        """For a person; None: nobody holds it, or all nodes are alike."""
+        held = k.holder(x.address, now)
+        if held is None or x.preference is None or x.link is None:
+            return None
+        if not self.weighed(k, x):
+            return Preferred(None)
+        peers = k.at(x).peers.living(now)
+        weights = {k.node: self.own_weight(k, x), **{peer.node: self.weight(k, x, peer) for peer in peers}}
+        gone = {peer.node for peer in peers if self.making_way(peer)} | (set() if self.eligible(k, x) else {k.node})
+        ranked = [(weight, score(x.address, node), node) for node, weight in weights.items() if node not in gone]
+        weight, _, node = max(ranked, default=(0, 0, held[0]))
+        holders = weights.get(held[0], 0)
+        if weight <= holders:
+            return Preferred(held[0], holders, holders)
+        since = next((peer.met_at for peer in peers if peer.node == node), self.steady_since(k, x))
+        since = max(since, x.moved_at, x.held_since if x.holding else NEVER)
+        moves_at = since + (FOREVER if x.preference.failback is None else x.preference.failback)
+        if node == k.node:
+            moves_at = max(moves_at, self.moves_here_at(k, x, now))
+        return Preferred(node, weight, holders, now - since, moves_at - now if moves_at < FOREVER else None)
 
     def steady_since(self, k: Known, x: Eip) -> float:
         """Nothing has happened to this node or to the EIP since."""

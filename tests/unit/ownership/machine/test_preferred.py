@@ -10,6 +10,7 @@ from speaker.ownership.events import Claim, Drain, EligibilityChanged, LinkChang
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import MAX_WEIGHTS
+from speaker.ownership.preference import Preferred
 from speaker.ownership.score import score
 
 NUMBER = 7
@@ -178,3 +179,68 @@ def test_nothing_is_taken_on_request_from_who_is_preferred(weight: int, taken: b
     beside(machine, 0.1, 2.0, {"peer": {EIP: 3}}, weights={NUMBER: 80})
     orders = machine.step(2.0, hello(machine, 9000, {EIP: 3}, weights={NUMBER: 80}, moves={EIP: "me"}))
     assert any(isinstance(order, Claim) for order in orders) is taken
+
+
+# ── Told ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_is_told_which_node_is_preferred_and_when_the_eip_moves() -> None:
+    machine = preferring(EIP, 80, 5.0)
+    beside(machine, 0.1, 3.0, {"peer": {EIP: 3}}, weights={NUMBER: 30})
+    (node, weight, holders, back, moves_in) = machine.preferred(EIP, 3.0) or ()
+    assert (node, weight, holders) == ("me", 80, 30)
+    assert 2.8 < back < 3.0
+    assert 2.0 < moves_in < 2.3
+    beside(machine, 3.0, 6.0, {"peer": {EIP: 3}}, weights={NUMBER: 30})
+    beside(machine, 6.0, 7.0, {"peer": {}}, weights={NUMBER: 30})
+    assert machine.preferred(EIP, 7.0) == Preferred("me", 80, 80)
+
+
+def test_the_holder_tells_when_the_eip_leaves_it() -> None:
+    machine = preferring(EIP, 30, 5.0)
+    beside(machine, 0.1, 3.0, {"other": {}})
+    beside(machine, 3.0, 4.0, {"other": {}, "peer": {}}, weights={NUMBER: 80})
+    (node, weight, holders, back, moves_in) = machine.preferred(EIP, 4.0) or ()
+    assert (node, weight, holders) in [("peer", 80, 30), ("other", 80, 30)]
+    assert 0.8 < back < 4.0
+    assert 1.0 < moves_in < 4.2
+
+
+@pytest.mark.parametrize(
+    ("failback", "said", "told"),
+    [
+        (None, {"weights": {NUMBER: 80}}, Preferred("peer", 80, 80)),
+        (5.0, {"weighs": False}, Preferred(None)),
+        (5.0, {"claims": None}, None),
+    ],
+    ids=["where it is", "the release before", "nobody's"],
+)
+def test_what_else_is_told(failback: float | None, said: dict[str, object], told: Preferred | None) -> None:
+    machine = preferring(EIP, 30, failback)
+    held = {} if "claims" in said else {EIP: 3}
+    beside(machine, 0.1, 0.35, {"peer": held}, **{key: value for key, value in said.items() if key != "claims"})
+    assert machine.preferred(EIP, 0.35) == told
+
+
+@pytest.mark.parametrize(
+    ("preferred", "words"),
+    [
+        (Preferred("n2", 80, 80), "preferred most of the nodes that are here (weight 80)"),
+        (
+            Preferred("n3", 80, 30, 20.4, 280.2),
+            "n3 is preferred (weight 80, n2 has 30), but has been there for only 20 s: the EIP moves in 280 s",
+        ),
+        (
+            Preferred("n3", 80, 0, 20.4, None),
+            "n3 is preferred (weight 80, n2 has 0), but the EIP stays where it is (failback): "
+            "`speaker rebalance` moves it",
+        ),
+        (
+            Preferred("n3", 80, 0, 400.0, -3.0),
+            "n3 is preferred (weight 80, n2 has 0), and the EIP should move to it now: ask there if it does not",
+        ),
+        (Preferred(None), "prefers some of the nodes, but a speaker here has a release that heeds no preference"),
+    ],
+)
+def test_it_is_told_in_words(preferred: Preferred, words: str) -> None:
+    assert preferred.words("n2") == words
