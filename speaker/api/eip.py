@@ -26,8 +26,10 @@ INT32 = 2**31
 _LINK_NAME = re.compile(r"[^\s/:,]+")
 IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
 
-MAX_PREFERENCES, MAX_WEIGHT = 16, 100
-"""Terms of one preference, and the weight of one (as in core/v1's PreferredSchedulingTerm)."""
+MAX_PREFERENCES = 16
+"""Terms of one preference."""
+MAX_WEIGHT = 100
+"""Of one term, as in core/v1's PreferredSchedulingTerm."""
 MIN_FAILBACK, MAX_FAILBACK = 1.0, 86400.0
 FAILBACK = "preferred-after "
 MAX_BURST = 50

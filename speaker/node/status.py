@@ -87,8 +87,8 @@ def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:
         "holder": status.holder,
         "term": status.term,
     }
-    if status.preferred is not None and status.preferred.node not in (None, status.holder):
-        told["preferred"] = status.preferred.node
+    if status.elsewhere is not None:
+        told["preferred"] = status.elsewhere
     if status.since is not None:
         told["since"] = status.since
     match eip:

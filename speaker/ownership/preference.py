@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from speaker.model import LabelSelector, Pool, Preference, PreferredNodes, Service
+from speaker.model import LabelRule, LabelSelector, Pool, Preference, PreferredNodes, Service
 
 
 class Preferred(NamedTuple):
@@ -38,14 +38,35 @@ _OF_A_SERVICE = 1 << 63
 def preference(pool: Pool | None, services: Iterable[Service], labels: Mapping[str, str]) -> Preference | None:
     """``services``: those on the EIP, in order; the first that prefers some nodes counts, and no other, nor the pool.
     ``labels``: this node's. None: all nodes are alike."""
-    asked = next((service.node_preference for service in services if service.node_preference), ())
-    terms = asked or (pool.node_preference if pool is not None else ())
+    asked, terms = _terms(pool, services)
     if not terms:
         return None
     weight = sum(term.weight for term in terms if term.selector.matches(labels))
     nodes = pool.node_selector if pool is not None else LabelSelector()
     number = _number(terms, nodes) | (_OF_A_SERVICE if asked else 0)
     return Preference(number, weight, pool.failback if pool is not None else None)
+
+
+def described(pool: Pool | None, services: Iterable[Service]) -> str:
+    """``80 zone=a, disk In hdd or ssd; 20 zone=b; moves back after 300 s``; '' where all nodes are alike."""
+    _, terms = _terms(pool, services)
+    failback = pool.failback if pool is not None and terms else None
+    words = [f"{term.weight} {', '.join(map(_rule, term.selector.rules))}" for term in terms]
+    return "; ".join(words if failback is None else [*words, f"moves back after {failback:g} s"])
+
+
+def _rule(rule: LabelRule) -> str:
+    if rule.operator == "In" and len(rule.values) == 1:
+        return f"{rule.key}={min(rule.values)}"
+    return " ".join([rule.key, rule.operator, *([" or ".join(sorted(rule.values))] if rule.values else [])])
+
+
+def _terms(
+    pool: Pool | None, services: Iterable[Service]
+) -> tuple[tuple[PreferredNodes, ...], tuple[PreferredNodes, ...]]:
+    """What a Service asks for, and what counts."""
+    asked = next((service.node_preference for service in services if service.node_preference), ())
+    return asked, asked or (pool.node_preference if pool is not None else ())
 
 
 def _number(terms: Iterable[PreferredNodes], nodes: LabelSelector) -> int:

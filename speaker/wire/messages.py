@@ -40,6 +40,12 @@ class ClaimStatus(NamedTuple):
     preferred: Preferred | None = None
     """The node that it prefers; None: nobody holds it, or all are alike."""
 
+    @property
+    def elsewhere(self) -> str | None:
+        """The node that it prefers to the one that holds it."""
+        node = self.preferred.node if self.preferred is not None else None
+        return node if node != self.holder else None
+
 
 NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 
