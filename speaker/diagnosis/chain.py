@@ -198,6 +198,8 @@ def _holder(eip: KnownEip) -> Iterator[str]:
     since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
     here = " (this node)" if eip.mine else ""
     yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.preferred:
+        yield shown(eip.preferred)
     if eip.history:
         yield f"here: {shown(eip.history)}"
 

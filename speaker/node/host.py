@@ -338,13 +338,14 @@ class Host:
         """What may be held where."""
         if touched is None:
             self._placements = {
-                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.may_hold().items()
+                address: Placement(eip.link, eip.gratuitous, eip.preference)
+                for address, eip in decision.may_hold().items()
             }
             return
         for address in touched:
             self._placements.pop(address, None)
             if isinstance(eip := decision.eips.get(address), MayHold):
-                self._placements[address] = Placement(eip.link, eip.gratuitous)
+                self._placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""

@@ -161,6 +161,7 @@ class Metrics:
         """What is in use, and what was asked for."""
         gauge = self._made.gauge
         self.eips = gauge("eips", "EIPs in use, by who holds them as far as this node knows", "state")
+        self.not_preferred = gauge("eips_not_preferred", "EIPs held here although another node here is preferred")
         self.by_nobody = gauge(
             "eips_by_nobody", "EIPs that no node holds, by the reason why this node does not", "reason"
         )

@@ -107,6 +107,8 @@ class KnownEip:
     candidates: tuple[Candidate, ...] = ()
     servers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    preferred: str = ""
+    """Which node it prefers, and when it moves there, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +303,7 @@ def known_eip(
         candidates=(own, *_candidates(state, eip, peers)),
         servers=tuple(_servers(state.decision.forwarding, address)),
         missing=tuple(str(change).strip() for change in pending if _adds(change, address)),
+        preferred=status.preferred.words(status.holder or "nobody") if status.preferred is not None else "",
         **found,
     )
 
