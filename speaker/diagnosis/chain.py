@@ -271,7 +271,8 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
             where = f" on {each.node}" if each.node else ""
-            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}"
+            lost = ", but its node is dead by what speakers hear: nothing new goes there" if each.lost else ""
+            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}{lost}"
 
 
 def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:

@@ -8,6 +8,7 @@ from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.ipvs.forwarder import open_ipvs
+from speaker.forwarding.nftables.assist import open_assist
 from speaker.forwarding.nftables.forwarder import open_nftables
 from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
 from speaker.model import Forwarding
@@ -126,6 +127,8 @@ async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts
         return NoForwarder(runtime_dir)
     if kind is Forwarding.NFTABLES:
         return await open_nftables()
+    if kind is Forwarding.ASSIST:
+        return await open_assist()
     try:
         return await open_ipvs(runtime_dir, timeouts)
     except Unsupported as no_ipvs:
@@ -140,7 +143,7 @@ async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts
 async def cleanup(runtime_dir: Path, keep: str) -> tuple[str, ...]:
     """Remove everything that forwarders of other kinds than ``keep`` ever made here."""
     removed: tuple[str, ...] = ()
-    for each in (Forwarding.IPVS, Forwarding.NFTABLES):
+    for each in (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST):
         if each.value != keep:
             # What this kernel does not support has left nothing in it.
             with suppress(Unsupported):

@@ -13,7 +13,7 @@ from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder,
 from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.forwarding.nftables.nft import stamp
-from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.unknown_flows import open_unknown_flows
 from speaker.model import Forwarding
 from speaker.node.control import ask
@@ -109,7 +109,7 @@ def _parts(kind: Forwarding, runtime_dir: Path) -> tuple[Part, ...]:
     async def remove_unknown_flows() -> tuple[str, ...]:
         return await (await open_unknown_flows()).cleanup()
 
-    kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
+    kinds = (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST) if kind is Forwarding.AUTO else (kind,)
     forwarders = (Part(each.value, of(each), _LEFT[each]) for each in kinds)
     return (Part("strays", remove_unknown_flows, _unknown_flows_left), *forwarders)
 
@@ -139,4 +139,5 @@ _LEFT: dict[Forwarding, Callable[[], tuple[str, ...]]] = {
     Forwarding.NONE: tuple,
     Forwarding.IPVS: _ipvs_left,
     Forwarding.NFTABLES: lambda: _tables_left(("inet", TABLE)),
+    Forwarding.ASSIST: lambda: _tables_left(("inet", ASSIST_TABLE)),
 }
