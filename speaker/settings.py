@@ -122,7 +122,7 @@ class PeerSettings:
     this host forwards and its kernel can."""
 
     def hands_over(self, forwarder: Forwarding) -> bool:
-        return forwarder is not Forwarding.NONE if self.hand_over is None else self.hand_over
+        return forwarder.ours if self.hand_over is None else self.hand_over
 
     @staticmethod
     def of_agent(
