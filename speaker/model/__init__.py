@@ -109,6 +109,34 @@ class ServicePort:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How a speaker finds out by itself whether an endpoint is well: annotation ``eip-speaker.io/health-check``.
+
+    Seconds: a check begins ``interval`` after the one before, and up to ``jitter`` later, and has ``timeout`` to
+    succeed. ``rise`` successes in a row make an endpoint well, ``fall`` failures unwell.
+    """
+
+    kind: Literal["tcp", "http", "https"]
+    path: str = ""
+    port: int | None = None
+    """None: the endpoint's own."""
+    interval: float = 1.0
+    jitter: float = 0.1
+    timeout: float = 1.0
+    rise: int = 2
+    fall: int = 3
+    status: tuple[tuple[int, int], ...] = ((200, 399),)
+    """HTTP statuses that are a success, as ranges with both ends."""
+    ca: str = ""
+    """A file of the certificates that sign the endpoint's; '': it is not verified, as kubelet's probes do it."""
+    server_name: str = ""
+    """What HTTP and TLS ask for and the certificate must name; '': the endpoint's address."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{f':{self.path}' if self.path else ''}{f' port={self.port}' if self.port else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """What the speaker reads of a ``Service`` of ``type: LoadBalancer`` that is ours to serve."""
 
@@ -137,6 +165,8 @@ class Service:
     """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone. See ``NOBODY``."""
     health_check_port: int | None = None
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
+    health_check: HealthCheck | None = None
+    """Of its endpoints; None: they are as ready as their EndpointSlice says."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
     unheeded: tuple[str, ...] = ()
@@ -161,6 +191,9 @@ class Endpoint:
     serving: bool = True
     terminating: bool = False
     node: str | None = None
+    unwell: str = ""
+    """What its health check found; '': it is well, or is not checked. One that is ``ready`` all the same is served
+    because no other is well."""
 
 
 Endpoints: TypeAlias = Mapping[ServiceKey, tuple[Endpoint, ...]]

@@ -118,6 +118,28 @@ class Refused(Event, frozen=True):
     message: str
 
 
+# ── Endpoints that are checked ────────────────────────────────────────────────────────────────────────────────
+
+
+class EndpointUnwell(Event, frozen=True):
+    """``endpoint``, an address and a port, gets nothing new, if any that can stand in for it is well. ``reason``: the
+    metric label."""
+
+    endpoint: str
+    services: tuple[ServiceKey, ...]
+    check: str
+    reason: str
+    message: str
+
+
+class EndpointWell(Event, frozen=True):
+    """It is again."""
+
+    endpoint: str
+    services: tuple[ServiceKey, ...]
+    check: str
+
+
 # ── Peers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -168,6 +168,16 @@ class Metrics:
         )
         self.manifest_problems = self._of_files.gauge("manifest_problems", "Mistakes in the manifests on disk")
 
+        self.endpoint_checks = self._of_files.counter(
+            "endpoint_checks", "Health checks of endpoints, by their result", "result"
+        )
+        self.endpoints_checked = self._of_files.gauge(
+            "endpoints_checked", "Endpoints that this node checks, by whether they are well", "state"
+        )
+        self.endpoint_checks_late = self._of_files.counter(
+            "endpoint_checks_late", "Health checks that began more than a second late"
+        )
+
     def _make_forwarding(self) -> None:
         """The kernel's forwarding, its tables, and whoever else is at work on this node."""
         counter, gauge = self._made.counter, self._made.gauge
