@@ -74,7 +74,7 @@ class KubeVip:
         node.start("kube-vip", "sh", "-c", again, environment=environment)
 
     def _kubeconfig(self) -> dict[str, object]:
-        """It asks the API server of its own node, which a static pod does by the name `kubernetes` in its hosts file."""
+        """It asks the API server of its own node, as a static pod does by its hosts file."""
         cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(self._site.authority.ca)}
         return {
             "apiVersion": "v1",
