@@ -32,9 +32,9 @@ from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.martians import reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
-from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
+from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
-from speaker.model import IPAddress
+from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
@@ -53,15 +53,15 @@ MOST_EIPS = 32
 _T = TypeVar("_T")
 
 
-async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
+async def gather(runtime_dir: Path, about: str = "", forwarder: str = "", group: Group = NO_GROUP) -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
     drops = looks.now("packets dropped", reverse_path_drops, 0)
     known, running = await _speaker(runtime_dir, about)
-    snapshot = await looks.at("links", look(), Snapshot({}))
+    snapshot = await looks.at("links", look(group.link), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
-    facts = await _look_around(facts, snapshot, looks)
+    facts = await _look_around(facts, snapshot, looks, group)
     if heard_meanwhile(facts):
         known, running = await _speaker(runtime_dir, about)
         facts = replace(facts, known=known, process=running)
@@ -71,10 +71,10 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
 
 
-def examined(runtime_dir: Path) -> list[dict[str, str]]:
+def examined(runtime_dir: Path, group: Group) -> list[dict[str, str]]:
     """What ``speaker doctor`` finds, one of each kind, for a process that shows it itself, each as ``finding_json`` has
     it. Blocks for some seconds: in a thread without a loop."""
-    return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir))) for e in group.told()]
+    return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir, group=group))) for e in group.told()]
 
 
 def heard_meanwhile(facts: Facts) -> bool:
@@ -177,7 +177,7 @@ def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterat
                 yield Way(place, "")
 
 
-async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts:
+async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: Group) -> Facts:
     known = facts.knowledge
     links = {link.name: link for link in snapshot.links.values()}
     lan = tuple(name for name in known.links if name in links)
@@ -191,10 +191,10 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     own = own_addresses(snapshot, links.values())
     none: tuple[Bound, ...] = ()
     bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
-    eips = [ip_address(each.address) for each in bound if each.link in OF_SERVICES]
+    eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
-        looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
+        looks.at("who says hello", listening.listen([links[name] for name in lan], seconds, group), ()),
         looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", connecting.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),

@@ -175,7 +175,7 @@ class Host:
     async def _follow_links(self) -> None:
         async for attempt in retrying(self._failing("netlink"), on=EdgeError):
             with attempt:
-                async with Watcher() as watcher:
+                async with Watcher(self._settings.group.link) as watcher:
                     async for snapshot in watcher:
                         self._report.recovered("netlink")
                         self._snapshot = snapshot

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding
+from speaker.model import Forwarding, Group
 from speaker.settings import (
     AGENTS_NAMESPACE,
     DEFAULT_ETHERTYPE,
@@ -24,9 +24,12 @@ from speaker.settings import (
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_SETTLE,
+    DEFAULT_STATE,
     LogFormat,
     LogLevel,
     MqttSettings,
+    of_group,
+    parse_group,
     whole_number,
 )
 from speaker.tools.terminal import printable
@@ -100,7 +103,18 @@ def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv, argparse.Namespace(argv=argv, parser=parser, **given))
     if unknown:
         getattr(args, "spoken_to", parser).refuse(unknown)
+    _place(args)
     return args
+
+
+def _place(args: argparse.Namespace) -> None:
+    """What a group has for itself, where it was not told otherwise. Raises SettingError."""
+    args.group = parse_group(getattr(args, "group", ""))
+    for name, default in (("runtime_dir", DEFAULT_RUNTIME_DIR), ("state", DEFAULT_STATE)):
+        if getattr(args, name, None) is default:
+            setattr(args, name, of_group(default, args.group))
+    if getattr(args, "metrics", "") is None:
+        args.metrics = "off" if args.group.name else DEFAULT_METRICS
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
@@ -157,7 +171,8 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
     from speaker.tools.agents import Cluster, kubeconfig
 
     nodes = frozenset(filter(None, args.nodes.split(",")))
-    return Cluster(Access(kubeconfig(args.kubeconfig), args.context), args.namespace or AGENTS_NAMESPACE, nodes)
+    access = Access(kubeconfig(args.kubeconfig), args.context)
+    return Cluster(access, args.namespace or AGENTS_NAMESPACE, nodes, args.group.name)
 
 
 def peers(run: Parser) -> None:
@@ -198,6 +213,11 @@ def take_over(parser: Parser) -> None:
 def runtime(parser: Parser) -> None:
     text = "for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)"
     parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")
+    group = (
+        "the speakers on this host that have this name, beside others of another name or none; gives them a "
+        f"--runtime-dir of their own, {of_group(DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
+    )
+    parser.word("--group", "NAME", group)
 
 
 def kernel(parser: Parser, text: str = FORWARDS) -> None:
@@ -265,8 +285,8 @@ def _seconds(text: str) -> float:
 
 def metrics(parser: Parser) -> None:
     """Where this process is watched: its metrics, its page, and a broker that it publishes to."""
-    where = "where to serve /metrics and /healthz, or 'off' (default %(default)s)"
-    parser.word("--metrics", "ADDRESS:PORT", where, DEFAULT_METRICS)
+    where = f"where to serve /metrics and /healthz, or 'off' (default {DEFAULT_METRICS}, with --group off)"
+    parser.word("--metrics", "ADDRESS:PORT", where, None)
     page = "where to serve a live status page, without a login (default %(default)s)"
     parser.word("--page", "ADDRESS:PORT", page, "off")
     broker = "publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)"

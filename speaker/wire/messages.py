@@ -97,6 +97,7 @@ class PeerSpec(Struct, frozen=True):
     secrets: tuple[bytes, ...]
     api: bool = False
     revision: int = 0
+    group: str = ""
 
 
 class Spec(Struct, frozen=True):

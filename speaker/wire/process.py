@@ -20,7 +20,7 @@ from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.holdings import AS_USUAL, TAKE_OVER
 from speaker.layer2.link import Links
-from speaker.model import Link
+from speaker.model import Group, Link
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
@@ -170,7 +170,7 @@ class Conversation:
 
     def _open_hellos(self, link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
         assert self._peers is not None  # or there is nobody to hear them
-        return Hellos(link, lambda: self._keys, self._peers.ethertype, boottime, count)
+        return Hellos(link, lambda: self._keys, self._peers.ethertype, boottime, count, Group(self._peers.group))
 
     def _reply(self, owner: SharedOwner, request: Request) -> Reply:
         number, command, arguments, named = request
