@@ -165,7 +165,7 @@ async def measure(kind: str, port: int, number: int, seconds: float) -> None:
         f"{kind:<6} prober   {share:6.1%} of a core, {each:4.0f} µs a check, loop late {1000 * late:.0f} ms; {results}"
     )
     print(
-        f"{kind:<6} bare     {least:6.1%} of a core for one check of each; {share / least:5.2f} times that by the prober"
+        f"{kind:<6} bare     {least:6.1%} of a core by one check of each; {share / least:5.2f} times it by the prober"
     )
     for name, work in others.items():
         other, late = await measured(seconds, work)

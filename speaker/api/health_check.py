@@ -13,7 +13,7 @@ from speaker.model import HealthCheck
 
 MAX_TEXT = 1024
 """Characters of the annotation."""
-MAX_RUN = 100
+HIGHEST = 100
 """Of ``rise`` and ``fall``."""
 SHORTEST, LONGEST = 0.1, 3600.0
 """Seconds of an interval, and of a jitter and a timeout at most."""
@@ -102,8 +102,8 @@ _KEYS: Mapping[str, Callable[[str, str], Any]] = {
     "interval": _seconds(SHORTEST),
     "jitter": _seconds(0),
     "timeout": _seconds(0.01),
-    "rise": _number(MAX_RUN),
-    "fall": _number(MAX_RUN),
+    "rise": _number(HIGHEST),
+    "fall": _number(HIGHEST),
     "status": _status,
     "ca": _file,
     "server-name": _name,

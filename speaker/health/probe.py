@@ -187,6 +187,8 @@ def context(ca: str) -> ssl.SSLContext:
         return found
     try:
         content, _ = read_regular(Path(ca), MAX_CA)
+        if len(content) > MAX_CA:
+            raise OSError(errno.EFBIG, f"it has more than {MAX_CA} bytes")
         found.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (OSError, ssl.SSLError) as error:
         why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate that can be read"

@@ -80,8 +80,15 @@ class Watched:
 class Prober:
     """``tell`` hears of the targets that became well or unwell, ``report`` of what fails here and what is counted."""
 
-    def __init__(self, tell: Callable[[list[Watched]], None], report: Told) -> None:
+    def __init__(
+        self,
+        tell: Callable[[list[Watched]], None],
+        report: Told,
+        most: int = MAX_TARGETS,
+        at_once: int = MAX_AT_ONCE,
+    ) -> None:
         self._tell, self._report = tell, report
+        self._most, self._at_once = most, share(4, at_once)
         self._watched: dict[Target, Watched] = {}
         self._heap: list[tuple[float, int, Watched]] = []
         """What happens next to each target: it is due, or its time is over."""
@@ -93,7 +100,6 @@ class Prober:
         self._contexts: dict[str, SSLContext | EdgeError] = {}
         """By the file of the CA."""
         self._poll = select.epoll()
-        self._at_once = share(4, MAX_AT_ONCE)
         self._changed, self._cas_changed, self._known = (asyncio.Event() for _ in range(3))
         self._news: list[Watched] = []
         self._fails = False
@@ -109,11 +115,11 @@ class Prober:
             gone = self._watched.pop(target)
             gone.followed = False
             self._end(gone)
-        self._beyond = max(0, len(targets) - MAX_TARGETS)
+        self._beyond = max(0, len(targets) - self._most)
         for target, services in targets.items():
             if (known := self._watched.get(target)) is not None:
                 known.services = services
-            elif len(self._watched) < MAX_TARGETS:
+            elif len(self._watched) < self._most:
                 family = socket.AF_INET if target.address.version == 4 else socket.AF_INET6
                 place = str(target.address), target.port
                 self._watched[target] = new = Watched(target, family, place, request_of(target), services)
@@ -271,6 +277,8 @@ class Prober:
         if self._news:
             news, self._news = self._news, []
             self._see_whether_known()
+            self._tally_at = 0.0
+            self._changed.set()
             self._tell(news)
 
     def _push(self, when: float, watched: Watched) -> None:

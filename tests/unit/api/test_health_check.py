@@ -120,4 +120,4 @@ def test_names_of_endpoints_are_refused_in_files():
         "ports": [{"port": 80}],
     }
     [told] = rules([ApiObject(slice_)])
-    assert told.startswith("EndpointSlice/web-1: addressType: 'FQDN': must be IPv4 or IPv6: the speaker looks no names up")
+    assert told.startswith("EndpointSlice/web-1: addressType: 'FQDN': must be IPv4 or IPv6: the speaker")

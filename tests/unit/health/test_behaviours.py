@@ -3,70 +3,26 @@
 import asyncio
 import socket
 import ssl
-import struct
 import subprocess
-import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from checked_servers import OK, Told, asked, closes, drips, resets, says, serving, speaks_first, waits
 
+from speaker.errors import EdgeError
 from speaker.health.judge import Result, Target
-from speaker.health.probe import MAX_HEAD, MAX_READS
+from speaker.health.probe import MAX_CA, MAX_HEAD, MAX_READS, context
 from speaker.health.prober import Prober
 from speaker.model import HealthCheck
 from speaker.system.threads import start_threads
 
 TCP, HTTP = HealthCheck("tcp", timeout=0.5), HealthCheck("http", "/healthz", timeout=0.5)
 HTTPS = replace(HTTP, kind="https")
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 NAME = "api.example"
-
-
-@contextmanager
-def serving(behaviour, address="127.0.0.1"):
-    """The port of a server that does ``behaviour(connection)`` to each that connects."""
-    ended = threading.Event()
-    with socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET) as listening:
-
-        def one(connection):
-            with suppress(OSError), connection:
-                behaviour(connection)
-
-        def serve():
-            while not ended.is_set():
-                with suppress(OSError):
-                    threading.Thread(target=one, args=(listening.accept()[0],), daemon=True).start()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            ended.set()
-            with suppress(OSError):
-                listening.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-class Told:
-    def __init__(self):
-        self.edges = []
-
-    def failed(self, edge, error):
-        self.edges.append(str(error))
-
-    def recovered(self, edge):
-        self.edges.append("recovered")
-
-    def internal_error(self, task, error):
-        raise AssertionError from error
-
-    def endpoints_checked(self, tally):
-        pass
 
 
 async def found(*targets, seconds=5.0):
@@ -85,46 +41,6 @@ async def found(*targets, seconds=5.0):
 def checked(check, port, address="127.0.0.1"):
     [result] = asyncio.run(found(Target(ip_address(address), port, check)))
     return result
-
-
-def asked(connection):
-    read = b""
-    while b"\r\n\r\n" not in read and (more := connection.recv(65536)):
-        read += more
-    return read
-
-
-def says(*parts, pause=0.0):
-    def behaviour(connection):
-        asked(connection)
-        for part in parts:
-            connection.sendall(part)
-            time.sleep(pause)
-
-    return behaviour
-
-
-def resets(connection):
-    asked(connection)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def waits(connection):
-    connection.recv(65536)
-    threading.Event().wait(3)
-
-
-def drips(text):
-    return says(*(text[at : at + 1] for at in range(len(text))))
-
-
-def speaks_first(connection):
-    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    connection.recv(65536)
-
-
-def closes(connection):
-    connection.recv(1)
 
 
 BEHAVIOURS = [
@@ -208,7 +124,7 @@ def test_a_full_backlog_is_a_black_hole():
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):  # more than it takes; who is not accepted keeps the others out
             sock = stack.enter_context(socket.socket())
-            sock.setblocking(False)  # noqa: FBT003
+            sock.setblocking(False)
             sock.connect_ex(listening.getsockname())
         told = checked(TCP, listening.getsockname()[1])
     assert (told.result, told.words) == (Result.TIMEOUT, "it does not accept the connection within 0.5s")
@@ -328,4 +244,8 @@ def test_a_handshake_that_does_not_end_is_told_so():
         assert checked(HTTPS, port).words == "its TLS handshake does not end within 0.5s"
 
 
-# ── Of many, and over time ──
+def test_a_ca_without_end_is_not_read(tmp_path):
+    with (tmp_path / "large.crt").open("wb") as file:
+        file.truncate(MAX_CA + 1)
+    with pytest.raises(EdgeError, match=f"more than {MAX_CA} bytes"):
+        context(str(tmp_path / "large.crt"))
