@@ -100,8 +100,14 @@ class KubeVip:
         until(self.holder, "another holder")
 
     def _stop(self, node: ControlPlaneNode) -> None:
-        os.killpg(node.processes["kube-vip"].pid, signal.SIGTERM)
+        group = node.processes["kube-vip"].pid
+        os.killpg(group, signal.SIGTERM)
         node.end_gently("kube-vip")
+
+        def gone() -> bool:
+            return not Path(f"/proc/{group}").exists() and not self._has(node)
+
+        until(gone, "an end of kube-vip")
 
     def return_to(self, node: ControlPlaneNode) -> None:
         self.boot(node)

@@ -181,8 +181,8 @@ def _served_here(
 
     With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
     everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
-    Those that a health check found unwell do not, unless all are: as by a joining API server, the node's own clients are
-    served elsewhere.
+    Those that a health check found unwell do not, unless all are: the clients of a joining control-plane node reach the
+    API servers that there are.
     """
     if service.traffic_policy is TrafficPolicy.CLUSTER:
         return eips
