@@ -258,6 +258,9 @@ DEFAULT_OUTLIVE = 30.0
 DEFAULT_SETTLE = 30.0
 """Seconds after which what takes much away at once counts, if it says so still (``removals.py``)."""
 DEFAULT_REST = 60.0
+KUBEADMS_CA = Path("/etc/kubernetes/pki/ca.crt")
+DEFAULT_API_PORT = "6443"
+DEFAULT_IMAGE = "eip-speaker:dev"
 
 
 _MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}
