@@ -266,17 +266,17 @@ class Catalogue:
         namespace = service.key.namespace
         if not self._lets_in(pool, namespace):
             return f"its namespaces and namespaceSelector do not allow namespace {namespace}"
-        if not pool.service_selector.matches(service.labels):
-            failed = next(rule for rule in pool.service_selector.rules if not rule.matches(service.labels))
-            return f"its serviceSelector wants the label {_rule_text(failed)}"
-        return None
+        if not pool.service_selectors or any(each.matches(service.labels) for each in pool.service_selectors):
+            return None
+        failed = (
+            next(rule for rule in each.rules if not rule.matches(service.labels)) for each in pool.service_selectors
+        )
+        return f"its serviceSelector wants the label {' or '.join(map(_rule_text, failed))}"
 
     def _lets_in(self, pool: Pool, namespace: str) -> bool:
-        if not pool.namespaces and pool.namespace_selector is None:
+        if not pool.namespaces and not pool.namespace_selectors:
             return True
-        return namespace in pool.namespaces or (
-            pool.namespace_selector is not None and self._selects(pool.namespace_selector, namespace)
-        )
+        return namespace in pool.namespaces or any(self._selects(each, namespace) for each in pool.namespace_selectors)
 
     def _selects(self, selector: LabelSelector, namespace: str) -> bool:
         """A label that it must not have may be among those that were not read yet."""

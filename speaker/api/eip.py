@@ -4,11 +4,11 @@ import re
 
 from speaker.api.addresses import Span, Together, overlaps, parse_host, parse_range, span
 from speaker.api.fields import TOP, Field, dns_label, metadata, names, seconds, selector
-from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
+from speaker.model import AddressRange, CanReach, Gratuitous, LabelSelector, LinkNames, OwnSubnet, Pool, Selector
 
 SPEC = names(
     "addresses autoAssign avoidNetworkAndBroadcast disabled exclude gratuitous interface namespaceSelector "
-    "namespaces nodeSelector priority serviceSelector"
+    "namespaceSelectors namespaces nodeSelector priority serviceSelector serviceSelectors"
 )
 
 INT32 = 2**31
@@ -17,6 +17,8 @@ INT32 = 2**31
 _LINK_NAME = re.compile(r"[^\s/:,]+")
 IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
 
+MAX_SELECTORS = 16
+"""Of one list."""
 MAX_BURST = 50
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 60.0
 MIN_REFRESH, MAX_REFRESH = 1.0, 86400.0
@@ -27,7 +29,6 @@ def pool(root: Field) -> Pool:
     root.object(TOP, "an Eip")
     meta = metadata(root, namespaced=False, short_name=False)
     spec = root["spec"].object(SPEC, "an Eip's spec")
-    by_label = spec["namespaceSelector"]
     addresses = _ranges(spec["addresses"])
     exclude = _ranges(spec["exclude"])
     _addresses_rules(spec["addresses"], addresses)
@@ -39,8 +40,8 @@ def pool(root: Field) -> Pool:
         interface=spec["interface"].parsed(parse_interface) or OwnSubnet(),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
-        namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
-        service_selector=selector(spec["serviceSelector"]),
+        namespace_selectors=_selectors(spec, "namespaceSelector"),
+        service_selectors=_selectors(spec, "serviceSelector"),
         priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
         avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
@@ -85,6 +86,19 @@ def _namespaces(value: Field) -> frozenset[str]:
         value.refuse("must name at least one namespace; leave it out to serve every namespace")
     names = (item.require().parsed(dns_label) for item in value.items())
     return frozenset(name for name in names if name is not None)
+
+
+def _selectors(spec: Field, name: str) -> tuple[LabelSelector, ...]:
+    """One selector by its own name, or a list of them by the plural: any of them may match."""
+    one, several = spec[name], spec[f"{name}s"]
+    if not several.given and not several.blank:
+        return (selector(one),) if one.given or one.blank else ()
+    items = several.items()
+    if one.given or one.blank:
+        one.refuse(f"must be left out beside {name}s: put it into that list")
+    if not 1 <= len(items) <= MAX_SELECTORS:
+        several.refuse(f"must be 1 to {MAX_SELECTORS} selectors; leave it out to ask for nothing")
+    return tuple(selector(item.require()) for item in items[:MAX_SELECTORS])
 
 
 def parse_interface(text: str) -> Selector:

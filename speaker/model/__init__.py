@@ -268,10 +268,11 @@ class Pool:
     interface: Selector = field(default_factory=OwnSubnet)
     node_selector: LabelSelector = field(default_factory=LabelSelector)
     namespaces: frozenset[str] = frozenset()
-    """Namespaces that may use it, besides those that match ``namespace_selector``; see ``namespace_selector``."""
-    namespace_selector: LabelSelector | None = None
-    """None and no ``namespaces``: every namespace."""
-    service_selector: LabelSelector = field(default_factory=LabelSelector)
+    """Namespaces that may use it, besides those that match one of ``namespace_selectors``."""
+    namespace_selectors: tuple[LabelSelector, ...] = ()
+    """None of them and no ``namespaces``: every namespace."""
+    service_selectors: tuple[LabelSelector, ...] = ()
+    """One of them has to match; none: every Service."""
     priority: int = 0
     """Higher first."""
     auto_assign: bool = True

@@ -214,6 +214,10 @@ CODE = {
         "forwarding.plan.MAX_REAL_SERVERS",
         "unit/forwarding/test_plan_of_a_world.py::test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to_a_bound_and_it_is_told",
     ),
+    "selectors in `namespaceSelectors`, `serviceSelectors`": (
+        "api.eip.MAX_SELECTORS",
+        "unit/api/test_eip.py::test_a_pool_has_no_more_selectors_than_there_may_be",
+    ),
     "namespaces in `share-namespaces`": (
         "api.service.MAX_SHARE_NAMESPACES",
         "unit/api/test_service.py::test_no_more_namespaces_share_than_there_may_be_sharers",

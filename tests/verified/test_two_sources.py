@@ -74,7 +74,9 @@ pools = st.fixed_dictionaries(
         "excludes": rarely,
         "interface": nothing_or("eth1", "eth9,eth1", "can_reach:203.0.113.9"),
         "rack": st.booleans(),
-        "access": nothing_or("namespaces", "namespaceSelector", "serviceSelector"),
+        "access": nothing_or(
+            "namespaces", "namespaceSelector", "serviceSelector", "namespaceSelectors", "serviceSelectors"
+        ),
         "priority": st.sampled_from((0, 5)),
         "by_name_only": rarely,
         "disabled": rarely,
@@ -189,6 +191,15 @@ def _pool_spec(wish: Json, taken: set[Any]) -> Json | None:
             spec["namespaceSelector"] = {"matchLabels": {"tier": "gold"}}
         case "serviceSelector":
             spec["serviceSelector"] = {"matchLabels": {"app": "web"}}
+        case "namespaceSelectors":
+            gold = {"matchLabels": {"tier": "gold"}}
+            spec["namespaceSelectors"] = [gold, {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}]
+        case "serviceSelectors":
+            several = [
+                {"matchLabels": {"app": "web"}},
+                {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]},
+            ]
+            spec["serviceSelectors"] = several[:: 1 if wish["rack"] else 2]
     return {**spec, "autoAssign": not wish["by_name_only"], "disabled": wish["disabled"]}
 
 

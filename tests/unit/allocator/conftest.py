@@ -90,8 +90,8 @@ def make_pool(
         addresses=tuple(map(parse_range, addresses.split())),
         exclude=tuple(map(parse_range, exclude.split())),
         namespaces=frozenset(namespaces.split()),
-        namespace_selector=None if namespace_label is None else selector(namespace_label),
-        service_selector=selector(service_label),
+        namespace_selectors=() if namespace_label is None else tuple(map(selector, namespace_label.split("|"))),
+        service_selectors=tuple(map(selector, service_label.split("|"))) if service_label else (),
         **fields,
     )
 

@@ -43,6 +43,8 @@ TEXTS = [
 UNIVERSE = [ip_address(f"192.0.2.{n}") for n in range(8)] + [ip_address(f"2001:db8::{n}") for n in range(5)]
 KEYS = [ServiceKey(namespace, name) for namespace in ("red", "blue") for name in ("s1", "s2", "s3", "s4")]
 GOLD = LabelSelector((LabelRule("tier", "In", frozenset({"gold"})),))
+SILVER = LabelSelector((LabelRule("tier", "In", frozenset({"silver"})),))
+WITHOUT = LabelSelector((LabelRule("tier", "DoesNotExist"),))
 
 pools = st.builds(
     Pool,
@@ -50,8 +52,8 @@ pools = st.builds(
     addresses=st.lists(st.sampled_from(TEXTS).map(parse_range), min_size=1, max_size=3).map(tuple),
     exclude=st.sampled_from([(), (), (parse_range("192.0.2.1"),), (parse_range("2001:db8::2"),)]),
     namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"red"})]),
-    namespace_selector=st.sampled_from([None, None, GOLD]),
-    service_selector=st.sampled_from([LabelSelector(), LabelSelector(), GOLD]),
+    namespace_selectors=st.sampled_from([(), (), (GOLD,), (WITHOUT, GOLD)]),
+    service_selectors=st.sampled_from([(), (), (GOLD,), (GOLD, SILVER)]),
     priority=st.integers(0, 1),
     auto_assign=st.sampled_from([True, True, False]),
     avoid_network_and_broadcast=st.booleans(),
@@ -64,7 +66,7 @@ services = st.builds(
     ports=st.sets(st.sampled_from([80, 81, 82]), min_size=1, max_size=2).map(
         lambda ports: tuple(ServicePort(Protocol.TCP, port) for port in sorted(ports))
     ),
-    labels=st.sampled_from([{}, {"tier": "gold"}]),
+    labels=st.sampled_from([{}, {"tier": "gold"}, {"tier": "silver"}]),
     selector=st.sampled_from([{"app": "x"}, {"app": "x"}, {"app": "y"}, {}]),
     families=st.sampled_from([tuple(Family), tuple(reversed(Family)), (Family.IPV4,), (Family.IPV6,)]),
     family_policy=st.sampled_from(FamilyPolicy),
@@ -96,10 +98,12 @@ def avoids(pool, written, address):
 
 def permits(pool, service, namespaces):
     labels = namespaces.get(service.key.namespace, {})
-    everybody = not pool.namespaces and pool.namespace_selector is None
-    by_label = pool.namespace_selector is not None and pool.namespace_selector.matches(labels)
+    everybody = not pool.namespaces and not pool.namespace_selectors
+    by_label = any(each.matches(labels) for each in pool.namespace_selectors)
     in_namespace = everybody or by_label or service.key.namespace in pool.namespaces
-    return in_namespace and pool.service_selector.matches(service.labels)
+    return in_namespace and (
+        not pool.service_selectors or any(each.matches(service.labels) for each in pool.service_selectors)
+    )
 
 
 def may_share(one, other):
