@@ -8,8 +8,9 @@ that might take an address away from a Service that did nothing has another answ
   renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
   an older one has come to overlap with it, keeps what it gave; and so does one that its Service names.
 - **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
-  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, or
-  nothing; of PreferDualStack it gets those that there are, unless it names an address of its primary one.
+  carries the refusal beside the assignment. Of several addresses or pools a Service gets what there is. One that holds
+  nothing gets both families of RequireDualStack, or nothing; of PreferDualStack it gets those that there are, unless it
+  names an address of its primary one.
 - **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
@@ -82,13 +83,13 @@ class Allocator:
         """The Services that hold something."""
         return self._book.holdings.keys()
 
-    def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
+    def held_by(self, key: ServiceKey) -> Collection[IPAddress]:
         """What the Service holds, also where it is not served at it."""
         return self._book.held_by(key)
 
     def pools_of(self, key: ServiceKey) -> frozenset[str]:
         """Those that it has its EIPs from; '' among them where nobody knows."""
-        return frozenset(self._book.eips[address].pool for address in self._book.held_by(key).values())
+        return frozenset(self._book.eips[address].pool for address in self._book.held_by(key))
 
     @property
     def revision(self) -> int:
@@ -144,7 +145,7 @@ class Allocator:
         """Set aside: it keeps what it holds."""
         self._settled.pop(key, None)
         eips = self._book.eips
-        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
+        held = [a for a in self._book.held_by(key) if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
         told, more = f"{SET_ASIDE}: it keeps what it has", f"{type(error).__name__}: {error}"
         return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, told, more))
@@ -156,7 +157,7 @@ class Allocator:
         settled = self._settled.get(service.key)
         if settled is not None and settled[0] == seen:
             return settled[1]
-        for address in self._book.held_by(service.key).values():
+        for address in self._book.held_by(service.key):
             self._account(address, service)
         decisions, refusal = decide(self._book, service)
         self._carry_out(service, decisions, now)
@@ -185,7 +186,7 @@ class Allocator:
         self._settled.pop(key, None)
         self.failed.pop(key, None)
         self.outdated.discard(key)
-        for address in list(self._book.held_by(key).values()):
+        for address in list(self._book.held_by(key)):
             self._leave(key, address, now)
 
     def remind(self, service: Service, addresses: Iterable[IPAddress], now: float) -> None:
@@ -213,19 +214,17 @@ class Allocator:
             raise ValueError("only a fresh allocator can take over a ledger")
         self._book.restore(ledger, now)
 
-    def _carry_out(self, service: Service, decisions: Mapping[Family, Decision], now: float) -> None:
-        for family, address in list(self._book.held_by(service.key).items()):
-            if family not in decisions or decisions[family].address != address:
-                self._leave(service.key, address, now)
-        for decision in decisions.values():
+    def _carry_out(self, service: Service, decisions: Collection[Decision], now: float) -> None:
+        wanted = {each.address for each in decisions}
+        for address in [each for each in self._book.held_by(service.key) if each not in wanted]:
+            self._leave(service.key, address, now)
+        for decision in decisions:
             if decision.address is not None:
                 holder = NotServed.SUSPENDED if decision.suspended else service
                 self._book.enter(service.key, decision.address, decision.pool, holder)
 
-    def _assignment(self, service: Service, decisions: Mapping[Family, Decision]) -> Assignment | None:
-        served = [
-            (each.address, each.pool) for each in decisions.values() if each.address is not None and not each.suspended
-        ]
+    def _assignment(self, service: Service, decisions: Collection[Decision]) -> Assignment | None:
+        served = [(each.address, each.pool) for each in decisions if each.address is not None and not each.suspended]
         if not served:
             return None
         return Assignment(

@@ -245,8 +245,8 @@ class Catalogue:
 
     def open_to(self, service: Service, family: Family, first: str | None = None) -> Iterator[Space]:
         """Where a free choice may be made, best first; ``first`` goes to the front if it is among them."""
-        if service.pool is not None:
-            names: Iterable[str] = (service.pool,)
+        if service.pools:
+            names: Iterable[str] = service.pools
         else:
             names = served = self.serving_namespace(service.key.namespace)
             if first is not None:
@@ -258,7 +258,7 @@ class Catalogue:
 
     def chooses(self, pool: Pool, service: Service) -> bool:
         """Whether the pool may give the Service an address the Service did not name."""
-        asked = pool.name == service.pool if service.pool is not None else pool.auto_assign
+        asked = pool.name in service.pools if service.pools else pool.auto_assign
         return asked and not pool.disabled and self.objection(pool, service) is None
 
     def objection(self, pool: Pool, service: Service) -> str | None:

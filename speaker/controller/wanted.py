@@ -290,7 +290,7 @@ def _origin(assignment: Assignment | None) -> Iterator[Condition]:
     """The condition that says where its addresses are from, if anybody knows."""
     if assignment is not None:
         pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
-        if said := pools_said(dict(pools)):
+        if said := pools_said(pools):
             yield _condition(ASSIGNED_FROM, "True", "Recorded", said)
 
 

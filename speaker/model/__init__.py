@@ -121,10 +121,10 @@ class Service:
     """In the order asked for; the first is the primary family."""
     family_policy: FamilyPolicy = FamilyPolicy.SINGLE
     traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
-    pool: str | None = None
-    """Annotation ``eip-speaker.io/pool``."""
+    pools: tuple[str, ...] = ()
+    """Annotation ``eip-speaker.io/pool``: of several, it asks for an address of each."""
     addresses: tuple[IPAddress, ...] = ()
-    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``; at most one per family."""
+    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``."""
     share: str | None = None
     """Annotation ``eip-speaker.io/share``: may share an EIP with Services that carry the same key."""
     share_namespaces: frozenset[str] = frozenset()
@@ -299,7 +299,8 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
+    """The EIPs a Service has, in the order of its families, and of one family in that of its pools; each with the pool
+    it came from, '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.

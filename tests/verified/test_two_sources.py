@@ -50,7 +50,7 @@ FAMILIES = (
     (["IPv4", "IPv6"], "RequireDualStack"),
 )
 WANTED = {
-    "IPv4": (None, None, None, "192.0.2.10", "192.0.2.12", "192.0.2.14", "192.0.2.99"),
+    "IPv4": (None, None, None, "192.0.2.10", "192.0.2.12", "192.0.2.14", "192.0.2.99", "192.0.2.10,192.0.2.12"),
     "IPv6": (None, None, None, "2001:db8::10", "2001:db8::14"),
 }
 PORTS = (
@@ -90,7 +90,7 @@ services = st.fixed_dictionaries(
         "families": st.sampled_from(FAMILIES),
         "IPv4": st.sampled_from(WANTED["IPv4"]),
         "IPv6": st.sampled_from(WANTED["IPv6"]),
-        "pool": nothing_or(None, None, "lan", "wan", "nope"),
+        "pool": nothing_or(None, None, "lan", "wan", "nope", "lan,wan", "wan,six,lan"),
         "share": nothing_or(None, "k"),
         "with": st.booleans(),
         "ports": st.sampled_from(PORTS),

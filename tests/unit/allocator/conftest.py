@@ -58,6 +58,7 @@ def make_service(
     picks: str = "",
     local: bool = False,
     share_with: str = "",
+    pool: str | None = None,
     **fields: object,
 ) -> Service:
     """``families`` such as '46' in order; ``picks`` is its pod selector; ``share_with`` other namespaces."""
@@ -71,6 +72,7 @@ def make_service(
         traffic_policy=TrafficPolicy.LOCAL if local else TrafficPolicy.CLUSTER,
         addresses=tuple(map(ip_address, addresses.split())),
         share_namespaces=frozenset(share_with.split()),
+        pools=tuple((pool or "").split()),
         **fields,
     )
 

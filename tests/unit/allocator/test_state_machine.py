@@ -71,9 +71,8 @@ services = st.builds(
     families=st.sampled_from([tuple(Family), tuple(reversed(Family)), (Family.IPV4,), (Family.IPV6,)]),
     family_policy=st.sampled_from(FamilyPolicy),
     traffic_policy=st.sampled_from(TrafficPolicy),
-    pool=st.sampled_from([None, None, None, *POOL_NAMES]),
-    addresses=st.lists(st.sampled_from(UNIVERSE), max_size=2, unique_by=lambda address: address.version).map(tuple)
-    | st.just(()),
+    pools=st.sampled_from([(), (), (), *((name,) for name in POOL_NAMES), ("a", "b"), ("c", "a"), tuple(POOL_NAMES)]),
+    addresses=st.lists(st.sampled_from(UNIVERSE), max_size=3, unique=True).map(tuple) | st.just(()),
     share=st.sampled_from([None, "k", "k", "j"]),
     share_namespaces=st.sampled_from([frozenset(), frozenset({"red", "blue"})]),
     created=st.sampled_from(["", "2026-01-01T00:00:00Z"]),
@@ -150,7 +149,7 @@ class AllocatorMachine(RuleBasedStateMachine):
 
     @staticmethod
     def places(book, key):
-        return {Family.of(address): (address, holders[key][0]) for address, holders in book.items() if key in holders}
+        return {address: holders[key][0] for address, holders in book.items() if key in holders}
 
     # ── What may happen ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,31 +232,46 @@ class AllocatorMachine(RuleBasedStateMachine):
             ]
             assert others[0] == others[1], "a step for one Service changed another's"
         had, has = self.places(before, service.key), self.places(after, service.key)
-        for family, (address, pool) in had.items():
-            if has.get(family, (None,))[0] != address:
-                self.check_that_it_was_asked_for(service, family, address, pool)
-        for family, (address, pool) in has.items():
-            if had.get(family, (None,))[0] != address:
-                self.check_new_address(service, address, pool, before, resting)
+        for address in had.keys() - has.keys():
+            self.check_that_it_was_asked_for(service, address, had)
+        for address in has.keys() - had.keys():
+            self.check_new_address(service, address, has[address], before, resting)
+        self.check_number(service, had, has)
         self.check_outcome(service, outcome, after, newcomer=not had)
         return outcome
 
-    def check_that_it_was_asked_for(self, service, family, address, pool):
+    def check_that_it_was_asked_for(self, service, address, had):
+        family, pool = Family.of(address), had[address]
         dropped = family not in wanted(service)
         named = [each for each in service.addresses if Family.of(each) is family]
-        other_address = named and named[0] != address
-        other_pool = service.pool is not None and service.pool != pool
-        assert dropped or other_address or other_pool, "an address changed though nobody asked"
+        other_address = named and address not in named
+        other_pool = service.pools and pool not in service.pools
+        fewer = any(
+            Family.of(other) is family and (not service.pools or had[other] == pool)
+            for other in had
+            if other != address
+        )
+        assert dropped or other_address or other_pool or fewer, "an address changed though nobody asked"
+
+    def check_number(self, service, had, has):
+        """Of each family one, or as many as are named, and of several pools one each of those that no name is from."""
+        for family in wanted(service):
+            named = [each for each in service.addresses if Family.of(each) is family]
+            most = max(1, len(named) + (len(service.pools) if len(service.pools) > 1 else 0))
+            assert sum(Family.of(each) is family for each in has) <= most
+            unnamed = [pool for address, pool in has.items() if Family.of(address) is family and address not in named]
+            asked = [pool for pool in unnamed if pool in service.pools]
+            assert len(asked) == len(set(asked)) or len(service.pools) < 2 or not had.keys().isdisjoint(has)
 
     def check_new_address(self, service, address, pool_name, before, resting):
         pool = self.pools[pool_name]
         assert offers(pool, address)
         assert permits(pool, service, self.namespaces)
         assert not pool.disabled
-        assert service.pool in (None, pool_name)
-        named = [each for each in service.addresses if each.version == address.version]
-        assert named in ([], [address])
-        assert named or service.pool or pool.auto_assign
+        assert not service.pools or pool_name in service.pools
+        named = address in service.addresses
+        assert named or len(service.pools) > 1 or all(each.version != address.version for each in service.addresses)
+        assert named or service.pools or pool.auto_assign
         served = {key for key, (_, suspended) in before.get(address, {}).items() if not suspended}
         assert served or address not in before, "what is kept for the suspended is not given away"
         assert all(may_share(service, self.live[key]) for key in served - {service.key})
@@ -275,8 +289,10 @@ class AllocatorMachine(RuleBasedStateMachine):
             return
         assignment = outcome.assignment
         assert sorted(assignment.addresses, key=str) == sorted(served, key=str)
-        families = [Family.of(address) for address in assignment.addresses]
+        of_each = [Family.of(address) for address in assignment.addresses]
+        families = list(dict.fromkeys(of_each))
         assert families == [family for family in wanted(service) if family in families]
+        assert of_each == sorted(of_each, key=families.index)
         if newcomer:
             free = service.family_policy is FamilyPolicy.PREFER_DUAL and service.families[0] not in map(
                 Family.of, service.addresses
