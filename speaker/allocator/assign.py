@@ -15,6 +15,8 @@ that might take an address away from a Service that did nothing has another answ
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
   whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
+- **A Service that asks for its release** gets another address for each that its pool does not offer to it any more, if
+  there is one, and keeps it otherwise. It asks once: what is stranded later stays, until it asks anew.
 - **A disabled pool**: gives nothing new, keeps serving what it gave.
 - **A host that has the EIP for its own address**: the Service is suspended there, until the host has it no more. What
   two machines answer for is of no use to anybody, and the host was not asked.
@@ -91,6 +93,10 @@ class Allocator:
         """Those that it has its EIPs from; '' among them where nobody knows."""
         return frozenset(self._book.eips[address].pool for address in self._book.held_by(key))
 
+    def has_released(self, key: ServiceKey) -> bool:
+        """Whether it holds something, and its wish to release was fulfilled."""
+        return key in self._book.released
+
     @property
     def revision(self) -> int:
         """Rises with every change of who holds, rests or may join what: unchanged, there is nothing new to save."""
@@ -161,6 +167,7 @@ class Allocator:
             self._account(address, service)
         decisions, refusal = decide(self._book, service)
         self._carry_out(service, decisions, now)
+        self._book.note_released(service)
         outcome = Outcome(self._assignment(service, decisions), refusal)
         if refusal is None:
             self._settled[service.key] = (seen, outcome)
@@ -231,14 +238,6 @@ class Allocator:
             service.key,
             addresses=tuple(address for address, _ in served),
             pools=tuple(pool for _, pool in served),
-            flagged=frozenset(address for address, pool in served if self._is_stranded(service, address, pool))
+            flagged=frozenset(each[0] for each in served if not self._book.catalogue.offers(*each, service))
             or _NOTHING,
-        )
-
-    def _is_stranded(self, service: Service, address: IPAddress, pool: str) -> bool:
-        """Whether its pool would not give the address to this Service today, were it to ask for it."""
-        catalogue = self._book.catalogue
-        return not any(
-            space.pool.name == pool and catalogue.objection(space.pool, service) is None
-            for space in catalogue.offering(address)
         )

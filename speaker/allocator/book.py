@@ -94,6 +94,8 @@ class Ledger:
     pools: tuple[Rules, ...] = ()
     """Of the EIPs in use. Earlier releases wrote none: an EIP of a pool that is not here, nor anywhere else, is
     announced wherever a link's own subnet holds it."""
+    released: tuple[ServiceKey, ...] = ()
+    """Whose wish to release what their pools do not offer any more was fulfilled."""
 
 
 # ── The book ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,6 +135,8 @@ class Book:
         self.eips: dict[IPAddress, Eip] = {}
         self.holdings: dict[ServiceKey, dict[IPAddress, None]] = {}
         """Whose addresses are in the order in which it got them."""
+        self.released: set[ServiceKey] = set()
+        """Holders whose wish to release what their pools do not offer any more was fulfilled, while they wish it."""
         self.revision = 0
         self._rest = rest
         self._resting: OrderedDict[IPAddress, _Rest] = OrderedDict()  # soonest free first
@@ -214,11 +218,25 @@ class Book:
         del self.holdings[key][address]
         if not self.holdings[key]:
             del self.holdings[key]
+            self.released.discard(key)
         eip = self.eips[address]
         self._count_shared(key, address, eip.holders.pop(key), -1)
         if not eip.holders:
             del self.eips[address]
             self._start_rest(address, _Rest(now + self._rest, key))
+
+    def is_to_release(self, service: Service, address: IPAddress) -> bool:
+        """Whether the Service, which holds it, wishes to be rid of it."""
+        asks = service.release and service.key not in self.released
+        return asks and not self.catalogue.offers(address, self.eips[address].pool, service)
+
+    def note_released(self, service: Service) -> None:
+        """After it was decided what it holds: whatever it had to give up is gone, or cannot be replaced."""
+        key, held = service.key, self.held_by(service.key)
+        fulfilled = service.release and bool(held) and not any(self.is_to_release(service, each) for each in held)
+        if fulfilled != (key in self.released):
+            self.revision += 1
+            self.released ^= {key}
 
     def note_left(self, key: ServiceKey, address: IPAddress, now: float) -> None:
         """As if ``key`` had held the address until now, unless somebody holds it."""
@@ -272,6 +290,7 @@ class Book:
                 Resting(str(address), rest.holder, rest.until - now) for address, rest in self._resting.items()
             ),
             pools=self._rules(),
+            released=tuple(sorted(self.released)),
         )
 
     def restore(self, ledger: Ledger, now: float) -> None:
@@ -284,6 +303,7 @@ class Book:
         for key, places in entries:
             for address, (pool, not_served) in places.items():
                 self.enter(key, address, pool, not_served)
+        self.released = {*ledger.released} & self.holdings.keys()
         for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
             if address not in self.eips:
                 self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))

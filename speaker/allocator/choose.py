@@ -122,7 +122,8 @@ def _sources(book: Book, service: Service, address: IPAddress) -> Iterator[str]:
 
 def _is_as_asked(book: Book, ask: Service, family: Family, held: IPAddress) -> bool:
     right_pool = not ask.pools or book.eips[held].pool in ask.pools
-    return Family.of(held) is family and right_pool and _requested(ask, family) in ((), (held,))
+    stays = Family.of(held) is family and not book.is_to_release(ask, held)
+    return stays and right_pool and _requested(ask, family) in ((), (held,))
 
 
 def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
@@ -205,9 +206,8 @@ def _find_left(book: Book, service: Service, family: Family, but: _But) -> Decis
 
 
 def _find_free(book: Book, service: Service, family: Family, near: str | None, but: _But) -> Decision | None:
-    """Where pools overlap, one of them may choose what another has chosen already: it counts as full then."""
     for space in book.catalogue.open_to(service, family, near):
-        if (address := space.choose()) is not None and address not in but:
+        if (address := space.choose(but)) is not None:
             return Decision(address, space.pool.name)
     return None
 

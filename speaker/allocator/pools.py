@@ -15,7 +15,7 @@ steps over them.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
@@ -150,11 +150,16 @@ class Space:
     def resting(self) -> int:
         return len(self._resting)
 
-    def choose(self) -> IPAddress | None:
-        """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing."""
+    def choose(self, but: Container[IPAddress | None] = ()) -> IPAddress | None:
+        """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing.
+        ``but``: none of these, which are free only where pools overlap."""
         number = self._lowest_free()
+        while number is not None and self.offer.address(number) in but:
+            number = self.offer.at_or_after(number + 1)
+            while number is not None and not self._is_free(number):
+                number = self.offer.at_or_after(number + 1)
         if number is None:
-            number = next(iter(self._resting), None)
+            number = next((each for each in self._resting if self.offer.address(each) not in but), None)
         return None if number is None else self.offer.address(number)
 
     def use(self, address: IPAddress) -> None:
@@ -272,6 +277,11 @@ class Catalogue:
             next(rule for rule in each.rules if not rule.matches(service.labels)) for each in pool.service_selectors
         )
         return f"its serviceSelector wants the label {' or '.join(map(_rule_text, failed))}"
+
+    def offers(self, address: IPAddress, pool: str, service: Service) -> bool:
+        """Whether the pool would give the address to the Service today, were it to ask for it."""
+        spaces = (space.pool for space in self.offering(address))
+        return any(each.name == pool and self.objection(each, service) is None for each in spaces)
 
     def _lets_in(self, pool: Pool, namespace: str) -> bool:
         if not pool.namespaces and not pool.namespace_selectors:

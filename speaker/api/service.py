@@ -45,10 +45,18 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record")
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
+    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
 )
-_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
+_ANNOTATIONS = (
+    POOL,
+    ADDRESSES,
+    RELEASE,
+    SHARE,
+    SHARE_NAMESPACES,
+    SCHEDULER,
+    RECORD,
+)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(
@@ -164,6 +172,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         traffic_policy=traffic_policy,
         pools=_pools(asking[POOL]),
         addresses=requested,
+        release=meta.annotations[RELEASE].parsed(_release) or False,
         share=asking[SHARE].require().text() if asking[SHARE].given else None,
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
@@ -342,6 +351,12 @@ def _share_namespaces(value: Field, share: Field) -> frozenset[str]:
         return _NO_NAMESPACES
     names = (part.parsed(dns_label) for part in parts)
     return frozenset(name for name in names if name is not None) or _NO_NAMESPACES
+
+
+def _release(text: str) -> bool:
+    if text != "now":
+        raise ValueError("must be now, or left out")
+    return True
 
 
 def _scheduler(text: str) -> str:

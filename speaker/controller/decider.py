@@ -13,7 +13,7 @@ from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_s
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
 from speaker.controller.announced import Users, Uses
-from speaker.controller.restore import Duplicate, in_annotation, restored
+from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
 from speaker.controller.wanted import (
     FINALIZER,
     Event,
@@ -300,7 +300,8 @@ class Decider:
         if isinstance(known[1], Unreadable) and key not in self._served:
             return None  # it may be anybody's
         # Sorted: a restored Service's EIPs may come in another order than they were given in.
-        record = ",".join(map(str, sorted(self._allocator.held_by(key), key=rank))) or None
+        recorded = [*map(str, sorted(self._allocator.held_by(key), key=rank))]
+        record = ",".join([*recorded, RELEASED] if self._allocator.has_released(key) else recorded) or None
         return service_write(*known, outcome, record, lost, self._ip_mode, at)
 
     def _pool_orders(self, news: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:

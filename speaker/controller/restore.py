@@ -23,6 +23,9 @@ from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ou
 from speaker.api.service import MAX_HELD, RECORD
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
+RELEASED = "released"
+"""The last word of an annotation: the Service's wish to release was fulfilled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
@@ -60,7 +63,8 @@ def restored(
     for found, service in by_age:
         for address in in_annotation(found):
             draft.take_annotation(service, address)
-    return draft.restored()
+    done = [service.key for found, service in by_age if _annotation(found).endswith(f",{RELEASED}")]
+    return draft.restored(tuple(done))
 
 
 class _Draft:
@@ -96,9 +100,9 @@ class _Draft:
             self._place(service, address)
             self._suspended.add((service.key, address))
 
-    def restored(self) -> Restored:
+    def restored(self, released: tuple[ServiceKey, ...]) -> Restored:
         held = tuple(self._held(key, tuple(mine)) for key, mine in self._places.items())
-        return Restored(Ledger(held), tuple(self._duplicates))
+        return Restored(Ledger(held, released=released), tuple(self._duplicates))
 
     def _serve(self, service: Service, address: IPAddress) -> None:
         self._served.setdefault(address, []).append(service)
@@ -157,7 +161,11 @@ def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> boo
 
 def in_annotation(found: ServiceObject) -> tuple[IPAddress, ...]:
     """What else than ours somebody wrote there may be without end."""
-    return readable(found.metadata.annotations.get(RECORD, "").split(",", MAX_HELD)[:MAX_HELD])
+    return readable(_annotation(found).split(",", MAX_HELD)[:MAX_HELD])
+
+
+def _annotation(found: ServiceObject) -> str:
+    return found.metadata.annotations.get(RECORD, "")
 
 
 def _in_status(

@@ -125,6 +125,8 @@ class Service:
     """Annotation ``eip-speaker.io/pool``: of several, it asks for an address of each."""
     addresses: tuple[IPAddress, ...] = ()
     """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``."""
+    release: bool = False
+    """Annotation ``eip-speaker.io/release: now``: gives up what its pool does not offer to it any more, once."""
     share: str | None = None
     """Annotation ``eip-speaker.io/share``: may share an EIP with Services that carry the same key."""
     share_namespaces: frozenset[str] = frozenset()

@@ -87,7 +87,9 @@ def addresses(number: int) -> list[Body]:
 
 
 def kept(number: int) -> Body:
-    return {"annotations": {"eip-speaker.io/record": ",".join(each["ip"] for each in addresses(number))}}
+    return {
+        "annotations": {"eip-speaker.io/record": ",".join([*(each["ip"] for each in addresses(number)), "released"])}
+    }
 
 
 def from_pools(pools: str) -> Body:

@@ -91,6 +91,7 @@ services = st.fixed_dictionaries(
         "IPv4": st.sampled_from(WANTED["IPv4"]),
         "IPv6": st.sampled_from(WANTED["IPv6"]),
         "pool": nothing_or(None, None, "lan", "wan", "nope", "lan,wan", "wan,six,lan"),
+        "release": nothing_or(None, "now"),
         "share": nothing_or(None, "k"),
         "with": st.booleans(),
         "ports": st.sampled_from(PORTS),
@@ -214,6 +215,7 @@ def _service(wish: Json) -> Json:
     annotations = {
         "pool": wish["pool"],
         "addresses": addresses or None,
+        "release": wish.get("release"),
         "share": wish["share"],
         "share-namespaces": ",".join(NAMESPACES) if wish["share"] and wish["with"] else None,
         "scheduler": wish["scheduler"],

@@ -157,6 +157,10 @@ class Lan:
         self.allocator.restore(msgspec.json.decode(written, type=Ledger), self.now)
         self.allocator.set_pools(self.pools, self.namespaces)
 
+    def left(self, name: str) -> bool:
+        """Whether its wish to release counts as fulfilled."""
+        return self.allocator.has_released(key(name))
+
     def used(self, pool: str, family: Family = Family.IPV4) -> tuple[int, int, int]:
         """Size, used, resting."""
         usage = self.allocator.usage(pool)[family]

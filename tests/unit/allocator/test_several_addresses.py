@@ -93,6 +93,7 @@ def test_a_restart_forgets_none_of_them_and_all_of_them_come_back(two):
 
 
 def test_two_pools_that_overlap_never_give_the_same_address_twice(lan):
-    lan.pool("a", "192.0.2.1")
-    lan.pool("b", "192.0.2.1")
-    assert lan.ask("s1", pool="a b") == "192.0.2.1 (pool_full)"
+    lan.pool("a", "192.0.2.1-192.0.2.2")
+    lan.pool("b", "192.0.2.1-192.0.2.2")
+    assert lan.ask("s1", pool="a b") == "192.0.2.1 192.0.2.2"
+    assert lan.ask("s2", pool="a b") == "pool_full"

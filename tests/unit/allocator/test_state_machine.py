@@ -73,6 +73,7 @@ services = st.builds(
     traffic_policy=st.sampled_from(TrafficPolicy),
     pools=st.sampled_from([(), (), (), *((name,) for name in POOL_NAMES), ("a", "b"), ("c", "a"), tuple(POOL_NAMES)]),
     addresses=st.lists(st.sampled_from(UNIVERSE), max_size=3, unique=True).map(tuple) | st.just(()),
+    release=st.sampled_from([False, False, True]),
     share=st.sampled_from([None, "k", "k", "j"]),
     share_namespaces=st.sampled_from([frozenset(), frozenset({"red", "blue"})]),
     created=st.sampled_from(["", "2026-01-01T00:00:00Z"]),
@@ -251,7 +252,9 @@ class AllocatorMachine(RuleBasedStateMachine):
             for other in had
             if other != address
         )
-        assert dropped or other_address or other_pool or fewer, "an address changed though nobody asked"
+        offered = pool in self.pools and offers(self.pools[pool], address)
+        released = service.release and not (offered and permits(self.pools[pool], service, self.namespaces))
+        assert dropped or other_address or other_pool or fewer or released, "an address changed though nobody asked"
 
     def check_number(self, service, had, has):
         """Of each family one, or as many as are named, and of several pools one each of those that no name is from."""
@@ -344,7 +347,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         for name in self.pools:
             assert all(usage.used == usage.resting == 0 for usage in self.allocator.usage(name).values())
         book = self.allocator._book
-        assert not any((book.eips, book.holdings, book._resting, book._left, book._shared))
+        assert not any((book.released, book.eips, book.holdings, book._resting, book._left, book._shared))
         assert not self.allocator._settled
 
 
