@@ -245,14 +245,14 @@ def _named(object_: dict[str, Any]) -> list[str]:
 
 
 async def _read_on(speaker: SpeakerProcess) -> None:
-    """Lest it wait for a reader of its log."""
+    """Reads its log, which would fill the pipe otherwise and stop the speaker."""
     async for _ in speaker.events():
         pass
 
 
 @asynccontextmanager
 async def ground(lan: Lan, directory: Path, *, peers: bool, forwarder: str = "nftables") -> AsyncIterator[Ground]:
-    """Up and well; everything ends with the block."""
+    """A LAN on which everything works, until the block ends."""
     found = Ground(lan, directory, peers, forwarder=forwarder)
     pods = [Listener(pod, Protocol.TCP, PORT) for pod in ("pod1", "pod3")]
     async with backends(lan, [*pods, Listener("host1", Protocol.TCP, PORT)]):
