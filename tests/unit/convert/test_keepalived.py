@@ -186,6 +186,47 @@ def test_persistence_is_affinity(said, seconds):
     assert config["clientIP"]["timeoutSeconds"] == seconds
 
 
+TCP = "interval=60s timeout=5s rise=1 fall=2"
+
+
+@pytest.mark.parametrize(
+    ("server", "real", "check"),
+    [
+        ("", "", None),
+        ("", "TCP_CHECK {\n}", f"tcp {TCP}"),
+        ("delay_loop 6\nconnect_timeout 2.5\nretry 3", "TCP_CHECK {\n}", "tcp interval=6s timeout=2.5s rise=1 fall=4"),
+        ("delay_loop 6", "delay_loop 5\nTCP_CHECK {\ndelay_loop 4\n}", "tcp interval=4s timeout=5s rise=1 fall=2"),
+        ("", "TCP_CHECK {\nconnect_port 81\n}", f"tcp port=81 {TCP}"),
+        ("protocol UDP", "TCP_CHECK {\n}", f"tcp port=80 {TCP}"),
+        ("", "HTTP_GET {\nurl {\npath /a\n}\n}", f"http:/a {TCP} status=200-299"),
+        (
+            "virtualhost a.example",
+            "SSL_GET {\nurl {\npath /a\nstatus_code 200 301-302\nvirtualhost b.example\n}\nnb_get_retry 2\n}",
+            "https:/a interval=60s timeout=5s rise=1 fall=3 status=200,301-302 server-name=b.example",
+        ),
+        ("", "SSL_GET {\nenable_sni\nsni_name c.example\n}", f"https:/ {TCP} status=200-299 server-name=c.example"),
+        ("delay_loop 0", "TCP_CHECK {\n}", f"tcp {TCP}"),
+        ("", "HTTP_GET {\nurl {\npath a b\n}\n}", None),
+        ("", "HTTP_GET {\nurl {\npath /\nstatus_code 99\n}\n}", None),
+        ("", 'MISC_CHECK {\nmisc_path "/bin/x hunter2"\n}', None),
+        ("", "TCP_CHECK {\nhunter2\n}", None),
+    ],
+)
+def test_a_checker_is_a_health_check(server, real, check):
+    found = base(server=server, real=real)
+    [service] = found.services
+    assert service["metadata"]["annotations"].get("eip-speaker.io/health-check") == check
+    assert "hunter2" not in "\n".join(_report(found))
+    assert check is not None or not real or found.decisions
+
+
+def test_of_different_checkers_the_one_of_most_endpoints_counts_and_the_others_are_told():
+    more = "".join(f"real_server 192.0.2.{n} 80 {{\n TCP_CHECK {{\n }}\n}}\n" for n in (12, 13))
+    found = base(server=more, real="HTTP_GET {\nurl {\npath /\n}\n}")
+    assert found.services[0]["metadata"]["annotations"]["eip-speaker.io/health-check"] == f"tcp {TCP}"
+    assert [each.value for each in found.decisions if "one check" in each.why] == ["192.0.2.11 80"]
+
+
 @pytest.mark.parametrize(
     ("instance", "before"),
     [("no_accept", ""), ("strict_mode", ""), ("strict_mode on", ""), ("", "global_defs {\n vrrp_strict\n}\n")],
