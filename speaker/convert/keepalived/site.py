@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from speaker.api.addresses import parse_eip, parse_host, parse_range
-from speaker.api.eip import MAX_REFRESH, MIN_REFRESH
+from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
 from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.fields import ApiObject, names
 from speaker.api.health_check import HIGHEST, LONGEST, SHORTEST, health_check
@@ -30,6 +30,8 @@ NAMESPACE = "default"
 _SCHEDULER, _PERSISTENCE = "wlc", 360
 """keepalived's own where none is named: ``IPVS_DEF_SCHED``; ``IPVS_SVC_PERSISTENT_TIMEOUT``, seconds."""
 _MAX_PERSISTENCE = 86400
+_PREEMPTS = 5
+"""Seconds after which a router of higher priority takes over: three times ``advert_int``, and a little."""
 _DELAY_LOOP, _CONNECT_TIMEOUT = 60.0, 5.0
 """Likewise, seconds."""
 _OWNER = "255"
@@ -66,6 +68,7 @@ _SECRETS = names("auth_pass auth_hmac key password")
 """Keywords that stand before a secret, in the right place or elsewhere."""
 _SAFE = re.compile(r"[\w.:/%,-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(slots=True)
@@ -101,21 +104,22 @@ class _Real:
 
 def site(read: Read) -> Site:
     """Of what was read without problems."""
-    made = _Site(read.top)
+    made = _Site(read)
     made.instances()
     made.servers()
     made.unused()
     for statement in read.top:
         made.rest(statement, words.TOP)
     for line in read.passed:
-        made.pass_over(line)
+        if line not in made.heeded:
+            made.pass_over(line)
     made.found.lines.listed.sort(key=lambda each: (each.place.file, each.place.line))
     return made.found
 
 
 @dataclass(slots=True)
 class _Site:
-    top: list[Statement]
+    read: Read
     found: Site = field(default_factory=Site)
     carried: dict[IPAddress, _Carried] = field(default_factory=dict)
     ordered: list[IPAddress] = field(default_factory=list)
@@ -123,6 +127,14 @@ class _Site:
     told: set[tuple[Place, str]] = field(default_factory=set)
     names: Counter[str] = field(default_factory=Counter)
     """How many pools would have had that name."""
+
+    others: dict[int, list[Passed]] = field(default_factory=dict)
+    heeded: set[Passed] = field(default_factory=set)
+    """Lines for other hosts that are converted."""
+
+    @property
+    def top(self) -> list[Statement]:
+        return self.read.top
 
     # ── What became of a statement ──
 
@@ -181,6 +193,7 @@ class _Site:
     # ── vrrp_instance → pools ──
 
     def instances(self) -> None:
+        self.others = self._for_others()
         strict = refresh = None
         for block in self._blocks("global_defs"):
             strict = self.last(block, "vrrp_strict") or strict
@@ -209,9 +222,10 @@ class _Site:
                         self.carried[address] = _Carried(entry, shut)
                         dev = entry.words[entry.words.index("dev") + 1 :][:1] if "dev" in entry.words else ()
                         by_link.setdefault(dev[0] if dev else link, []).append(address)
+        first = len(self.found.pools)
         for name, addresses in by_link.items():
             self._pool(statement, name, name != link and len(by_link) > 1, addresses, every)
-        self._preference(statement)
+        self._preference(statement, self.found.pools[first:])
 
     def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
         """Whether it takes nothing in that is sent to its addresses."""
@@ -254,17 +268,49 @@ class _Site:
         pool.gratuitous = {"refresh": max(every, int(MIN_REFRESH))} if every else {}
         self.found.pools.append(pool)
 
-    def _preference(self, statement: Statement) -> None:
-        self.last(statement, "nopreempt")
-        if (priority := self.last(statement, "priority")) is not None:
-            self.leave(
-                priority, "no host is preferred: who holds an EIP keeps it", "nothing, or spread by `speaker rebalance`"
-            )
-        for keyword in ("preempt", "preempt_delay"):
-            if (given := self.last(statement, keyword)) is not None:
-                self.leave(
-                    given, "a host that comes back takes nothing back", "nothing, or move EIPs by `speaker drain`"
-                )
+    def _preference(self, statement: Statement, pools: list[Pool]) -> None:
+        """Where lines ``@ID`` say each host's priority, the pools know them: an id is a host's name."""
+        stays, delay = self.last(statement, "nopreempt"), self.last(statement, "preempt_delay")
+        self.last(statement, "preempt")
+        mine = self.last(statement, "priority")
+        priorities = self._priorities(statement, mine)
+        if len(priorities) < 2:
+            for said in (mine, delay):
+                if said is not None:
+                    why = "no host is preferred, and who holds an EIP keeps it: of other hosts nothing is known here"
+                    self.leave(said, why, "nothing, or write nodePreference and failback (docs/manifests.md)")
+            return
+        ranks = sorted(set(priorities.values()), reverse=True)
+        for pool in pools:
+            pool.node_preference = {name: 100 - 5 * ranks.index(each) for name, each in priorities.items()}
+            pool.failback = "" if stays else f"preferred-after {max(1, self.number(delay, 0, 1000, _PREEMPTS))}s"
+
+    def _priorities(self, statement: Statement, mine: Statement | None) -> dict[str, int]:
+        """Host → priority."""
+        lines = [each for each in self.others.get(id(statement), ()) if each.words[:1] == ("priority",)]
+        others = {each.condition[1:]: each for each in lines if not each.condition.startswith("@^")}
+        if mine is None or not others or len(others) >= MAX_PREFERENCES:
+            return {}
+        found = {self.read.config_id: _argument(mine)} | {
+            name: " ".join(each.words[1:]) for name, each in others.items()
+        }
+        if not all(_NUMBER.fullmatch(each) and _HOST.fullmatch(name) for name, each in found.items()):
+            return {}
+        self.heeded.update(others.values())
+        return {name: int(each) for name, each in found.items()}
+
+    def _for_others(self) -> dict[int, list[Passed]]:
+        """Lines ``@ID``, by the identity of the top block that they stand in, as far as their places tell."""
+        starts: dict[str, list[Statement]] = {}
+        for each in sorted(self.top, key=lambda each: each.place.line):
+            starts.setdefault(each.place.file, []).append(each)
+        found: dict[int, list[Passed]] = {}
+        for line in self.read.passed:
+            here = starts.get(line.place.file, [])
+            at = bisect_right(here, line.place.line, key=lambda each: each.place.line)
+            if line.condition and at:
+                found.setdefault(id(here[at - 1]), []).append(line)
+        return found
 
     # ── virtual_server → Services ──
 

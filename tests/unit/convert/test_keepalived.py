@@ -186,6 +186,30 @@ def test_persistence_is_affinity(said, seconds):
     assert config["clientIP"]["timeoutSeconds"] == seconds
 
 
+@pytest.mark.parametrize(
+    ("said", "weights", "failback"),
+    [
+        ("@lb1 priority 150\n@lb2 priority 100", {"lb1": 100, "lb2": 95}, "preferred-after 5s"),
+        ("@lb1 priority 50\n@lb2 priority 100\npreempt_delay 60", {"lb1": 95, "lb2": 100}, "preferred-after 60s"),
+        ("@lb1 priority 1\n@lb2 priority 1\n@lb3 priority 2\nnopreempt", {"lb1": 95, "lb2": 95, "lb3": 100}, None),
+        ("priority 150", None, None),
+        ("@lb2 priority 100", None, None),
+        ("priority 150\n@^lb1 priority 100", None, None),
+        ("priority 150\n@LB_2 priority 100", None, None),
+        ("priority 150\n@lb2 priority x", None, None),
+        ("priority 150\n" + "\n".join(f"@h{n} priority 100" for n in range(20)), None, None),
+    ],
+)
+def test_priorities_of_all_hosts_are_a_preference(said, weights, failback):
+    found = base(instance=said)
+    [pool] = found.pools
+    terms = pool["spec"].get("nodePreference", [])
+    assert {each["matchLabels"]["kubernetes.io/hostname"]: each["weight"] for each in terms} == (weights or {})
+    assert pool["spec"].get("failback") == failback
+    assert weights is not None or any(each.path == "priority" for each in found.listed)
+    assert pools_of(found)["a"].failback == (float(failback.split()[1][:-1]) if failback else None)
+
+
 TCP = "interval=60s timeout=5s rise=1 fall=2"
 
 
