@@ -137,6 +137,8 @@ class _Reader:
                 yield from self._physical(line.rstrip("\r"), Place(name, number))
 
     def _physical(self, line: str, place: Place) -> Iterator[tuple[str, Place]]:
+        if len(line) > MAX_LINE:
+            raise _stop(place, f"must not be longer than {MAX_LINE} characters")
         text, goes_on = without_comment(line, place)
         if self._open is not None:
             self._open.lines += [(text, place)] if text else []
