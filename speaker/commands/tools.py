@@ -143,7 +143,8 @@ def add_cleanup(commands: Commands) -> None:
     parser = commands.add_parser(
         "cleanup",
         help="remove everything that the speaker made in this kernel, and nothing else",
-        description="Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
+        description="Of the speakers without a group, or of those of --group, and never of others. "
+        "Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
         "with 1 and an explanation if something is left, or may be left.",
     )
     flags.kernel(parser, "which forwarder's entries to remove (default %(default)s: all)")
@@ -153,7 +154,7 @@ def add_cleanup(commands: Commands) -> None:
 def _cleanup(args: argparse.Namespace) -> int:
     from speaker.tools.cleanup import cleanup
 
-    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, sys.stdout))
+    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, args.group, sys.stdout))
 
 
 def add_control(commands: Commands) -> None:
@@ -221,7 +222,7 @@ def add_connections(commands: Commands) -> None:
 def _connections(args: argparse.Namespace) -> int:
     from speaker.tools.connections import connections
 
-    return connections(args.runtime_dir, sys.stdout, args.eip, args.limit, args.json)
+    return connections(args.runtime_dir, sys.stdout, args.eip, args.limit, args.json, args.group)
 
 
 def add_capture(commands: Commands) -> None:

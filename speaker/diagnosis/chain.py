@@ -8,8 +8,7 @@ from itertools import chain
 
 from speaker.checks import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts, Unseen, Walked
-from speaker.diagnosis.words import some
+from speaker.diagnosis.facts import Facts, Unseen, Walked, some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from speaker.diagnosis.facts import HelloSeen
 from speaker.errors import shown
-from speaker.model import IPAddress, Link, format_mac
-from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
+from speaker.model import NO_GROUP, Group, IPAddress, Link, format_mac
+from speaker.ownership.hellos.frames import MAGIC_AT, magic
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 
@@ -20,22 +20,22 @@ _ROOM = 512
 _ETH_P_ALL, _ETH_P_IP = 3, 0x0800
 SOURCES, _SOURCE_AT = 200, 26
 """Of packets, that are looked for: a jump of BPF goes 255 instructions far. And where it is in a frame."""
-_ONLY_HELLOS = (
-    *only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST),
-    *only_if(load_word(MAGIC_AT), int.from_bytes(MAGIC, "big")),
-    ACCEPT,
-)
 
 
-async def listen(links: Iterable[Link], seconds: float) -> tuple[HelloSeen, ...]:
-    """Raises EdgeError, Unsupported without CAP_NET_RAW."""
-    found = await asyncio.gather(*(_listen(link, seconds) for link in links))
+async def listen(links: Iterable[Link], seconds: float, group: Group = NO_GROUP) -> tuple[HelloSeen, ...]:
+    """Those of the group. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    found = await asyncio.gather(*(_listen(link, seconds, _only_hellos(group)) for link in links))
     return tuple(seen for on_link in found for seen in on_link)
 
 
-async def _listen(link: Link, seconds: float) -> list[HelloSeen]:
+def _only_hellos(group: Group) -> Program:
+    to_us = only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST)
+    return (*to_us, *only_if(load_word(MAGIC_AT), int.from_bytes(magic(group), "big")), ACCEPT)
+
+
+async def _listen(link: Link, seconds: float, program: Program) -> list[HelloSeen]:
     try:
-        opened = sockets.open_socket(link.index, _ETH_P_ALL, _ONLY_HELLOS, _prepare)
+        opened = sockets.open_socket(link.index, _ETH_P_ALL, program, _prepare)
     except OSError as error:
         if error.errno in sockets.GONE:
             return []

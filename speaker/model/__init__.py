@@ -4,9 +4,11 @@ Values only, frozen, with no behaviour beyond naming themselves. Strings stop at
 manifests and API JSON into these, and nothing further in parses text.
 """
 
+from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal, NamedTuple, NewType, TypeAlias
 
@@ -29,6 +31,41 @@ EIP_LINK = "eip-speaker0"
 """The speaker's own dummy link, for EIPs that have to be bound."""
 KUBE_PROXY_LINK = "kube-ipvs0"
 """The same of kube-proxy in ipvs mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Speakers that share EIPs. Those of another name, on the same hosts and LAN, share nothing with them
+    (docs/groups.md)."""
+
+    name: str = ""
+    """A DNS label (RFC 1123); "" is a group as well: the one of all speakers that were given none."""
+
+    def __str__(self) -> str:
+        return f"group {self.name}" if self.name else "speakers without a group"
+
+    @property
+    def id(self) -> bytes:
+        """32 bytes that no other name has."""
+        return sha256(b"eip-speaker group\0" + self.name.encode()).digest()
+
+    @property
+    def link(self) -> str:
+        """Its dummy link. IFNAMSIZ leaves four letters to tell groups apart."""
+        return EIP_LINK[:-1] + b32encode(self.id)[:4].decode().lower() if self.name else EIP_LINK
+
+    def table(self, name: str) -> str:
+        """Of nftables; no label has a slash."""
+        return f"{name}/{self.name}" if self.name else name
+
+
+NO_GROUP = Group()
+
+
+def of_speakers(link: str) -> bool:
+    """Whether the link of that name is the dummy of some group."""
+    return link.startswith(EIP_LINK[:-1])
+
 
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)

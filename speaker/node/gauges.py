@@ -107,6 +107,8 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
     match what:
         case events.Answers(family=family):
             metrics.answers.labels(PROTOCOLS[family]).inc(number)
+        case events.KernelAnswers(family=family):
+            metrics.kernel_answers.labels(PROTOCOLS[family]).inc(number)
         case events.Ignorings(family=family, reason=reason):
             metrics.ignored_total.labels(PROTOCOLS[family], reason.value).inc(number)
         case events.Announcements(family=family):

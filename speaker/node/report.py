@@ -204,11 +204,11 @@ class Report(gauges.Counted):
 
     # ── looked at now and then ──
 
-    def martians(self, total: int, reverse_path: int) -> None:
-        """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
-        self._metrics.martians.set(total - reverse_path)
+    def martians(self, martians: int, reverse_path: int) -> None:
+        """Packets dropped so far: for their source, and by a reverse path filter."""
+        self._metrics.martians.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
-        write(self._transitions.dropped(total - reverse_path, reverse_path))
+        write(self._transitions.dropped(martians, reverse_path))
 
     def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""

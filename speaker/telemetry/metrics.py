@@ -150,6 +150,7 @@ class Metrics:
         counter = self._made.counter
         Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         self.answers = counter("answers", "ARP replies and neighbour advertisements sent on request", "protocol")
+        self.kernel_answers = counter("kernel_answers", "Those of the answers that the kernel gave for us", "protocol")
         self.ignored_total = counter("ignored", "Packets not answered, by reason", "protocol", "reason")
         self.announcements = counter(
             "announcements", "Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol"
@@ -194,7 +195,7 @@ class Metrics:
         )
         self.martians = Total(
             "eip_speaker_martian_sources",
-            "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+            "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
             self.registry,
         )
         self.reverse_path_drops = Total(

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     UNANSWERED = 14
     LOSS = 15
     LINKS = 16
+    GROUP = 17
 
 
 def octets(bits: int) -> int:

@@ -322,6 +322,7 @@ READERS: Mapping[int, _Reader] = {
     Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
     Kind.LOSS: _Reader("lost", _read_lost),
     Kind.LINKS: _Reader("links", partial(_read_number, size=1)),
+    Kind.GROUP: _Reader("group", lambda values: b"".join(values).decode()),
 }
 """WEAK is read with the claims that it is of."""
 
