@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from speaker.diagnosis.facts import Asked, HelloSeen, Tried
 from speaker.errors import LinkGone, shown
-from speaker.model import IPAddress, Link, format_mac
+from speaker.model import NO_GROUP, Group, IPAddress, Link, format_mac
 from speaker.ownership.hello import Addresses
-from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
+from speaker.ownership.hellos.frames import MAGIC_AT, magic
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
 from speaker.packets.asker import Askers, heard
-from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, load_word, only_if
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 
 TIMES, EVERY = 3, 0.2
 """Questions for each address, and seconds between two; after the last one it is listened for as long."""
@@ -66,18 +66,18 @@ HELLOS = 1024
 """Looked at on one link, at most."""
 _NAME_AT = 69
 """Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
-_ONLY_HELLOS = (
-    *only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST),
-    *only_if(load_word(MAGIC_AT), int.from_bytes(MAGIC, "big")),
-    ACCEPT,
-)
 
 
-async def listen(links: Iterable[Link], seconds: float) -> tuple[HelloSeen, ...]:
-    """Each sender once. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+async def listen(links: Iterable[Link], seconds: float, group: Group = NO_GROUP) -> tuple[HelloSeen, ...]:
+    """Each sender of the group once. Raises EdgeError, Unsupported without CAP_NET_RAW."""
     links = [*links]
-    frames = await asyncio.gather(*(heard(link, _ONLY_HELLOS, seconds, HELLOS) for link in links))
+    frames = await asyncio.gather(*(heard(link, _only_hellos(group), seconds, HELLOS) for link in links))
     return tuple(dict.fromkeys(_hello(link, each) for link, on_it in zip(links, frames, strict=True) for each in on_it))
+
+
+def _only_hellos(group: Group) -> Program:
+    to_us = only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST)
+    return (*to_us, *only_if(load_word(MAGIC_AT), int.from_bytes(magic(group), "big")), ACCEPT)
 
 
 def _hello(link: Link, frame: bytes) -> HelloSeen:

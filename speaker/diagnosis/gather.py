@@ -194,15 +194,9 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
     eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
-<<<<<<< HEAD
-        looks.at("who says hello", asking.listen([links[name] for name in lan], seconds), ()),
+        looks.at("who says hello", asking.listen([links[name] for name in lan], seconds, group), ()),
         looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", asking.connect_all(tcp), ()),
-=======
-        looks.at("who says hello", listening.listen([links[name] for name in lan], seconds, group), ()),
-        looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
-        looks.at("endpoints", connecting.connect_all(tcp), ()),
->>>>>>> s8-group
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )

@@ -132,7 +132,6 @@ class LinkResponder:
     has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
-<<<<<<< HEAD
     def __init__(
         self,
         link: Link,
@@ -143,12 +142,7 @@ class LinkResponder:
         in_kernel: InKernel | None = None,
     ) -> None:
         self.link, self._in_kernel = link, in_kernel
-        self._clock, self._observer, self._owner = clock, observer, owner
-=======
-    def __init__(self, link: Link, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
-        self.link = link
         self.clock, self._observer, self._owner = clock, observer, owner
->>>>>>> s8-smaller
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
         self._sender = Sender(self._holdings, clock, observer)

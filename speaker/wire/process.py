@@ -19,10 +19,8 @@ from secrets import randbits
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.holdings import AS_USUAL, TAKE_OVER
-from speaker.layer2.link import Links
-from speaker.model import Group
-from speaker.model import Link
-from speaker.layer2.link import InKernel
+from speaker.layer2.link import InKernel, Links
+from speaker.model import Group, Link
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
