@@ -62,12 +62,14 @@ class LinkChanged:
 class EligibilityChanged:
     """This node may hold ``eip`` and would announce it on ``link``; None: it may not (rule 10).
 
-    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others.
+    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others; ``behind``:
+    one of this EIP alone does, and they are not told.
     """
 
     eip: IPAddress
     link: int | None
     demoted: bool = False
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class Eip:
     probed_until: float = NEVER
     """When the probe that goes before the first answer is over, as a rule."""
     yielded_at: float = NEVER
+    behind: bool = False
+    """Others go first, though they do not know it (rule 13)."""
     owner: str | None = None
     """The peer that says it is its own address."""
     aside: bool = False

@@ -217,7 +217,7 @@ class Claims:
             segment.demoted = event.demoted
         if x.owner is not None and (x.link is None) is not (event.link is None):
             self._agenda.orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
-        x.link = event.link
+        x.link, x.behind = event.link, event.behind
         self._agenda.look_at([x.address])
 
     def yield_(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:

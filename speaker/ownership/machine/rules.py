@@ -215,7 +215,7 @@ class Rules:
         first = [p for p in others if not p.demoted and p.node not in tried]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
-        last = segment.goes_last(now) or k.node in tried
+        last = segment.goes_last(now) or k.node in tried or x.behind
         if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
         before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
