@@ -198,6 +198,8 @@ def _holder(eip: KnownEip) -> Iterator[str]:
     since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
     here = " (this node)" if eip.mine else ""
     yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.preferred:
+        yield shown(eip.preferred)
     if eip.history:
         yield f"here: {shown(eip.history)}"
 
@@ -273,7 +275,8 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
                 ready = f"unwell: {each.unwell}{'; served all the same, as no other is well' if each.ready else ''}"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
             where = f" on {each.node}" if each.node else ""
-            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}"
+            lost = ", but its node is dead by what speakers hear: nothing new goes there" if each.lost else ""
+            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}{lost}"
 
 
 def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:

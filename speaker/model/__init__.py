@@ -186,10 +186,12 @@ class Service:
     """In the order asked for; the first is the primary family."""
     family_policy: FamilyPolicy = FamilyPolicy.SINGLE
     traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
-    pool: str | None = None
-    """Annotation ``eip-speaker.io/pool``."""
+    pools: tuple[str, ...] = ()
+    """Annotation ``eip-speaker.io/pool``: of several, it asks for an address of each."""
     addresses: tuple[IPAddress, ...] = ()
-    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``; at most one per family."""
+    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``."""
+    release: bool = False
+    """Annotation ``eip-speaker.io/release: now``: gives up what its pool does not offer to it any more, once."""
     share: str | None = None
     """Annotation ``eip-speaker.io/share``: may share an EIP with Services that carry the same key."""
     share_namespaces: frozenset[str] = frozenset()
@@ -206,6 +208,8 @@ class Service:
     """Of its endpoints; None: they are as ready as their EndpointSlice says."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    node_preference: "tuple[PreferredNodes, ...]" = ()
+    """Annotation ``eip-speaker.io/node-preference``: in place of the pool's."""
     unheeded: tuple[str, ...] = ()
     """Annotations by which it asks another load balancer for something, and nobody here obeys."""
     left_alone: frozenset[IPAddress] = frozenset()
@@ -319,6 +323,14 @@ class LabelSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """One term of a preference: nodes that ``selector`` matches are worth ``weight`` more, 1 to 100."""
+
+    weight: int
+    selector: LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
 class Gratuitous:
     """How a change of owner is announced: one packet at once, ``burst - 1`` repeats ``interval`` seconds apart
     (later than Linux's 1 s ``locktime``), then one every ``refresh`` seconds; 0 means no refresh."""
@@ -338,10 +350,11 @@ class Pool:
     interface: Selector = field(default_factory=OwnSubnet)
     node_selector: LabelSelector = field(default_factory=LabelSelector)
     namespaces: frozenset[str] = frozenset()
-    """Namespaces that may use it, besides those that match ``namespace_selector``; see ``namespace_selector``."""
-    namespace_selector: LabelSelector | None = None
-    """None and no ``namespaces``: every namespace."""
-    service_selector: LabelSelector = field(default_factory=LabelSelector)
+    """Namespaces that may use it, besides those that match one of ``namespace_selectors``."""
+    namespace_selectors: tuple[LabelSelector, ...] = ()
+    """None of them and no ``namespaces``: every namespace."""
+    service_selectors: tuple[LabelSelector, ...] = ()
+    """One of them has to match; none: every Service."""
     priority: int = 0
     """Higher first."""
     auto_assign: bool = True
@@ -349,6 +362,10 @@ class Pool:
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
+    node_preference: tuple[PreferredNodes, ...] = ()
+    """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""
+    failback: float | None = None
+    """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +385,8 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
+    """The EIPs a Service has, in the order of its families, and of one family in that of its pools; each with the pool
+    it came from, '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.
@@ -408,11 +426,22 @@ class Link:
     mtu: int = 1500
 
 
+class Preference(NamedTuple):
+    """How much this node is preferred for an EIP. ``number``: of the preference, 64 bits, on every node the same;
+    ``weight``: of this node, at least 0; ``failback`` as in ``Pool``."""
+
+    number: int
+    weight: int
+    failback: float | None = None
+
+
 class Placement(NamedTuple):
     """Where and how an EIP is answered for."""
 
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
+    """None: all nodes are alike."""
 
 
 # ── Speakers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -438,3 +467,10 @@ class Forwarding(Enum):
     IPVS = "ipvs"
     NFTABLES = "nftables"
     AUTO = "auto"
+    ASSIST = "assist"
+    """Kube-proxy does; while a node is dead and it does not know, the speaker, past that node's endpoints."""
+
+    @property
+    def ours(self) -> bool:
+        """Kube-proxy is to leave the EIPs alone."""
+        return self not in (Forwarding.NONE, Forwarding.ASSIST)

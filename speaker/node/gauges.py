@@ -165,6 +165,7 @@ def count_eips(
     states, reasons = standings(eips, claims, rivalled)
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
+    metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
     metrics.by_nobody.clear()
     for reason, number in reasons.items():
         metrics.by_nobody.labels(reason).set(number)

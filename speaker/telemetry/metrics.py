@@ -161,6 +161,7 @@ class Metrics:
         """What is in use, and what was asked for."""
         gauge = self._made.gauge
         self.eips = gauge("eips", "EIPs in use, by who holds them as far as this node knows", "state")
+        self.not_preferred = gauge("eips_not_preferred", "EIPs held here although another node here is preferred")
         self.by_nobody = gauge(
             "eips_by_nobody", "EIPs that no node holds, by the reason why this node does not", "reason"
         )
@@ -190,6 +191,8 @@ class Metrics:
             "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
         )
         self.without_rules.set(math.nan)
+        text = "With the forwarder assist: virtual servers that are led past the endpoints of this dead node"
+        self.assisted = gauge("assisted_virtual_servers", text, "node")
         self.health_checks = gauge(
             "health_checks", "Ports for healthCheckNodePort, by whether this speaker serves them", "state"
         )

@@ -238,6 +238,26 @@ CODE = {
         "forwarding.plan.MAX_REAL_SERVERS",
         "unit/forwarding/test_plan_of_a_world.py::test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to_a_bound_and_it_is_told",
     ),
+    "selectors in `namespaceSelectors`, `serviceSelectors`": (
+        "api.eip.MAX_SELECTORS",
+        "unit/api/test_eip.py::test_a_pool_has_no_more_selectors_than_there_may_be",
+    ),
+    "addresses of each family that a Service names": (
+        "api.service.MAX_ADDRESSES",
+        "unit/api/test_service.py::test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had",
+    ),
+    "addresses of a Service in its status or its record": (
+        "api.service.MAX_HELD",
+        "unit/controller/test_restore_from_statuses.py::test_of_a_record_no_more_is_looked_at_than_one_of_ours_says",
+    ),
+    "characters of the condition that names its pools": (
+        "api.kinds.MAX_SAID",
+        "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
+    ),
+    "pools that a Service names": (
+        "api.service.MAX_POOLS",
+        "unit/api/test_service.py::test_of_pools_without_end_no_more_are_asked_for_than_may_be",
+    ),
     "namespaces in `share-namespaces`": (
         "api.service.MAX_SHARE_NAMESPACES",
         "unit/api/test_service.py::test_no_more_namespaces_share_than_there_may_be_sharers",
@@ -298,6 +318,15 @@ CODE = {
         "ownership.machine.hearing.MAX_SAID",
         "unit/ownership/test_bounds.py::test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard",
     ),
+    "terms of a `nodePreference`": (
+        "api.eip.MAX_PREFERENCES",
+        "unit/standalone/test_bad_manifests.py::test_a_preference_of_too_many_terms_is_refused",
+    ),
+    "preferences of the EIPs on one link that a node is preferred by": (
+        "ownership.machine.peers.MAX_WEIGHTS",
+        "unit/ownership/machine/test_preferred.py::"
+        "test_of_too_many_preferences_hellos_say_those_with_the_lowest_numbers_and_no_other_is_heeded",
+    ),
     "EIPs that a peer gave up, according to another link": (
         "ownership.machine.peers.MAX_LEFT",
         "unit/ownership/test_bounds.py::test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered",
@@ -336,6 +365,7 @@ LIMIT = re.compile(r"^(_?MAX_[A-Z_]+)(?:: [\w\[\]]+)? = ", re.MULTILINE)
 ELSEWHERE = {
     # A bound on what a field may say, not on how much there may be: named in messages, and in the CRDs.
     "api.eip.MAX_BURST",
+    "api.eip.MAX_WEIGHT",
     # Numbers of a format: what travels is cut to them.
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",

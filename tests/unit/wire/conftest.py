@@ -13,6 +13,7 @@ from speaker.ownership.events import Tick
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.preference import Preferred
 
 
 class _Skipping(selectors.SelectSelector):
@@ -213,6 +214,9 @@ class Machine:
 
     def holder(self, eip, now):
         return self.known
+
+    def preferred(self, eip, now):
+        return Preferred("them", 80, 0, 1.0, None)
 
     def heard_on(self, eip, node):
         return 2
