@@ -70,6 +70,8 @@ class SharedOwner:
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
+        self._behind: frozenset[IPAddress] = frozenset()
+        """EIPs for which others go first."""
         self.headless = False
         """No main process keeps all this up to date."""
         self._held: dict[IPAddress, float] = {}
@@ -148,6 +150,12 @@ class SharedOwner:
         self._demoted = on
         self._offer_again(self.hello_links.indexes)
 
+    def behind(self, eips: frozenset[IPAddress]) -> None:
+        """And one whose own endpoints are unwell, for these."""
+        changed, self._behind = eips ^ self._behind, eips
+        for address in changed & self.placements.keys():
+            self._offer(address)
+
     def recalled(self, on: bool) -> None:
         """And one that does not read the API: who does knows better."""
         self._recalled = on
@@ -170,7 +178,8 @@ class SharedOwner:
             self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
-        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference))
+        behind = address in self._behind
+        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference, behind=behind))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
