@@ -122,7 +122,7 @@ class PeerSettings:
     this host forwards and its kernel can."""
 
     def hands_over(self, forwarder: Forwarding) -> bool:
-        return forwarder is not Forwarding.NONE if self.hand_over is None else self.hand_over
+        return forwarder.ours if self.hand_over is None else self.hand_over
 
     @staticmethod
     def of_agent(
@@ -377,6 +377,8 @@ class NodeSettings(ServingSettings):
     """Whether /metrics tells of every real server too."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""
+    in_kernel: bool = False
+    """Plain requests are answered by a program in the kernel, where it takes that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
+from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
 from speaker.api.fields import (
     TOP,
     Field,
@@ -22,7 +23,9 @@ from speaker.api.fields import (
     did_you_mean,
     dns_label,
     dns_subdomain,
+    label_key,
     label_map,
+    label_value,
     metadata,
     names,
 )
@@ -36,6 +39,9 @@ from speaker.model import (
     HealthCheck,
     IPAddress,
     IPNetwork,
+    LabelRule,
+    LabelSelector,
+    PreferredNodes,
     Protocol,
     Service,
     ServiceKey,
@@ -50,14 +56,16 @@ SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-rang
 POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK = (
     PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
 )
+NODE_PREFERENCE = PREFIX + "node-preference"
 _ANNOTATIONS = (
     POOL,
     ADDRESSES,
     SHARE,
     SHARE_NAMESPACES,
     SCHEDULER,
-    RECORD,
     HEALTH_CHECK,
+    NODE_PREFERENCE,
+    RECORD,
 )  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
@@ -173,6 +181,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
+        node_preference=meta.annotations[NODE_PREFERENCE].parsed(parse_preference) or (),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
         health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
         health_check=_active(meta.annotations[HEALTH_CHECK], ports, told=families_told),
@@ -339,6 +348,32 @@ def _scheduler(text: str) -> str:
     if text not in SCHEDULERS:
         raise ValueError(f"is no scheduler of IPVS: {did_you_mean(text, SCHEDULERS)}")
     return text
+
+
+def parse_preference(text: str) -> tuple[PreferredNodes, ...]:
+    """``80 zone=a,disk=ssd; 20 zone=b``: weights, each with the labels that a node must have; ValueError says the
+    rule."""
+    terms = text.split(";")
+    if len(terms) > MAX_PREFERENCES:
+        raise ValueError(f"must be at most {MAX_PREFERENCES} terms")
+    return tuple(map(_preferred, terms))
+
+
+def _preferred(term: str) -> PreferredNodes:
+    weight, _, labels = term.strip().partition(" ")
+    rules = tuple(_label_rule(label.strip()) for label in labels.split(","))
+    if not (weight.isascii() and weight.isdecimal() and len(weight) < 4 and 1 <= int(weight) <= MAX_WEIGHT):
+        raise ValueError(f"must be terms such as 80 zone=a,disk=ssd joined by ';': a weight of 1 to {MAX_WEIGHT} first")
+    if len({rule.key for rule in rules}) != len(rules):
+        raise ValueError("must name each label once in a term")
+    return PreferredNodes(int(weight), LabelSelector(rules))
+
+
+def _label_rule(text: str) -> LabelRule:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("must name labels as key=value, joined by ','")
+    return LabelRule(label_key(key), "In", frozenset({label_value(value)}))
 
 
 def _affinity(spec: Field) -> int | None:

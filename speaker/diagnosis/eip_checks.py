@@ -5,10 +5,9 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
-from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
 from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.diagnosis.saved import OLD
-from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
@@ -349,6 +348,6 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
     """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
     known = facts.knowledge
-    if known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+    if known.forwarder in ("none", "assist") or endpoint.node != known.node or service.policy != "Local":
         return False
     return eip.mine and _way(facts, endpoint.address) == eip.link

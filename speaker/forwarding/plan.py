@@ -5,7 +5,7 @@ the work); ``changes.py`` says what leads from one plan to another.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from speaker.model import (
@@ -62,6 +62,8 @@ class VirtualServer:
     elsewhere: bool = False
     """Of policy Local, and health checks found all of its endpoints here unwell, not those of all nodes: connections go
     on, and this node's own clients find another at the holder (``taken_here``)."""
+    without: tuple[str, ...] = field(default=(), compare=False)
+    """Dead nodes whose endpoints get nothing new, though Kubernetes calls them ready. Sorted; no kernel knows it."""
 
     @property
     def key(self) -> VirtualServerKey:
@@ -75,6 +77,8 @@ class VirtualServer:
             parts.append(f"from {','.join(map(str, self.sources))}")
         if not self.masquerade:
             parts.append("keeps the client's address")
+        if self.without:
+            parts.append(f"without {','.join(self.without)}")
         return " ".join(parts)
 
 
@@ -135,7 +139,7 @@ class Planner:
                 if key in self.failed:
                     here = tuple(eip for eip in before[0] if eip in held.addresses)
                     made = tuple(server for server in before[1] if server.address in here)
-                if changed is None and made == before[1]:
+                if changed is None and made == before[1] and _without(made) == _without(before[1]):
                     made = before[1]
                 self._of[key] = here, made
             eips, servers = self._of.get(key, ((), ()))
@@ -200,6 +204,11 @@ def _virtual_servers(
         if endpoint.node == node or not keeps_client:
             place = endpoint.port_name, endpoint.protocol, Family.of(endpoint.address)
             usable.setdefault(place, []).append(endpoint)
+    here = [
+        (eip, port, usable.get((port.name, port.protocol, Family.of(eip)), []))
+        for eip in eips
+        for port in service.ports
+    ]
     return tuple(
         VirtualServer(
             eip,
@@ -211,13 +220,11 @@ def _virtual_servers(
             # empty tuple would mean everyone. So all of them stay, and the edges match by family.
             sources=service.source_ranges,
             masquerade=not keeps_client,
-            real_servers=_real_servers(
-                usable.get((port.name, port.protocol, Family.of(eip)), []), node, port.protocol, lost
-            ),
-            elsewhere=keeps_client and _unwell(usable.get((port.name, port.protocol, Family.of(eip)), [])),
+            real_servers=_real_servers(found, node, port.protocol, lost),
+            elsewhere=keeps_client and _unwell(found),
+            without=tuple(sorted({e.node for e in found if e.ready and e.node} & _dead(found, lost))),
         )
-        for eip in eips
-        for port in service.ports
+        for eip, port, found in here
     )
 
 
@@ -225,16 +232,26 @@ def _unwell(endpoints: list[Endpoint]) -> bool:
     return bool(endpoints) and all(endpoint.unwell and not endpoint.ready for endpoint in endpoints)
 
 
+def _without(servers: Iterable[VirtualServer]) -> list[tuple[str, ...]]:
+    return [server.without for server in servers]
+
+
+def _dead(endpoints: Iterable[Endpoint], lost: Collection[str]) -> frozenset[str]:
+    """Of the nodes that are ``lost``: all, or none where no other endpoint is ready. Then whoever takes them for lost
+    may be mistaken, and nobody else can serve."""
+    others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
+    return frozenset(lost if others else ())
+
+
 def _real_servers(
     endpoints: list[Endpoint], node: str, protocol: Protocol, lost: Collection[str]
 ) -> tuple[RealServer, ...]:
-    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On nodes
-    that are ``lost`` none is ready, unless there is no other: then whoever takes them for lost may be mistaken.
+    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On
+    ``_dead`` nodes none is ready.
 
     With UDP the rest is left out: at weight 0 it would keep a client for as long as that keeps sending.
     """
-    others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
-    dead = lost if others else ()
+    dead = _dead(endpoints, lost)
     any_ready = any(endpoint.ready for endpoint in endpoints)
     merged: dict[tuple[IPAddress, int], RealServer] = {}
     for endpoint in endpoints:

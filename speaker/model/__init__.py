@@ -206,6 +206,8 @@ class Service:
     """Of its endpoints; None: they are as ready as their EndpointSlice says."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    node_preference: "tuple[PreferredNodes, ...]" = ()
+    """Annotation ``eip-speaker.io/node-preference``: in place of the pool's."""
     unheeded: tuple[str, ...] = ()
     """Annotations by which it asks another load balancer for something, and nobody here obeys."""
     left_alone: frozenset[IPAddress] = frozenset()
@@ -319,6 +321,14 @@ class LabelSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """One term of a preference: nodes that ``selector`` matches are worth ``weight`` more, 1 to 100."""
+
+    weight: int
+    selector: LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
 class Gratuitous:
     """How a change of owner is announced: one packet at once, ``burst - 1`` repeats ``interval`` seconds apart
     (later than Linux's 1 s ``locktime``), then one every ``refresh`` seconds; 0 means no refresh."""
@@ -349,6 +359,10 @@ class Pool:
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
+    node_preference: tuple[PreferredNodes, ...] = ()
+    """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""
+    failback: float | None = None
+    """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,11 +422,22 @@ class Link:
     mtu: int = 1500
 
 
+class Preference(NamedTuple):
+    """How much this node is preferred for an EIP. ``number``: of the preference, 64 bits, on every node the same;
+    ``weight``: of this node, at least 0; ``failback`` as in ``Pool``."""
+
+    number: int
+    weight: int
+    failback: float | None = None
+
+
 class Placement(NamedTuple):
     """Where and how an EIP is answered for."""
 
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
+    """None: all nodes are alike."""
 
 
 # ── Speakers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -438,3 +463,10 @@ class Forwarding(Enum):
     IPVS = "ipvs"
     NFTABLES = "nftables"
     AUTO = "auto"
+    ASSIST = "assist"
+    """Kube-proxy does; while a node is dead and it does not know, the speaker, past that node's endpoints."""
+
+    @property
+    def ours(self) -> bool:
+        """Kube-proxy is to leave the EIPs alone."""
+        return self not in (Forwarding.NONE, Forwarding.ASSIST)

@@ -210,6 +210,13 @@ class JoinFailed(Event, frozen=True):
     error: str
 
 
+class SocketsAnswer(Event, frozen=True):
+    """The kernel was to answer what is plain on a link, and does not: the speaker's sockets answer all, as they can."""
+
+    link: Link
+    error: str
+
+
 class EdgeFailed(Event, frozen=True):
     """An edge refused; it is tried again."""
 
@@ -237,6 +244,12 @@ class BugMet(Event, frozen=True):
 
 class Answers(Event, frozen=True):
     """Replies handed to a link."""
+
+    family: Family
+
+
+class KernelAnswers(Event, frozen=True):
+    """Those of the replies that our program in the kernel sent."""
 
     family: Family
 
@@ -285,7 +298,15 @@ class PeersClaims(Event, frozen=True):
 
 
 Countable: TypeAlias = (
-    Answers | Ignorings | Announcements | SendFailures | HellosSent | HellosReceived | BugsMetAgain | PeersClaims
+    Answers
+    | KernelAnswers
+    | Ignorings
+    | Announcements
+    | SendFailures
+    | HellosSent
+    | HellosReceived
+    | BugsMetAgain
+    | PeersClaims
 )
 
 

@@ -107,6 +107,8 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
     match what:
         case events.Answers(family=family):
             metrics.answers.labels(PROTOCOLS[family]).inc(number)
+        case events.KernelAnswers(family=family):
+            metrics.kernel_answers.labels(PROTOCOLS[family]).inc(number)
         case events.Ignorings(family=family, reason=reason):
             metrics.ignored_total.labels(PROTOCOLS[family], reason.value).inc(number)
         case events.Announcements(family=family):
@@ -163,6 +165,7 @@ def count_eips(
     states, reasons = standings(eips, claims, rivalled)
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
+    metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
     metrics.by_nobody.clear()
     for reason, number in reasons.items():
         metrics.by_nobody.labels(reason).set(number)

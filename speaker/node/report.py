@@ -204,11 +204,11 @@ class Report(gauges.Counted):
 
     # ── looked at now and then ──
 
-    def martians(self, total: int, reverse_path: int) -> None:
-        """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
-        self._metrics.martians.set(total - reverse_path)
+    def martians(self, martians: int, reverse_path: int) -> None:
+        """Packets dropped so far: for their source, and by a reverse path filter."""
+        self._metrics.martians.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
-        write(self._transitions.dropped(total - reverse_path, reverse_path))
+        write(self._transitions.dropped(martians, reverse_path))
 
     def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
@@ -293,6 +293,17 @@ class Report(gauges.Counted):
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
         if approximations is not None:
             write(self._transitions.approximations(approximations))
+
+    def assisting(self, nodes: Mapping[str, int]) -> None:
+        """Dead nodes, and how many virtual servers are led past the endpoints of each in front of kube-proxy."""
+        before, now = self._status.assisting, time.time()
+        self._metrics.assisted.clear()
+        for node, servers in nodes.items():
+            self._metrics.assisted.labels(node).set(servers)
+        if nodes.keys() != before.keys():
+            log.info("assisting kube-proxy", without=sorted(nodes))
+            self._status.assisting = {node: before.get(node, now) for node in nodes}
+            self.stale.set()
 
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force."""

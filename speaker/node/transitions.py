@@ -79,6 +79,8 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
             return Transition(level, name, "peer", node, link.name, {"link": link.name})
         case events.LinkLost(link=link, error=error):
             return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+        case events.SocketsAnswer(link=link, error=error):
+            return Transition("warning", "sockets answer", "error", error, link.name, {"link": link.name})
         case PeersAddress(eip=eip, node=str(node)):
             return Line("error", "peer's address", {"eip": str(eip), "peer": node, "message": message})
         case NameClash(silent=silent):

@@ -298,6 +298,15 @@ CODE = {
         "ownership.machine.hearing.MAX_SAID",
         "unit/ownership/test_bounds.py::test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard",
     ),
+    "terms of a `nodePreference`": (
+        "api.eip.MAX_PREFERENCES",
+        "unit/standalone/test_bad_manifests.py::test_a_preference_of_too_many_terms_is_refused",
+    ),
+    "preferences of the EIPs on one link that a node is preferred by": (
+        "ownership.machine.peers.MAX_WEIGHTS",
+        "unit/ownership/machine/test_preferred.py::"
+        "test_of_too_many_preferences_hellos_say_those_with_the_lowest_numbers_and_no_other_is_heeded",
+    ),
     "EIPs that a peer gave up, according to another link": (
         "ownership.machine.peers.MAX_LEFT",
         "unit/ownership/test_bounds.py::test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered",
@@ -336,6 +345,7 @@ LIMIT = re.compile(r"^(_?MAX_[A-Z_]+)(?:: [\w\[\]]+)? = ", re.MULTILINE)
 ELSEWHERE = {
     # A bound on what a field may say, not on how much there may be: named in messages, and in the CRDs.
     "api.eip.MAX_BURST",
+    "api.eip.MAX_WEIGHT",
     # Numbers of a format: what travels is cut to them.
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",

@@ -322,3 +322,34 @@ def lines_run(work):
     finally:
         sys.settrace(before)
     return count
+
+
+WITHOUT = [
+    ("nobody died", {}, {}, ()),
+    ("its node died", {"a"}, {}, ("a",)),
+    ("its node died, and Kubernetes knows", {"a"}, {"ready": False}, ()),
+    ("its node died, and its pod is ending", {"a"}, {"ready": False, "terminating": True}, ()),
+    ("a node without endpoints died", {"c"}, {}, ()),
+    ("all died, by what we hear", {"a", "b"}, {}, ()),
+]
+
+
+@pytest.mark.parametrize(("lost", "state", "without"), [row[1:] for row in WITHOUT], ids=[row[0] for row in WITHOUT])
+def test_a_virtual_server_says_which_dead_nodes_it_goes_without(web, pod, world, lost, state, without):
+    asked, assignments = world((web(), (pod("10.0.0.3", node="a", **state), pod("10.0.0.4", node="b")), (EIP,)))
+    assert only(plan(replace(asked, lost=frozenset(lost)), assignments, "b")).without == without
+
+
+def test_with_the_policy_local_no_other_nodes_death_matters(web, pod, world):
+    local = web(traffic_policy=TrafficPolicy.LOCAL)
+    asked, assignments = world((local, (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b")), (EIP,)))
+    assert only(plan(replace(asked, lost=frozenset({"a"})), assignments, "b")).without == ()
+
+
+def test_a_planner_tells_when_kubernetes_knows_though_no_real_server_changes(web, pod, world):
+    planner, ready = Planner(), (web(), (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b")), (EIP,))
+    known = (web(), (pod("10.0.0.3", node="a", ready=False), pod("10.0.0.4", node="b")), (EIP,))
+    for services, without in ((ready, ("a",)), (known, ()), (ready, ("a",))):
+        asked, assignments = world(services)
+        made = planner.plan(replace(asked, lost=frozenset({"a"})), assignments, "b", None)
+        assert only(made).without == without
