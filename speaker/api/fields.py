@@ -288,7 +288,7 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
         case int() | float() as number if abs(number) < 1e9:
             found = float(number)
         case str() as text:
-            found = _duration(text)
+            found = duration(text)
     if math.isnan(found):
         value.refuse("must be a number of seconds, or a duration such as 1.1s, 5m or 1h30m")
         return default
@@ -297,7 +297,8 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
     return found
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Seconds; NaN for what is none."""
     parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return math.nan

@@ -29,12 +29,14 @@ from speaker.api.fields import (
     metadata,
     names,
 )
+from speaker.api.health_check import health_check
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
     Balancer,
     Family,
     FamilyPolicy,
+    HealthCheck,
     IPAddress,
     IPNetwork,
     LabelRule,
@@ -51,8 +53,8 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record")
+POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK = (
+    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
 )
 NODE_PREFERENCE = PREFIX + "node-preference"
 _ANNOTATIONS = (
@@ -61,6 +63,7 @@ _ANNOTATIONS = (
     SHARE,
     SHARE_NAMESPACES,
     SCHEDULER,
+    HEALTH_CHECK,
     NODE_PREFERENCE,
     RECORD,
 )  # RECORD is the controller's: no wish
@@ -163,9 +166,10 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
     asked = spec["externalTrafficPolicy"].nonempty()
     traffic_policy = asked.choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
+    ports = _ports(spec["ports"])
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
-        ports=_ports(spec["ports"]),
+        ports=ports,
         labels=meta.labels,
         selector=spec["selector"].sound(label_map) or {},
         families=_families(spec, policy, requested, families_told),
@@ -180,6 +184,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         node_preference=meta.annotations[NODE_PREFERENCE].parsed(parse_preference) or (),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
         health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
+        health_check=_active(meta.annotations[HEALTH_CHECK], ports, told=families_told),
         created=meta.created,
         unheeded=_unheeded(meta.annotations, asking),
     )
@@ -388,6 +393,17 @@ def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
     if port and policy is not TrafficPolicy.LOCAL:
         value.refuse(f"must be left out unless externalTrafficPolicy is {TrafficPolicy.LOCAL}")
     return port or None
+
+
+def _active(value: Field, ports: Iterable[ServicePort], *, told: bool) -> HealthCheck | None:
+    """``told``: an API server says what is ready."""
+    if told and value.given:
+        value.refuse("is for Services from files: in a cluster a readinessProbe of the pods says who is ready")
+        return None
+    check = value.parsed(health_check)
+    if check is not None and check.port is None and any(port.protocol is not Protocol.TCP for port in ports):
+        value.refuse("must say port=NUMBER where a port of the Service is not TCP: the port to check instead")
+    return check
 
 
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:

@@ -23,6 +23,7 @@ from speaker.model import (
     Selector,
     ServiceKey,
     World,
+    of_speakers,
 )
 from speaker.ownership.eligibility import Ineligible, Veto, veto
 from speaker.ownership.preference import preference
@@ -130,6 +131,7 @@ class NodeDecider:
         self._assigned = assignments
         # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
         own = {bound.address for bound in snapshot.addresses}
+        own.update(address for address, link in snapshot.own.items() if of_speakers(link))
         return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
     def _one(
@@ -212,6 +214,10 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
 def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> Veto | None:
     """Why no node may answer for it, as far as this one knows."""
     if (link := links.own(address)) is not None:
+        if of_speakers(link):
+            return Veto(
+                Ineligible.OTHER_GROUP, f"{address} is another group's: its speaker here has it bound on {link}"
+            )
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")

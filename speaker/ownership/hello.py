@@ -175,6 +175,8 @@ class Hello(NamedTuple):
     link: int = 0
     """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
     on one link and replayed on another proves no hearing there."""
+    group: str = ""
+    """Name of the sender's group; "": it has none."""
     part: int = 0
     """Which part of message ``sequence`` this is; set by ``frames.encode``."""
 

@@ -106,15 +106,17 @@ class PeerSpec(Struct, frozen=True):
     secrets: tuple[bytes, ...]
     api: bool = False
     revision: int = 0
+    group: str = ""
 
 
 class Spec(Struct, frozen=True):
     """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
-    another load balancer, which still answers."""
+    another load balancer, which still answers. ``in_kernel``: plain requests are answered there where that may be."""
 
     node: str
     peers: PeerSpec | None
     take_over: bool = False
+    in_kernel: bool = False
 
 
 class Request(NamedTuple):

@@ -120,6 +120,8 @@ class KnownEndpoint:
     ready: bool
     takes_new: bool
     """Ready, or still serving while it terminates."""
+    unwell: str = ""
+    """What its health check found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +368,7 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
 
 def _known_endpoint(each: Endpoint) -> KnownEndpoint:
     where = str(each.address), each.port, each.protocol.value, each.node
-    return KnownEndpoint(*where, each.ready, _takes_new(each))
+    return KnownEndpoint(*where, each.ready, _takes_new(each), each.unwell)
 
 
 def _takes_new(each: Endpoint) -> bool:

@@ -40,7 +40,8 @@ class Kind(IntEnum):
     UNANSWERED = 14
     LOSS = 15
     LINKS = 16
-    WEIGHTS = 17
+    GROUP = 17
+    WEIGHTS = 18
 
 
 def octets(bits: int) -> int:

@@ -331,6 +331,7 @@ READERS: Mapping[int, _Reader] = {
     Kind.LOSS: _Reader("lost", _read_lost),
     Kind.WEIGHTS: _Reader("weights", _read_weights),
     Kind.LINKS: _Reader("links", partial(_read_number, size=1)),
+    Kind.GROUP: _Reader("group", lambda values: b"".join(values).decode()),
 }
 """WEAK is read with the claims that it is of."""
 

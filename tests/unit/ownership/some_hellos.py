@@ -57,5 +57,6 @@ hellos = st.builds(
     interval=st.integers(0, 65535),
     links=st.integers(0, 255),
     lost=st.dictionaries(names, st.integers(0, 100), max_size=16),
+    group=st.just(""),
 ).flatmap(some_weak)
 mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])
