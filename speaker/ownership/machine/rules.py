@@ -311,14 +311,14 @@ class Rules:
     def steady_since(self, k: Known, x: Eip) -> float:
         """Nothing has happened to this node or to the EIP since."""
         s = k.at(x)
-        here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.undrained_at)
+        here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.ready_at)
         return max(here, x.offered_at, x.moved_at, x.yielded_at)
 
     def steady(self, k: Known, x: Eip, rivals: list[Peer], now: float) -> bool:
         """What we claim would stand, and stay here."""
         s = k.at(x)
         heard = all(p.is_heard(now, k.times) and p.hears_us(now, k.times) for p in rivals)
-        known = heard and not self.deaf_to_somebody(k, x, now)
+        known = heard and not k.headless and not self.deaf_to_somebody(k, x, now)
         return known and not s.goes_last(now) and not s.sick and k.node not in self.tried(s, x.address.version, now)
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
