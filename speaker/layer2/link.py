@@ -511,11 +511,7 @@ class Links:
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
         coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
-        for eip, (
-            link,
-            gratuitous,
-            _,
-        ) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
+        for eip, (link, gratuitous, _) in placements.items():  # to look up an ``ipaddress`` takes ten times as long
             responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
             coming[responder][eip.packed] = gratuitous
         unproven = {address.packed for address in probe}

@@ -192,7 +192,7 @@ class Conversation:
     def _headless(self, on: bool) -> None:
         """Whether no main process works: said to peers, and at the end of a time without one to the next."""
         if self.owner is not None:
-            self.owner.headless = on
+            self.owner.machine.headless = on
         if self._outlived and not on:
             self._outlived = False
             self.events.tell(EdgeRecovered("outlive"))

@@ -72,8 +72,7 @@ class SharedOwner:
         """For a reason that concerns the whole node."""
         self._behind: frozenset[IPAddress] = frozenset()
         """EIPs for which others go first."""
-        self.headless = False
-        """No main process keeps all this up to date."""
+        machine.headless = False
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
@@ -442,7 +441,9 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = order.hello._replace(addresses=addresses, own=own, recalled=self._recalled, headless=self.headless)
+        hello = order.hello._replace(
+            addresses=addresses, own=own, recalled=self._recalled, headless=self.machine.headless
+        )
         self.hello_links.send(hello_link, order._replace(hello=hello), now)
 
     def _listen(self) -> None:
