@@ -5,12 +5,11 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
-from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
 from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.diagnosis.saved import OLD
-from speaker.diagnosis.words import some
 from speaker.errors import shown
-from speaker.interfaces.snapshot import OF_SERVICES
+from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
 from speaker.node.problems import find_mac
@@ -42,7 +41,7 @@ def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
     """As this host's own: not on a link that is there for Services."""
     for each in facts.bound:
-        if each.address != address or each.link in OF_SERVICES or facts.link(each.link) is None:
+        if each.address != address or of_services(each.link) or facts.link(each.link) is None:
             continue
         delete = f"ip addr del {address}/{each.prefix} dev {each.link}"
         if each.secondary:
@@ -349,6 +348,6 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
     """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
     known = facts.knowledge
-    if known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+    if known.forwarder in ("none", "assist") or endpoint.node != known.node or service.policy != "Local":
         return False
     return eip.mine and _way(facts, endpoint.address) == eip.link

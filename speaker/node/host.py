@@ -25,17 +25,19 @@ import structlog
 
 from speaker.checks import said
 from speaker.errors import EdgeError
+from speaker.forwarding.assisted import Assisted, past_dead
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding, reverse_path
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
-from speaker.interfaces.martians import dropped
+from speaker.interfaces.martians import Martians
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
+from speaker.kubeproxy.judge import NO_FORWARDER
 from speaker.kubeproxy.watch import Asked, KubeProxyWatch
 from speaker.model import Family, Forwarding, IPAddress, Link, Placement, ServiceKey
 from speaker.node.control import NAME, serving_control
@@ -91,13 +93,13 @@ class Host:
         hand_over: HandOver | None,
     ) -> None:
         self._hand_over = hand_over
-        self._settings = settings
-        self._keys = keys
+        self._settings, self._keys, self._martians = settings, keys, Martians()
         self._source = source
         self._forwarder = forwarder
         self._wire = wire
         self._report = report
         self._decider = NodeDecider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._assisted = Assisted() if settings.forwarder is Forwarding.ASSIST else None
         self._failed: Mapping[ServiceKey, Exception] = {}
         """Services that are set aside."""
         self._left = False
@@ -112,7 +114,10 @@ class Host:
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
         self._kube_proxy = KubeProxyWatch(
-            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
+            forwarder.name if settings.forwarder.ours else NO_FORWARDER,
+            lambda: wire.held,
+            lambda: not report.fails("reconcile", "forwarding"),
+            report.kube_proxy,
         )
         self._witnessing = Witnessing(settings.node.name, report)
         report.draining = lambda: wire.draining
@@ -175,7 +180,7 @@ class Host:
     async def _follow_links(self) -> None:
         async for attempt in retrying(self._failing("netlink"), on=EdgeError):
             with attempt:
-                async with Watcher() as watcher:
+                async with Watcher(self._settings.group.link) as watcher:
                     async for snapshot in watcher:
                         self._report.recovered("netlink")
                         self._snapshot = snapshot
@@ -267,6 +272,8 @@ class Host:
         changes = await self._forwarder.apply(decision.forwarding)
         with contained("report", self):
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+            if self._assisted is not None:
+                self._report.assisting(past_dead(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
         await self._in_thread(partial(self._report.decided, decision, touched))
@@ -332,6 +339,8 @@ class Host:
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         assignments = view.settlement.assignments
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
+        if self._assisted is not None:
+            decision = replace(decision, forwarding=self._assisted.of(decision.forwarding, boottime()))
         self._follow(decision, touched)
         return decision, touched
 
@@ -339,13 +348,14 @@ class Host:
         """What may be held where."""
         if touched is None:
             self._placements = {
-                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.may_hold().items()
+                address: Placement(eip.link, eip.gratuitous, eip.preference)
+                for address, eip in decision.may_hold().items()
             }
             return
         for address in touched:
             self._placements.pop(address, None)
             if isinstance(eip := decision.eips.get(address), MayHold):
-                self._placements[address] = Placement(eip.link, eip.gratuitous)
+                self._placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""
@@ -360,13 +370,16 @@ class Host:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.tend())
+            if self._assisted is not None and self._assisted.until:
+                self._changed.set()  # kube-proxy may know by now
 
     async def _watch_environment(self) -> None:
         """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
-                self._report.martians(*dropped())
+                found = await self._martians.look(self._links, self._snapshot, ENVIRONMENT_SECONDS / 2)
+                self._report.martians(*found)
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await in_thread(partial(look, ipvs=ipvs)), refused)
