@@ -166,7 +166,9 @@ class Conversation:
             take_over=spec.take_over,
         )
         layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
-        return SharedOwner(machine, self._open_hellos, boottime, self.events, layer2)
+        return SharedOwner(
+            machine, self._open_hellos, boottime, self.events, layer2, Group(peers.group if peers is not None else "")
+        )
 
     def _open_hellos(self, link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
         assert self._peers is not None  # or there is nobody to hear them
