@@ -15,7 +15,17 @@ from typing import Any, Final, TypeAlias
 import cel
 import yaml
 
-from speaker.api.eip import INT32, MAX_BURST, MAX_INTERVAL, MAX_REFRESH, MIN_INTERVAL, MIN_REFRESH, SPEC
+from speaker.api.eip import (
+    INT32,
+    MAX_BURST,
+    MAX_INTERVAL,
+    MAX_PREFERENCES,
+    MAX_REFRESH,
+    MAX_WEIGHT,
+    MIN_INTERVAL,
+    MIN_REFRESH,
+    SPEC,
+)
 from speaker.api.fields import DURATION, LABEL, QUALIFIED
 from speaker.api.kinds import MAX_LINE
 from speaker.api.reading import EIP
@@ -35,6 +45,8 @@ MAX_INTERFACE_TEXT = 191
 MAX_NAMESPACES = 1024
 MAX_LABELS = 64
 """Entries of ``matchLabels``, of ``matchExpressions``, and of the ``values`` of one."""
+MAX_PREFERRED_LABELS = 16
+"""The same in a term of ``nodePreference``, of which there are many."""
 
 _INTEGER: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
@@ -66,7 +78,8 @@ def _ranges() -> Schema:
     return _list(_described(entry, spelling), maxItems=MAX_RANGES)
 
 
-def _selector() -> Schema:
+def _selector(most: int = MAX_LABELS) -> Schema:
+    """``most``: entries of each list."""
     value = {"type": "string", "maxLength": 63, "pattern": f"^({QUALIFIED.pattern})?$"}
     expression = _object(
         {
@@ -78,7 +91,7 @@ def _selector() -> Schema:
                 "What the label's value must be to `values`; the last two take none.",
             ),
             "values": _described(
-                _list(_described(value, "Of the label."), maxItems=MAX_LABELS), "For In and NotIn: one at least."
+                _list(_described(value, "Of the label."), maxItems=most), "For In and NotIn: one at least."
             ),
         },
         required=["key", "operator"],
@@ -88,10 +101,10 @@ def _selector() -> Schema:
         "type": "object",
         "additionalProperties": _described({**value, "nullable": True}, "Of the label of that name."),
         "minProperties": 1,
-        "maxProperties": MAX_LABELS,
+        "maxProperties": most,
         "x-kubernetes-validations": cel.match_labels(),
     }
-    expressions = _list(_described(expression, "A rule for one label."), minItems=1, maxItems=MAX_LABELS)
+    expressions = _list(_described(expression, "A rule for one label."), minItems=1, maxItems=most)
     # Empty it would select everything, and what a template makes of nothing is empty.
     return _object(
         {
@@ -100,6 +113,16 @@ def _selector() -> Schema:
         },
         minProperties=1,
     )
+
+
+def _preference() -> Schema:
+    weight = {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}
+    term = _selector(MAX_PREFERRED_LABELS)
+    properties = {"weight": _described(weight, "How much the nodes that match are preferred."), **term["properties"]}
+    either = "has(self.matchLabels) || has(self.matchExpressions)"
+    labels = cel.rule(either, "must have matchLabels or matchExpressions")
+    whole = _object(properties, required=["weight"], **{"x-kubernetes-validations": [labels]})
+    return _list(_described(whole, "Nodes that are preferred."), minItems=1, maxItems=MAX_PREFERENCES)
 
 
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
@@ -145,6 +168,16 @@ def _eip_spec() -> Schema:
             "link towards that address. Left out: the link whose own subnet holds the address.",
         ),
         "nodeSelector": _described(_selector(), "Nodes that may hold these addresses. Left out: every node."),
+        "nodePreference": _described(
+            _preference(),
+            "Of the nodes that may hold these addresses, those that hold them sooner: the weights of all terms that "
+            "match a node add up, and the highest sum goes first. Left out: all nodes are alike.",
+        ),
+        "failback": _described(
+            {"type": "string", "maxLength": 64, "x-kubernetes-validations": cel.failback()},
+            "never, or preferred-after and a duration: an address moves to a preferred node that is back for so long. "
+            "Default never.",
+        ),
         "namespaces": _described(
             _list(
                 _described({"type": "string", "maxLength": 63, "pattern": f"^{LABEL.pattern}$"}, "Of a namespace."),

@@ -374,6 +374,8 @@ class NodeSettings(ServingSettings):
     """Whether /metrics tells of every real server too."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""
+    in_kernel: bool = False
+    """Plain requests are answered by a program in the kernel, where it takes that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from speaker.api.service import (
     LOAD_BALANCER_CLASS,
     MAX_PORTS,
     MAX_SOURCE_RANGES,
+    NODE_PREFERENCE,
     PREFIX,
     RECORD,
     SCHEDULER,
@@ -205,6 +206,7 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations that matter to who forwards."""
 
     scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
+    node_preference: str | None = msgspec.field(default=None, name=NODE_PREFERENCE)
     source_ranges: str | None = msgspec.field(default=None, name=SOURCE_RANGES_ANNOTATION)
 
 

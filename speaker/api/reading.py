@@ -147,6 +147,9 @@ def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None
     if kind == EIP:
         draft.pools.append((source, read(source, pool)))
     elif kind == ENDPOINT_SLICE:
+        if source.at("addressType") == "FQDN":
+            rule = "must be IPv4 or IPv6: the speaker looks no names up, so list addresses"
+            draft.problems.append(_problem(source, ("addressType",), rule))
         draft.slices.append((source, read(source, endpoint_slice)))
     elif kind == NAMESPACE:
         draft.namespaces.append(read(source, namespace))

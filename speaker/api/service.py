@@ -15,6 +15,7 @@ from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
+from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
 from speaker.api.fields import (
     TOP,
     Field,
@@ -22,18 +23,25 @@ from speaker.api.fields import (
     did_you_mean,
     dns_label,
     dns_subdomain,
+    label_key,
     label_map,
+    label_value,
     metadata,
     names,
 )
+from speaker.api.health_check import health_check
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
     Balancer,
     Family,
     FamilyPolicy,
+    HealthCheck,
     IPAddress,
     IPNetwork,
+    LabelRule,
+    LabelSelector,
+    PreferredNodes,
     Protocol,
     Service,
     ServiceKey,
@@ -45,10 +53,20 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record")
+POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK = (
+    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
 )
-_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
+NODE_PREFERENCE = PREFIX + "node-preference"
+_ANNOTATIONS = (
+    POOL,
+    ADDRESSES,
+    SHARE,
+    SHARE_NAMESPACES,
+    SCHEDULER,
+    HEALTH_CHECK,
+    NODE_PREFERENCE,
+    RECORD,
+)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(
@@ -148,9 +166,10 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
     asked = spec["externalTrafficPolicy"].nonempty()
     traffic_policy = asked.choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
+    ports = _ports(spec["ports"])
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
-        ports=_ports(spec["ports"]),
+        ports=ports,
         labels=meta.labels,
         selector=spec["selector"].sound(label_map) or {},
         families=_families(spec, policy, requested, families_told),
@@ -162,8 +181,10 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
+        node_preference=meta.annotations[NODE_PREFERENCE].parsed(parse_preference) or (),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
         health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
+        health_check=_active(meta.annotations[HEALTH_CHECK], ports, told=families_told),
         created=meta.created,
         unheeded=_unheeded(meta.annotations, asking),
     )
@@ -329,6 +350,32 @@ def _scheduler(text: str) -> str:
     return text
 
 
+def parse_preference(text: str) -> tuple[PreferredNodes, ...]:
+    """``80 zone=a,disk=ssd; 20 zone=b``: weights, each with the labels that a node must have; ValueError says the
+    rule."""
+    terms = text.split(";")
+    if len(terms) > MAX_PREFERENCES:
+        raise ValueError(f"must be at most {MAX_PREFERENCES} terms")
+    return tuple(map(_preferred, terms))
+
+
+def _preferred(term: str) -> PreferredNodes:
+    weight, _, labels = term.strip().partition(" ")
+    rules = tuple(_label_rule(label.strip()) for label in labels.split(","))
+    if not (weight.isascii() and weight.isdecimal() and len(weight) < 4 and 1 <= int(weight) <= MAX_WEIGHT):
+        raise ValueError(f"must be terms such as 80 zone=a,disk=ssd joined by ';': a weight of 1 to {MAX_WEIGHT} first")
+    if len({rule.key for rule in rules}) != len(rules):
+        raise ValueError("must name each label once in a term")
+    return PreferredNodes(int(weight), LabelSelector(rules))
+
+
+def _label_rule(text: str) -> LabelRule:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("must name labels as key=value, joined by ','")
+    return LabelRule(label_key(key), "In", frozenset({label_value(value)}))
+
+
 def _affinity(spec: Field) -> int | None:
     config = spec["sessionAffinityConfig"].object({"clientIP"}, "sessionAffinityConfig")
     client_ip = config["clientIP"].object({"timeoutSeconds"}, "clientIP")
@@ -346,6 +393,17 @@ def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
     if port and policy is not TrafficPolicy.LOCAL:
         value.refuse(f"must be left out unless externalTrafficPolicy is {TrafficPolicy.LOCAL}")
     return port or None
+
+
+def _active(value: Field, ports: Iterable[ServicePort], *, told: bool) -> HealthCheck | None:
+    """``told``: an API server says what is ready."""
+    if told and value.given:
+        value.refuse("is for Services from files: in a cluster a readinessProbe of the pods says who is ready")
+        return None
+    check = value.parsed(health_check)
+    if check is not None and check.port is None and any(port.protocol is not Protocol.TCP for port in ports):
+        value.refuse("must say port=NUMBER where a port of the Service is not TCP: the port to check instead")
+    return check
 
 
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:

@@ -54,6 +54,7 @@ def _add_run(commands: Commands) -> None:
     run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
+    flags.responder(run)
     flags.take_over(run)
     flags.kernel(run)
     flags.limits(run)
@@ -80,6 +81,7 @@ def _add_agent(commands: Commands) -> None:
     agent.word("--hello", "MS", f"as in `speaker run` (default {DEFAULT_HELLO_MS})", None)
     agent.word("--ethertype", "NUMBER", f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})", None)
     flags.hand_over(agent)
+    flags.responder(agent)
     flags.take_over(agent)
     flags.settle(agent)
     flags.metrics(agent)
@@ -138,6 +140,7 @@ def _of_node(args: argparse.Namespace, forwarder: Forwarding) -> dict[str, Any]:
         "forwarder": forwarder,
         "limits": Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max, args.group),
         "take_over": args.take_over,
+        "in_kernel": args.responder != "socket",
         "metrics_real_servers": metrics_of_real_servers(args.metrics_real_servers, forwarder),
     }
 

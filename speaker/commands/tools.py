@@ -112,8 +112,8 @@ def _plan(args: argparse.Namespace) -> int:
 def add_convert(commands: Commands) -> None:
     parser = commands.add_parser("convert", help="translate another load balancer's pools and Services")
     parser.description = (
-        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no "
-        "equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
+        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, or keepalived.conf, writes ours, and lists "
+        "what has no equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
     )
     sources = "files, directories, or - for stdin (default: -)"
     parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help=sources)
@@ -122,10 +122,13 @@ def add_convert(commands: Commands) -> None:
     parser.switch(
         "--default-class", "leave Services without a class as they are; use it if controllers and agents have this flag"
     )
-    whose = "whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium"
+    whose = "whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium; "
+    whose += "keepalived: what is read is keepalived.conf, whatever its name"
     parser.add_argument("--from", dest="peer", metavar="PEER", default="", help=whose)
     also = "also convert Services of this loadBalancerClass; may be repeated"
     parser.add_argument("--class", dest="classes", metavar="NAME", action="append", default=[], help=also)
+    which = "keepalived's: lines @ID are for this host (default: this host's name)"
+    parser.add_argument("--config-id", metavar="ID", default="", help=which)
     parser.switch("--json", "one JSON object on stdout, including the report")
     parser.set_defaults(command=_convert, working="reading what is to be converted")
 

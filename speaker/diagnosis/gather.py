@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
+from speaker.diagnosis import asking, kernel, process, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import examine
 from speaker.diagnosis.facts import (
@@ -30,7 +30,7 @@ from speaker.diagnosis.facts import (
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
-from speaker.interfaces.martians import reverse_path_drops
+from speaker.interfaces.martians import coming_in, reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
@@ -167,7 +167,7 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
     known = facts.knowledge
-    places = {each.address for service in known.services.first for each in service.endpoints.first[: connecting.MOST]}
+    places = {each.address for service in known.services.first for each in service.endpoints.first[: asking.ENDPOINTS]}
     targets = {pool.target for pool in known.pools.first if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
         match lookup(ip_address(place), snapshot):
@@ -194,9 +194,9 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
     eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
-        looks.at("who says hello", listening.listen([links[name] for name in lan], seconds, group), ()),
-        looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
-        looks.at("endpoints", connecting.connect_all(tcp), ()),
+        looks.at("who says hello", asking.listen([links[name] for name in lan], seconds, group), ()),
+        looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
+        looks.at("endpoints", asking.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
@@ -222,7 +222,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
         return replace(found, backs=backs, walks=walks)
     # Without the rights for that, or elsewhere than where it is held: at least from this node itself.
     to = [(eip.address, port) for eip in known.eips.first[: trying.EIPS] for port, _ in trying.first_port(facts, eip)]
-    connected = await looks.at("connections to it", connecting.connect_all(to), ())
+    connected = await looks.at("connections to it", asking.connect_all(to), ())
     return replace(found, backs=backs, tried=tried + connected)
 
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
@@ -105,9 +104,7 @@ class Watcher:
         asyncio.get_running_loop().add_reader(self._events, self._drain)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._events)
         self._sockets.close()
 

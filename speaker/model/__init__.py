@@ -146,6 +146,34 @@ class ServicePort:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How a speaker finds out by itself whether an endpoint is well: annotation ``eip-speaker.io/health-check``.
+
+    Seconds: a check begins ``interval`` after the one before, and up to ``jitter`` later, and has ``timeout`` to
+    succeed. ``rise`` successes in a row make an endpoint well, ``fall`` failures unwell.
+    """
+
+    kind: Literal["tcp", "http", "https"]
+    path: str = ""
+    port: int | None = None
+    """None: the endpoint's own."""
+    interval: float = 1.0
+    jitter: float = 0.1
+    timeout: float = 1.0
+    rise: int = 2
+    fall: int = 3
+    status: tuple[tuple[int, int], ...] = ((200, 399),)
+    """HTTP statuses that are a success, as ranges with both ends."""
+    ca: str = ""
+    """A file of the certificates that sign the endpoint's; '': it is not verified, as kubelet's probes do it."""
+    server_name: str = ""
+    """What HTTP and TLS ask for and the certificate must name; '': the endpoint's address."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{f':{self.path}' if self.path else ''}{f' port={self.port}' if self.port else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """What the speaker reads of a ``Service`` of ``type: LoadBalancer`` that is ours to serve."""
 
@@ -174,8 +202,12 @@ class Service:
     """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone. See ``NOBODY``."""
     health_check_port: int | None = None
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
+    health_check: HealthCheck | None = None
+    """Of its endpoints; None: they are as ready as their EndpointSlice says."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    node_preference: "tuple[PreferredNodes, ...]" = ()
+    """Annotation ``eip-speaker.io/node-preference``: in place of the pool's."""
     unheeded: tuple[str, ...] = ()
     """Annotations by which it asks another load balancer for something, and nobody here obeys."""
     left_alone: frozenset[IPAddress] = frozenset()
@@ -198,6 +230,9 @@ class Endpoint:
     serving: bool = True
     terminating: bool = False
     node: str | None = None
+    unwell: str = ""
+    """What its health check found; '': it is well, or is not checked. One that is ``ready`` all the same is served
+    because no other is well."""
 
 
 Endpoints: TypeAlias = Mapping[ServiceKey, tuple[Endpoint, ...]]
@@ -286,6 +321,14 @@ class LabelSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """One term of a preference: nodes that ``selector`` matches are worth ``weight`` more, 1 to 100."""
+
+    weight: int
+    selector: LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
 class Gratuitous:
     """How a change of owner is announced: one packet at once, ``burst - 1`` repeats ``interval`` seconds apart
     (later than Linux's 1 s ``locktime``), then one every ``refresh`` seconds; 0 means no refresh."""
@@ -316,6 +359,10 @@ class Pool:
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
+    node_preference: tuple[PreferredNodes, ...] = ()
+    """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""
+    failback: float | None = None
+    """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +422,22 @@ class Link:
     mtu: int = 1500
 
 
+class Preference(NamedTuple):
+    """How much this node is preferred for an EIP. ``number``: of the preference, 64 bits, on every node the same;
+    ``weight``: of this node, at least 0; ``failback`` as in ``Pool``."""
+
+    number: int
+    weight: int
+    failback: float | None = None
+
+
 class Placement(NamedTuple):
     """Where and how an EIP is answered for."""
 
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
+    """None: all nodes are alike."""
 
 
 # ── Speakers ──────────────────────────────────────────────────────────────────────────────────────────────────

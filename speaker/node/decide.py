@@ -19,12 +19,14 @@ from speaker.model import (
     Link,
     OwnSubnet,
     Pool,
+    Preference,
     Selector,
     ServiceKey,
     World,
     of_speakers,
 )
 from speaker.ownership.eligibility import Ineligible, Veto, veto
+from speaker.ownership.preference import preference
 from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
 
@@ -38,6 +40,7 @@ class MayHold:
     services: tuple[ServiceKey, ...]
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,8 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
         return MayNotHold(address, use.pool, use.services, no.reason.value, no.message)
     match links.choose(pool, address):
         case Resolved(link):
-            return MayHold(address, use.pool, use.services, link, pool.gratuitous if pool else Gratuitous())
+            gratuitous, preferred = pool.gratuitous if pool else Gratuitous(), preference(pool, services, node.labels)
+            return MayHold(address, use.pool, use.services, link, gratuitous, preferred)
         case Unresolved(reason, message):
             return MayNotHold(address, use.pool, use.services, reason.value, message)
 

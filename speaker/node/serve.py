@@ -175,6 +175,6 @@ def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) ->
 def _spec(settings: NodeSettings, keys: KeyFile | None, api: bool) -> Spec:
     peers = settings.peers
     if peers is None or keys is None:
-        return Spec(settings.node.name, None, settings.take_over)
+        return Spec(settings.node.name, None, settings.take_over, settings.in_kernel)
     told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision, settings.group.name)
-    return Spec(settings.node.name, told, settings.take_over)
+    return Spec(settings.node.name, told, settings.take_over, settings.in_kernel)

@@ -107,6 +107,8 @@ class KnownEip:
     candidates: tuple[Candidate, ...] = ()
     servers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    preferred: str = ""
+    """Which node it prefers, and when it moves there, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class KnownEndpoint:
     ready: bool
     takes_new: bool
     """Ready, or still serving while it terminates."""
+    unwell: str = ""
+    """What its health check found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,7 @@ def known_eip(
         candidates=(own, *_candidates(state, eip, peers)),
         servers=tuple(_servers(state.decision.forwarding, address)),
         missing=tuple(str(change).strip() for change in pending if _adds(change, address)),
+        preferred=status.preferred.words(status.holder or "nobody") if status.preferred is not None else "",
         **found,
     )
 
@@ -363,7 +368,7 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
 
 def _known_endpoint(each: Endpoint) -> KnownEndpoint:
     where = str(each.address), each.port, each.protocol.value, each.node
-    return KnownEndpoint(*where, each.ready, _takes_new(each))
+    return KnownEndpoint(*where, each.ready, _takes_new(each), each.unwell)
 
 
 def _takes_new(each: Endpoint) -> bool:

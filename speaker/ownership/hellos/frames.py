@@ -31,7 +31,8 @@ Values, by kind (``Kind``)::
     UNANSWERED entries of 1 IP version · name (since 1.5)
     LOSS       entries of 1 percent, at most 100 · name (since 1.5)
     LINKS      1; left out where it is 0, or more than 255 (since 1.5)
-    GROUP      its name; left out where it has none (since 1.5)
+    GROUP      its name; left out where it has none (since 1.6)
+    WEIGHTS    entries of 8 number of a preference · 2 weight, at least 1 (since 1.6)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -75,7 +76,9 @@ MAGIC = b"EIPh"
 """Of those without a group; a group has its own (``magic``), so that kernels tell its frames apart."""
 OF_GROUPS = b"EG"
 """How the magic of each group begins."""
-MAJOR, MINOR = 1, 5
+MAJOR, MINOR = 1, 6
+_WEIGHS = 6
+"""The first minor version whose speakers heed preferences."""
 
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
@@ -277,7 +280,7 @@ def _cut(frame: bytes) -> Rejected | None:
 
 def _said(frame: bytes) -> Hello | Rejected:
     try:
-        return _read(frame[_FIXED_AT:-_TAG])
+        return _read(frame[_FIXED_AT:-_TAG], weighs=frame[MAJOR_AT + 1] >= _WEIGHS)
     except (MalformedPacket, struct.error, UnicodeDecodeError):
         return Rejected.MALFORMED
 
@@ -286,7 +289,7 @@ _digest = lru_cache(maxsize=1024)(Digest)
 """Cached: a node's changes as its claims do."""
 
 
-def _read(body: bytes) -> Hello:
+def _read(body: bytes, weighs: bool) -> Hello:
     incarnation, sequence, part, link, clock, flags, count, total, name_size = _FIXED.unpack_from(body)
     demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
     end = _FIXED.size + name_size
@@ -306,5 +309,6 @@ def _read(body: bytes) -> Hello:
         direct=bool(flags & _DIRECT),
         link=link,
         part=part,
+        weighs=weighs,
         **read_fields(body, end),
     )

@@ -16,6 +16,7 @@ from speaker.model import (
     LinkNames,
     OwnSubnet,
     Pool,
+    PreferredNodes,
 )
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
@@ -43,6 +44,7 @@ rules = st.one_of(
     st.builds(LabelRule, keys, st.sampled_from(["Exists", "DoesNotExist"])),
 )
 selectors = st.builds(LabelSelector, st.lists(rules, max_size=3).map(tuple))
+preferred = st.builds(PreferredNodes, st.integers(1, 100), selectors.filter(lambda each: each.rules))
 interfaces = st.one_of(
     st.just(OwnSubnet()),
     st.lists(labels.filter(lambda name: name != "lo"), min_size=1, max_size=3, unique=True).map(tuple).map(LinkNames),
@@ -74,6 +76,8 @@ def pools(draw):
         gratuitous=Gratuitous(
             draw(st.integers(1, 50)), draw(st.floats(0.05, 60)), draw(st.just(0.0) | st.floats(1, 86400))
         ),
+        node_preference=tuple(draw(st.lists(preferred, max_size=16))),
+        failback=draw(st.none() | st.integers(1, 86400).map(float)),
     )
 
 
@@ -83,6 +87,9 @@ def written(found):
         "exclude": list(map(range_text, found.exclude)),
         "interface": interface_text(found.interface),
         "nodeSelector": selector_data(found.node_selector),
+        "nodePreference": [{"weight": term.weight, **selector_data(term.selector)} for term in found.node_preference]
+        or None,
+        "failback": "never" if found.failback is None else f"preferred-after {found.failback:.0f}s",
         "namespaces": sorted(found.namespaces) or None,
         "namespaceSelector": selector_data(found.namespace_selector),
         "serviceSelector": selector_data(found.service_selector),

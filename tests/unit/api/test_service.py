@@ -18,7 +18,19 @@ from speaker.api.service import (
     service,
 )
 from speaker.errors import InvalidManifests
-from speaker.model import NOBODY, Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
+from speaker.model import (
+    NOBODY,
+    Family,
+    FamilyPolicy,
+    LabelRule,
+    LabelSelector,
+    PreferredNodes,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+)
 
 
 def service_of(spec, annotations=None, default_class=True):
@@ -61,6 +73,7 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
                 "eip-speaker.io/share": "web",
                 "eip-speaker.io/share-namespaces": "a, b",
                 "eip-speaker.io/scheduler": "mh",
+                "eip-speaker.io/node-preference": "80 zone=a, disk=ssd; 20 example.com/rack=",
             },
         },
         "spec": {
@@ -101,11 +114,19 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
         share="web",
         share_namespaces=frozenset({"a", "b"}),
         scheduler="mh",
+        node_preference=(
+            PreferredNodes(80, LabelSelector((equals("zone", "a"), equals("disk", "ssd")))),
+            PreferredNodes(20, LabelSelector((equals("example.com/rack", ""),))),
+        ),
         affinity_seconds=60,
         source_ranges=(ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")),
         health_check_port=30001,
         created="2026-01-01T00:00:00Z",
     )
+
+
+def equals(key: str, value: str) -> LabelRule:
+    return LabelRule(key, "In", frozenset({value}))
 
 
 CLASS = "loadBalancerClass"

@@ -42,6 +42,8 @@ hellos = st.builds(
     ),
     probes=st.frozensets(names, max_size=5),
     wants=st.frozensets(names, max_size=5),
+    weights=st.dictionaries(st.integers(0, 2**64 - 1), st.integers(1, 65535), max_size=80),
+    weighs=st.just(True),
     moves=st.dictionaries(eips, names, max_size=20),
     unanswered=st.frozensets(st.builds(Accused, names, st.sampled_from([4, 6])), max_size=5),
     direct=st.booleans(),
