@@ -122,7 +122,7 @@ class PeerSettings:
     this host forwards and its kernel can."""
 
     def hands_over(self, forwarder: Forwarding) -> bool:
-        return forwarder is not Forwarding.NONE if self.hand_over is None else self.hand_over
+        return forwarder.ours if self.hand_over is None else self.hand_over
 
     @staticmethod
     def of_agent(
@@ -258,6 +258,9 @@ DEFAULT_OUTLIVE = 30.0
 DEFAULT_SETTLE = 30.0
 """Seconds after which what takes much away at once counts, if it says so still (``removals.py``)."""
 DEFAULT_REST = 60.0
+KUBEADMS_CA = Path("/etc/kubernetes/pki/ca.crt")
+DEFAULT_API_PORT = "6443"
+DEFAULT_IMAGE = "eip-speaker:dev"
 
 
 _MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}

@@ -97,6 +97,7 @@ NEEDS = {
     "a host to install on; unit/test_systemd.py reads the unit, netns/run/test_unit.py starts what it starts": (
         r"(systemctl|systemd-sysusers) .*|python3 -m venv /opt/eip-speaker"
     ),
+    "hosts for a control plane; control_plane/ does the same in this order": r"(kubeadm|speaker control-plane) .*",
     "the right to push a tag": r"git tag .*",
     "a release, and GitHub: there has been none yet": r"(cosign|gh) .*",
 }

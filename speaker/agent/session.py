@@ -288,7 +288,9 @@ class Session:
 
 def forwards_with(forwarder: Forwarding, report: Report) -> str | None:
     """None until it does: the controller would have kube-proxy leave the EIPs alone."""
-    return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None
+    if not forwarder.ours:
+        return Forwarding.NONE.value
+    return forwarder.value if report.health()[0] else None
 
 
 def _without_none(body: dict[str, Any]) -> dict[str, Any]:

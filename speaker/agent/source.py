@@ -52,7 +52,7 @@ from speaker.cluster.mirrors import Mirrors
 from speaker.cluster.reflector import Deliver, Listed, Reflector
 from speaker.cluster.store import Change
 from speaker.kubeproxy.watch import EndpointWatch
-from speaker.model import Forwarding, Incarnation, IPAddress, ServiceKey, format_mac
+from speaker.model import Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan
 from speaker.node.report import Report
 from speaker.node.serve import serve
@@ -142,8 +142,7 @@ class Cluster:
             stakes=lambda _: (),  # a record never takes an EIP away, and a holder writes it again
         )
         # Where this speaker forwards itself, it does so before it answers.
-        ours = forwarder is not Forwarding.NONE
-        self._local = None if ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
+        self._local = None if forwarder.ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
         self._hosts = HostsAsked(client, self._saw_hosts, self._api, self._settle)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)

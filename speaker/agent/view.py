@@ -36,12 +36,14 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 @dataclass(frozen=True, slots=True)
 class ViewSettings:
-    """``forwards``: this node carries traffic itself, and needs every Service's endpoints."""
+    """``forwards``: this node carries traffic itself. ``assists``: past dead endpoints only. Either needs
+    every Service's endpoints."""
 
     default_class: bool = False
     ignore_exclude: bool = False
     drain_cordoned: bool = False
     forwards: bool = False
+    assists: bool = False
 
 
 # ── Our Node ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -293,10 +295,14 @@ class Reader:
 
     # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _needs_endpoints(self, service: Service) -> bool:
+        here = self._settings
+        return here.forwards or here.assists or service.traffic_policy is TrafficPolicy.LOCAL
+
     def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
         known = self._known.get(key)
         problems = [known.problem] if known is not None and known.problem else []
-        if known is None or not (self._settings.forwards or known.service.traffic_policy is TrafficPolicy.LOCAL):
+        if known is None or not self._needs_endpoints(known.service):
             self._endpoints.pop(key, None)
         else:
             slices, left_out = self._read_slices(slices_of(key))

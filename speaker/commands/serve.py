@@ -100,7 +100,7 @@ def _add_controller(commands: Commands) -> None:
     )
     flags.api(controller)
     controller.word("--namespace", "NAME", "of its Lease (default: the pod's own, or eip-speaker)")
-    forwarder = "what forwards the traffic, as for the agents; none: kube-proxy (default %(default)s)"
+    forwarder = "what forwards the traffic, as for the agents; none and assist: kube-proxy (default %(default)s)"
     flags.forwarder_of_cluster(controller, forwarder)
     agents = "namespace of the agents' Leases and key (default %(default)s)"
     controller.word("--agents-namespace", "NAME", agents, AGENTS_NAMESPACE)
@@ -207,7 +207,8 @@ def _agent(args: argparse.Namespace) -> int:
             default_class=args.default_class,
             ignore_exclude=args.ignore_exclude_label,
             drain_cordoned=args.drain_cordoned,
-            forwards=forwarder is not Forwarding.NONE,
+            forwards=forwarder.ours,
+            assists=forwarder is Forwarding.ASSIST,
         ),
         peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
         **_of_node(args, forwarder),
@@ -223,7 +224,7 @@ def _controller(args: argparse.Namespace) -> int:
     from speaker.controller.wanted import IpMode
     from speaker.telemetry.lateness import run as watched
 
-    ip_mode = IpMode.VIP if Forwarding(args.forwarder) is Forwarding.NONE else IpMode.PROXY
+    ip_mode = IpMode.PROXY if Forwarding(args.forwarder).ours else IpMode.VIP
     settings = CommandSettings(
         access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,

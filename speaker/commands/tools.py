@@ -5,6 +5,7 @@ What a command needs is imported when it is given: every ``speaker`` command ask
 
 import argparse
 import asyncio
+import shutil
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +14,16 @@ from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
 from speaker.model import Forwarding
-from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_KEY, DEFAULT_STATE, parse_balancers, parse_ethertype
+from speaker.settings import (
+    DEFAULT_API_PORT,
+    DEFAULT_ETHERTYPE,
+    DEFAULT_IMAGE,
+    DEFAULT_KEY,
+    DEFAULT_STATE,
+    KUBEADMS_CA,
+    parse_balancers,
+    parse_ethertype,
+)
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
 from speaker.tools.terminal import printable
@@ -73,6 +83,42 @@ def _keygen(args: argparse.Namespace) -> int:
 
     step = next((step for step in Step if getattr(args, step.value, False)), Step.MAKE)
     for line in keygen(args.file, step):
+        print(line)  # noqa: T201
+    return 0
+
+
+def add_control_plane(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "control-plane",
+        help="write what a node needs to share one address of the API servers, before there is an API server",
+        description="Writes manifests for `speaker run`, a key, and a static pod or a systemd unit. Run it on the "
+        "first node with --bootstrap before `kubeadm init`, and on the others, with a copy of the key, before "
+        "`kubeadm join` (docs/control-plane.md). What is there already and would not change is left alone.",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the address that the API servers share")
+    servers = "the API servers' own addresses, of the same family; one of them is this host's"
+    parser.add_argument("--servers", metavar="IP,…", required=True, help=servers)
+    interface = "link for the address: a name, or can_reach:IP (default: the link whose own subnet holds it)"
+    parser.word("--interface", "NAME", interface)
+    parser.word("--port", "N", "of the address and of the API servers (default %(default)s)", DEFAULT_API_PORT)
+    parser.switch("--bootstrap", "this is the first node: make the key if there is none")
+    root = "write below DIR, as if it were the root directory (default %(default)s)"
+    parser.path("--output", root, Path("/"), "DIR")
+    parser.path("--ca", "whose certificates API servers must have (default %(default)s)", KUBEADMS_CA)
+    parser.word("--image", "NAME", "of the static pod (default %(default)s)", DEFAULT_IMAGE)
+    parser.switch("--systemd", "write a systemd unit instead of a static pod")
+    parser.set_defaults(command=_control_plane)
+
+
+def _control_plane(args: argparse.Namespace) -> int:
+    from speaker.tools.control_plane.command import control_plane, starter
+    from speaker.tools.control_plane.site import Site
+    from speaker.tools.validate import addresses_here
+
+    site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca)
+    program = shutil.which("speaker") or str(Path(sys.executable).with_name("speaker"))
+    starts = starter(site, args.image, program, args.systemd)
+    for line in control_plane(site, args.output, args.bootstrap, starts):
         print(line)  # noqa: T201
     return 0
 

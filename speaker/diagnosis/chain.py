@@ -275,7 +275,8 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
                 ready = f"unwell: {each.unwell}{'; served all the same, as no other is well' if each.ready else ''}"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
             where = f" on {each.node}" if each.node else ""
-            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}"
+            lost = ", but its node is dead by what speakers hear: nothing new goes there" if each.lost else ""
+            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}{lost}"
 
 
 def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:

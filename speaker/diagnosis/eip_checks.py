@@ -348,6 +348,6 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
     """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
     known = facts.knowledge
-    if known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+    if known.forwarder in ("none", "assist") or endpoint.node != known.node or service.policy != "Local":
         return False
     return eip.mine and _way(facts, endpoint.address) == eip.link

@@ -177,6 +177,8 @@ class Flow:
     client_port: int
     real: IPAddress
     real_port: int
+    answered: bool = True
+    """A packet came back, ever."""
 
 
 def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:

@@ -2,10 +2,10 @@
 
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from errno import ENOENT
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
@@ -18,21 +18,26 @@ from speaker.model import IPAddress, Protocol
 _NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 
 
-async def forget(keys: Iterable[VirtualServerKey], plan: Plan) -> int:
+Keeps: TypeAlias = Callable[[Flow, Plan], bool]
+_SEEN_REPLY = 1 << 1
+"""IPS_SEEN_REPLY of include/uapi/linux/netfilter/nf_conntrack_common.h."""
+
+
+async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps = goes_on) -> int:
     """Forget every connection to these virtual servers that ``plan`` does not let go on; how many. Raises EdgeError."""
     together: dict[tuple[int, Protocol], set[VirtualServerKey]] = {}
     for key in keys:
         together.setdefault((key[0].version, key[1]), set()).add(key)
-    return sum([await _forget(version, group, plan) for (version, _), group in together.items()])
+    return sum([await _forget(version, group, plan, keeps) for (version, _), group in together.items()])
 
 
-async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan) -> int:
+async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: Keeps) -> int:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     try:
         kernel = AsyncNFCTSocket(nfgen_family=family)
         try:
             await kernel.setup_endpoint()
-            gone = [flow async for flow in _flows(kernel, family, keys) if not goes_on(flow, plan)]
+            gone = [flow async for flow in _flows(kernel, family, keys) if not keeps(flow, plan)]
             return sum([await _delete(kernel, family, flow) for flow in gone])
         finally:
             kernel.close()
@@ -54,7 +59,8 @@ async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> Async
         asked, answered = entry.get_attr("CTA_TUPLE_ORIG"), entry.get_attr("CTA_TUPLE_REPLY")
         number, eip, port = _destination(family, asked)
         if number == _NUMBERS[protocol] and (eip, protocol, port) in keys:
-            yield Flow((eip, protocol, port), *_source(family, asked), *_source(family, answered))
+            replied = bool((entry.get_attr("CTA_STATUS") or 0) & _SEEN_REPLY)
+            yield Flow((eip, protocol, port), *_source(family, asked), *_source(family, answered), replied)
 
 
 def _source(family: int, ends: Any) -> tuple[IPAddress, int]:

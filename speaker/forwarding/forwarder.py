@@ -8,6 +8,7 @@ from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.ipvs.forwarder import open_ipvs
+from speaker.forwarding.nftables.assist import open_assist
 from speaker.forwarding.nftables.forwarder import open_nftables
 from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
 from speaker.model import NO_GROUP, Forwarding, Group
@@ -128,6 +129,8 @@ async def open_forwarder(
         return NoForwarder(runtime_dir)
     if kind is Forwarding.NFTABLES:
         return await open_nftables(group)
+    if kind is Forwarding.ASSIST:
+        return await open_assist(group)
     try:
         return await open_ipvs(runtime_dir, timeouts, group)
     except Unsupported as no_ipvs:
@@ -142,7 +145,7 @@ async def open_forwarder(
 async def cleanup(runtime_dir: Path, keep: str, group: Group = NO_GROUP) -> tuple[str, ...]:
     """Remove everything that the group's forwarders of other kinds than ``keep`` ever made here."""
     removed: tuple[str, ...] = ()
-    for each in (Forwarding.IPVS, Forwarding.NFTABLES):
+    for each in (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST):
         if each.value != keep:
             # What this kernel does not support has left nothing in it.
             with suppress(Unsupported):

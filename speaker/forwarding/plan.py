@@ -5,7 +5,7 @@ the work); ``changes.py`` says what leads from one plan to another.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from speaker.model import (
@@ -59,6 +59,8 @@ class VirtualServer:
     """False for traffic policy Local: the real server sees the client's own address."""
     real_servers: tuple[RealServer, ...] = ()
     """Sorted."""
+    without: tuple[str, ...] = field(default=(), compare=False)
+    """Dead nodes whose endpoints get nothing new, though Kubernetes calls them ready. Sorted; no kernel knows it."""
 
     @property
     def key(self) -> VirtualServerKey:
@@ -72,6 +74,8 @@ class VirtualServer:
             parts.append(f"from {','.join(map(str, self.sources))}")
         if not self.masquerade:
             parts.append("keeps the client's address")
+        if self.without:
+            parts.append(f"without {','.join(self.without)}")
         return " ".join(parts)
 
 
@@ -132,7 +136,7 @@ class Planner:
                 if key in self.failed:
                     here = tuple(eip for eip in before[0] if eip in held.addresses)
                     made = tuple(server for server in before[1] if server.address in here)
-                if changed is None and made == before[1]:
+                if changed is None and made == before[1] and _without(made) == _without(before[1]):
                     made = before[1]
                 self._of[key] = here, made
             eips, servers = self._of.get(key, ((), ()))
@@ -181,10 +185,13 @@ def _served_here(
 
     With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
     everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
+    Those that a health check found unwell do not, unless all are: the clients of a joining control-plane node reach the
+    API servers that there are.
     """
     if service.traffic_policy is TrafficPolicy.CLUSTER:
         return eips
-    families = {Family.of(endpoint.address) for endpoint in endpoints if endpoint.node == node}
+    here = (endpoint for endpoint in endpoints if endpoint.node == node and (endpoint.ready or not endpoint.unwell))
+    families = {Family.of(endpoint.address) for endpoint in here}
     return tuple(eip for eip in eips if Family.of(eip) in families)
 
 
@@ -197,6 +204,11 @@ def _virtual_servers(
         if endpoint.node == node or not keeps_client:
             place = endpoint.port_name, endpoint.protocol, Family.of(endpoint.address)
             usable.setdefault(place, []).append(endpoint)
+    here = [
+        (eip, port, usable.get((port.name, port.protocol, Family.of(eip)), []))
+        for eip in eips
+        for port in service.ports
+    ]
     return tuple(
         VirtualServer(
             eip,
@@ -208,25 +220,33 @@ def _virtual_servers(
             # empty tuple would mean everyone. So all of them stay, and the edges match by family.
             sources=service.source_ranges,
             masquerade=not keeps_client,
-            real_servers=_real_servers(
-                usable.get((port.name, port.protocol, Family.of(eip)), []), node, port.protocol, lost
-            ),
+            real_servers=_real_servers(found, node, port.protocol, lost),
+            without=tuple(sorted({e.node for e in found if e.ready and e.node} & _dead(found, lost))),
         )
-        for eip in eips
-        for port in service.ports
+        for eip, port, found in here
     )
+
+
+def _without(servers: Iterable[VirtualServer]) -> list[tuple[str, ...]]:
+    return [server.without for server in servers]
+
+
+def _dead(endpoints: Iterable[Endpoint], lost: Collection[str]) -> frozenset[str]:
+    """Of the nodes that are ``lost``: all, or none where no other endpoint is ready. Then whoever takes them for lost
+    may be mistaken, and nobody else can serve."""
+    others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
+    return frozenset(lost if others else ())
 
 
 def _real_servers(
     endpoints: list[Endpoint], node: str, protocol: Protocol, lost: Collection[str]
 ) -> tuple[RealServer, ...]:
-    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On nodes
-    that are ``lost`` none is ready, unless there is no other: then whoever takes them for lost may be mistaken.
+    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On
+    ``_dead`` nodes none is ready.
 
     With UDP the rest is left out: at weight 0 it would keep a client for as long as that keeps sending.
     """
-    others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
-    dead = lost if others else ()
+    dead = _dead(endpoints, lost)
     any_ready = any(endpoint.ready for endpoint in endpoints)
     merged: dict[tuple[IPAddress, int], RealServer] = {}
     for endpoint in endpoints:

@@ -463,3 +463,10 @@ class Forwarding(Enum):
     IPVS = "ipvs"
     NFTABLES = "nftables"
     AUTO = "auto"
+    ASSIST = "assist"
+    """Kube-proxy does; while a node is dead and it does not know, the speaker, past that node's endpoints."""
+
+    @property
+    def ours(self) -> bool:
+        """Kube-proxy is to leave the EIPs alone."""
+        return self not in (Forwarding.NONE, Forwarding.ASSIST)

@@ -25,6 +25,7 @@ import structlog
 
 from speaker.checks import said
 from speaker.errors import EdgeError
+from speaker.forwarding.assisted import Assisted, past_dead
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
@@ -36,6 +37,7 @@ from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
+from speaker.kubeproxy.judge import NO_FORWARDER
 from speaker.kubeproxy.watch import Asked, KubeProxyWatch
 from speaker.model import Family, Forwarding, IPAddress, Link, Placement, ServiceKey
 from speaker.node.control import NAME, serving_control
@@ -97,6 +99,7 @@ class Host:
         self._wire = wire
         self._report = report
         self._decider = NodeDecider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._assisted = Assisted() if settings.forwarder is Forwarding.ASSIST else None
         self._failed: Mapping[ServiceKey, Exception] = {}
         """Services that are set aside."""
         self._left = False
@@ -111,7 +114,10 @@ class Host:
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
         self._kube_proxy = KubeProxyWatch(
-            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
+            forwarder.name if settings.forwarder.ours else NO_FORWARDER,
+            lambda: wire.held,
+            lambda: not report.fails("reconcile", "forwarding"),
+            report.kube_proxy,
         )
         self._witnessing = Witnessing(settings.node.name, report)
         report.draining = lambda: wire.draining
@@ -266,6 +272,8 @@ class Host:
         changes = await self._forwarder.apply(decision.forwarding)
         with contained("report", self):
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+            if self._assisted is not None:
+                self._report.assisting(past_dead(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
         await self._in_thread(partial(self._report.decided, decision, touched))
@@ -331,6 +339,8 @@ class Host:
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         assignments = view.settlement.assignments
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
+        if self._assisted is not None:
+            decision = replace(decision, forwarding=self._assisted.of(decision.forwarding, boottime()))
         self._follow(decision, touched)
         return decision, touched
 
@@ -360,6 +370,8 @@ class Host:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.tend())
+            if self._assisted is not None and self._assisted.until:
+                self._changed.set()  # kube-proxy may know by now
 
     async def _watch_environment(self) -> None:
         """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""

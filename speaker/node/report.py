@@ -294,6 +294,17 @@ class Report(gauges.Counted):
         if approximations is not None:
             write(self._transitions.approximations(approximations))
 
+    def assisting(self, nodes: Mapping[str, int]) -> None:
+        """Dead nodes, and how many virtual servers are led past the endpoints of each in front of kube-proxy."""
+        before, now = self._status.assisting, time.time()
+        self._metrics.assisted.clear()
+        for node, servers in nodes.items():
+            self._metrics.assisted.labels(node).set(servers)
+        if nodes.keys() != before.keys():
+            log.info("assisting kube-proxy", without=sorted(nodes))
+            self._status.assisting = {node: before.get(node, now) for node in nodes}
+            self.stale.set()
+
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force."""
         self.in_force = in_force

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import structlog
@@ -14,6 +14,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import Forwarder, NoForwarder, cleanup, open_forwarder, remember
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.unknown_flows import open_unknown_flows, remove_unknown_flows
+from speaker.model import Forwarding
 from speaker.node.handover import HandOver
 from speaker.node.host import Host
 from speaker.node.key_file import KeyFile
@@ -126,6 +127,9 @@ async def _serve(
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)
+        if settings.forwarder is Forwarding.ASSIST:  # nobody would take it away when kube-proxy knows
+            with suppress(EdgeError):
+                await forwarder.cleanup()
 
 
 async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:

@@ -36,6 +36,8 @@ class Status:
     kube_proxy: Judgement | None = None
     handed_over: Counter[NextHop] = field(default_factory=Counter)
     """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
+    assisting: Mapping[str, float] = field(default_factory=dict)
+    """Dead node → since when kube-proxy's clients are led past its endpoints, in seconds since 1970."""
     tables: Tables = field(default_factory=Tables)
     waits: Mapping[str, str] = field(default_factory=dict)
     """EIP → for whom this node waits, which holds it in name only."""
@@ -67,6 +69,7 @@ class Status:
                 {"address": str(hop.address), "link": hop.link, "eips": count}
                 for hop, count in self.handed_over.items()
             ],
+            "assisting": [{"node": node, "since": since} for node, since in self.assisting.items()],
             "tables": {
                 name: {"connections": use.connections, "size": use.size}
                 for name, use in (("conntrack", self.tables.conntrack), ("ipvs", self.tables.ipvs))

@@ -191,6 +191,8 @@ class Metrics:
             "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
         )
         self.without_rules.set(math.nan)
+        text = "With the forwarder assist: virtual servers that are led past the endpoints of this dead node"
+        self.assisted = gauge("assisted_virtual_servers", text, "node")
         self.health_checks = gauge(
             "health_checks", "Ports for healthCheckNodePort, by whether this speaker serves them", "state"
         )

@@ -132,6 +132,11 @@ class _HandedOver(msgspec.Struct):
     link: str
 
 
+class _Assisted(msgspec.Struct):
+    node: str
+    since: Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
+
+
 class _Use(msgspec.Struct):
     connections: int
     size: int
@@ -146,6 +151,7 @@ class _Status(msgspec.Struct):
     peers: list[_Peer] = []
     kube_proxy: _KubeProxy | None = None
     handed_over: list[_HandedOver] = []
+    assisting: list[_Assisted] = []
     tables: dict[str, _Use] = {}
     problems: list[str] = []
 
@@ -208,6 +214,12 @@ def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]
         yield "packets of unknown flows of {eips} EIPs go to {address} on {link}, which held them before".format(
             **holder
         )
+    for dead in told.get("assisting", ()):
+        yield ""
+        since = _utc(dead["since"])
+        yield printable(
+            f"kube-proxy is assisted since {since} UTC: nothing new to endpoints on the dead {dead['node']}"
+        )
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables
@@ -222,9 +234,13 @@ def _kube_proxy(found: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"  {note}" for note in found["notes"])
 
 
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
     at = eip.get("since")
-    since = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
+    since = _utc(at) if at is not None else ""
     services = ", ".join(eip["services"])
     term = str(eip["term"] or "")  # 0: no other node could have claimed it
     return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), since, services

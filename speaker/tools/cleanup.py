@@ -13,7 +13,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
 from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.nftables.nft import stamp
-from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.unknown_flows import open_unknown_flows
 from speaker.model import Forwarding, Group
 from speaker.node.control import ask
@@ -110,7 +110,7 @@ def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...
     async def remove_unknown_flows() -> tuple[str, ...]:
         return await (await open_unknown_flows(group)).cleanup()
 
-    kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
+    kinds = (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST) if kind is Forwarding.AUTO else (kind,)
     forwarders = (Part(each.value, of(each), partial(_LEFT[each], group)) for each in kinds)
     return (Part("strays", remove_unknown_flows, partial(_unknown_flows_left, group)), *forwarders)
 
@@ -140,4 +140,5 @@ _LEFT: dict[Forwarding, Callable[[Group], tuple[str, ...]]] = {
     Forwarding.NONE: lambda group: (),
     Forwarding.IPVS: _ipvs_left,
     Forwarding.NFTABLES: lambda group: _tables_left(("inet", group.table(TABLE))),
+    Forwarding.ASSIST: lambda group: _tables_left(("inet", group.table(ASSIST_TABLE))),
 }

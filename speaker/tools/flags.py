@@ -238,7 +238,7 @@ def runtime(parser: Parser) -> None:
 
 def kernel(parser: Parser, text: str = FORWARDS) -> None:
     runtime(parser)
-    kinds = [kind.value for kind in Forwarding]
+    kinds = [kind.value for kind in Forwarding if kind is not Forwarding.ASSIST or text is not FORWARDS]
     parser.add_argument("--forwarder", choices=kinds, default=Forwarding.AUTO.value, help=text)
 
 

@@ -86,7 +86,7 @@ def test_every_reason_to_ignore_a_packet_is_listed():
 
 
 def commands_in(help_text: str) -> set[str]:
-    return set(re.findall(r"^    ([a-z]+)\b", help_text, re.MULTILINE))
+    return set(re.findall(r"^    ([a-z-]+)", help_text, re.MULTILINE))
 
 
 def test_every_command_is_listed(capsys):

@@ -20,7 +20,7 @@ from ipaddress import collapse_addresses, ip_network
 from typing import Any, cast
 
 from speaker.forwarding.changes import address_of, diff, part_of
-from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD, GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.skeletons import ASSIST, ASSIST_TABLE, FORWARDER, GUARD, GUARD_TABLE, TABLE
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import Family, IPAddress, IPNetwork, Protocol
 
@@ -38,6 +38,9 @@ _NOT_AS_NAMED = (IN_TURN - {"rr", "wrr"}) | {"dh"}
 
 #: Fixed, so that every node hashes a client to the same real server: a failover does not move it.
 SEED = 0x0E190
+
+#: Of what it masquerades, and lets pass: `iptables.masqueradeBit` of its configuration is 14 by default.
+KUBE_PROXYS_MARK = 0x4000
 
 #: A source no packet has (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2): how "nobody" looks as a list of networks.
 _NOBODY = {Family.IPV4: ip_network("0.0.0.0/32"), Family.IPV6: ip_network("::/128")}
@@ -136,16 +139,25 @@ def collapsed(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
 
 def forwarder_ruleset(plan: Plan) -> Ruleset:
     """Everything: translation, masquerade, source ranges, pings and the guard. ``plan`` is ``expressible``."""
+    return _translating(TABLE, FORWARDER, plan)
+
+
+def assist_ruleset(plan: Plan) -> Ruleset:
+    """Translation and masquerade in front of kube-proxy, with its mark. ``plan`` is ``expressible``."""
+    return _translating(ASSIST_TABLE, ASSIST, plan, f"meta mark set meta mark | {KUBE_PROXYS_MARK:#x} ")
+
+
+def _translating(table: str, skeleton: str, plan: Plan, before: str = "") -> Ruleset:
     elements = _elements(plan)
     chains: dict[str, str] = {}
     maps: dict[str, Slots] = {}
     for key, server in plan.virtual_servers.items():
         name = chain_name(key)
-        chains[name] = _rule(server)
+        chains[name] = before + _rule(server)
         if server.real_servers:
             maps[name] = _slots(server)
         elements[f"services{key[0].version}"].add(f"{_element(key)} : goto {name}")
-    return replace(assemble(TABLE, FORWARDER, elements, chains), maps=maps)
+    return replace(assemble(table, skeleton, elements, chains), maps=maps)
 
 
 def guard_ruleset(plan: Plan) -> Ruleset:

@@ -2,6 +2,7 @@
 
 TABLE = "eip-speaker"
 GUARD_TABLE = "eip-speaker-guard"
+ASSIST_TABLE = "eip-speaker-assist"
 
 
 def _both(text: str) -> str:
@@ -155,4 +156,40 @@ GUARD = _both(
   }
 """
     + _POSTROUTING
+)
+
+# In front of kube-proxy, for a few virtual servers and for a short time. The first translation of a connection counts
+# (net/netfilter/nf_nat_core.c, nf_nat_inet_fn). What these rules do not take is kube-proxy's as ever: clients outside
+# source ranges, and TCP packets without SYN, which look new where conntrack has lost their connection. Kube-proxy
+# masquerades whatever reaches an EIP of the policy Cluster, so this does, too. With kube-proxy's mark its rules let the
+# connection pass where forwarded traffic is dropped by default (KUBE-FORWARD). As there, the mark is taken off before
+# the packet is put into another one. If nobody renews it, all ends by itself.
+ASSIST = _both(
+    """
+  # virtual servers that only some may reach, and who
+  set restricted# { typeof ip# daddr . meta l4proto . th dport; }
+  set sources# { typeof ip# daddr . meta l4proto . th dport . ip# saddr; flags interval; }
+  # EIP, real server, its port
+  set masquerade# { typeof ip# daddr . ip# daddr . meta l4proto . th dport; }
+  map services# { typeof ip# daddr . meta l4proto . th dport : verdict; flags timeout; timeout 30s; }
+  chain translate {
+    meta l4proto tcp tcp flags & (fin | syn | rst | ack) != syn return comment "it began elsewhere"
+    ip# daddr . meta l4proto . th dport @restricted# \
+ip# daddr . meta l4proto . th dport . ip# saddr != @sources# return comment "kube-proxy drops it"
+    ip# daddr . meta l4proto . th dport vmap @services# comment "one chain per virtual server"
+  }
+  chain prerouting {
+    type nat hook prerouting priority dstnat - 5; policy accept;
+    jump translate comment "from outside"
+  }
+  chain output {
+    type nat hook output priority -105; policy accept;
+    jump translate comment "from this node"
+  }
+  chain postrouting {
+    type nat hook postrouting priority srcnat - 5; policy accept;
+    ct original ip# daddr . ip# daddr . meta l4proto . th dport @masquerade# \
+meta mark set meta mark & 0xffffbfff masquerade fully-random comment "as kube-proxy does"
+  }
+"""
 )

@@ -6,6 +6,7 @@ It goes over the control socket, and later over a network, as JSON: addresses an
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
@@ -122,6 +123,8 @@ class KnownEndpoint:
     """Ready, or still serving while it terminates."""
     unwell: str = ""
     """What its health check found."""
+    lost: bool = False
+    """Its node is dead, by what the speakers hear: we send nothing new there if there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +360,7 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
         policy=service.traffic_policy.value,
         addresses=tuple(map(str, held.addresses)) if held is not None else (),
         pools=held.pools if held is not None else (),
-        endpoints=cut(endpoints, _known_endpoint),
+        endpoints=cut(endpoints, partial(_known_endpoint, state.world.lost)),
         refused=refusal.reason.value if refusal is not None else "",
         message=refusal.message if refusal is not None else "",
         sources=tuple(map(str, service.source_ranges)),
@@ -366,9 +369,9 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
     )
 
 
-def _known_endpoint(each: Endpoint) -> KnownEndpoint:
+def _known_endpoint(lost: Collection[str], each: Endpoint) -> KnownEndpoint:
     where = str(each.address), each.port, each.protocol.value, each.node
-    return KnownEndpoint(*where, each.ready, _takes_new(each), each.unwell)
+    return KnownEndpoint(*where, each.ready, _takes_new(each), each.unwell, each.node in lost)
 
 
 def _takes_new(each: Endpoint) -> bool:

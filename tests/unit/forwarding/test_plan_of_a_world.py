@@ -124,6 +124,21 @@ def test_with_policy_local_a_node_without_endpoints_has_nothing_to_do_with_the_e
     assert len(plan(*world((cluster, (), eips)), "a").eips) == 2
 
 
+@pytest.mark.parametrize(
+    ("ready", "unwell", "served"),
+    [(True, "", True), (False, "", True), (False, "connection refused", False), (True, "connection refused", True)],
+)
+def test_with_policy_local_a_nodes_own_clients_go_to_the_holder_while_only_its_own_endpoint_is_unwell(
+    web, pod, world, ready, unwell, served
+):
+    """One that is ready all the same is as unwell as all others."""
+    here = replace(pod("10.0.0.2", node="a", ready=ready), unwell=unwell)
+    service = web(traffic_policy=TrafficPolicy.LOCAL)
+    made = plan(*world((service, (here, pod("10.0.0.3", node="b")), (EIP,))), "a")
+    assert bool(made.eips) is served
+    assert bool(made.virtual_servers) is served
+
+
 def test_with_policy_local_an_eip_comes_and_goes_with_this_nodes_endpoints(web, pod, world):
     service, planner, nothing = web(traffic_policy=TrafficPolicy.LOCAL), Planner(), Plan(frozenset(), {})
     for endpoints in ((), (pod("10.0.0.3"),), (), (pod("10.0.0.4", node="b"),), (pod("10.0.0.3"),)):
@@ -285,3 +300,34 @@ def lines_run(work):
     finally:
         sys.settrace(before)
     return count
+
+
+WITHOUT = [
+    ("nobody died", {}, {}, ()),
+    ("its node died", {"a"}, {}, ("a",)),
+    ("its node died, and Kubernetes knows", {"a"}, {"ready": False}, ()),
+    ("its node died, and its pod is ending", {"a"}, {"ready": False, "terminating": True}, ()),
+    ("a node without endpoints died", {"c"}, {}, ()),
+    ("all died, by what we hear", {"a", "b"}, {}, ()),
+]
+
+
+@pytest.mark.parametrize(("lost", "state", "without"), [row[1:] for row in WITHOUT], ids=[row[0] for row in WITHOUT])
+def test_a_virtual_server_says_which_dead_nodes_it_goes_without(web, pod, world, lost, state, without):
+    asked, assignments = world((web(), (pod("10.0.0.3", node="a", **state), pod("10.0.0.4", node="b")), (EIP,)))
+    assert only(plan(replace(asked, lost=frozenset(lost)), assignments, "b")).without == without
+
+
+def test_with_the_policy_local_no_other_nodes_death_matters(web, pod, world):
+    local = web(traffic_policy=TrafficPolicy.LOCAL)
+    asked, assignments = world((local, (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b")), (EIP,)))
+    assert only(plan(replace(asked, lost=frozenset({"a"})), assignments, "b")).without == ()
+
+
+def test_a_planner_tells_when_kubernetes_knows_though_no_real_server_changes(web, pod, world):
+    planner, ready = Planner(), (web(), (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b")), (EIP,))
+    known = (web(), (pod("10.0.0.3", node="a", ready=False), pod("10.0.0.4", node="b")), (EIP,))
+    for services, without in ((ready, ("a",)), (known, ()), (ready, ("a",))):
+        asked, assignments = world(services)
+        made = planner.plan(replace(asked, lost=frozenset({"a"})), assignments, "b", None)
+        assert only(made).without == without

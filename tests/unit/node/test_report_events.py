@@ -251,6 +251,13 @@ def play(in_virtual_time, tmp_path):
             True,
         ),
         (lambda report: report.unknown_flows(0, {}), [], {("strays", "handed_over"): 0}, False),
+        (
+            lambda report: report.assisting({"n2": 3}),
+            ["assisting kube-proxy"],
+            {("assisted_virtual_servers", "n2"): 3},
+            True,
+        ),
+        (lambda report: report.assisting({}), [], {("assisted_virtual_servers", "n2"): None}, False),
         (lambda report: report.holder_silent(HOP, 3), ["previous holder silent"], {}, False),
         (lambda report: report.api(True), ["api answers"], {}, False),
         (lambda report: report.api(False), [], {}, False),
@@ -318,6 +325,7 @@ def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_i
         lambda report: report.unreadable(["one"]),
         lambda report: report.settled(GIVEN),
         lambda report: report.unknown_flows(3, {A: HOP}),
+        lambda report: report.assisting({"n2": 3}),
         lambda report: report.hear(Counts({HellosReceived("eth0", Rejected.WRONG_KEY): 5}, [])),
     ],
 )

@@ -33,6 +33,7 @@ EMPTY_FILE = {
     "wire_priority": None,
     "kube_proxy": None,
     "handed_over": [],
+    "assisting": [],
     "tables": {},
 }
 
@@ -64,6 +65,7 @@ def test_before_anybody_has_looked_every_field_is_there_and_empty():
             "handed_over",
             [{"address": "192.0.2.10", "link": "eth0", "eips": 3}],
         ),
+        ({"assisting": {"n2": 12.5}}, "assisting", [{"node": "n2", "since": 12.5}]),
         ({"tables": Tables(Use(5, 100))}, "tables", {"conntrack": {"connections": 5, "size": 100}}),
         (
             {"tables": Tables(Use(5, 100), Use(6, 4096))},

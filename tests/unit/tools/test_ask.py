@@ -120,6 +120,12 @@ def test_to_whom_unknown_flows_are_handed_over_is_told():
     assert "packets of unknown flows of 3 EIPs go to 192.0.2.2 on eth0, which held them before" in lines
 
 
+def test_past_whose_endpoints_kube_proxy_is_assisted_is_told():
+    lines = [*describe(STATUS | {"assisting": [{"node": "n2", "since": 1767225600.5}]})]
+    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: nothing new to endpoints on the dead n2"
+    assert told in lines
+
+
 def test_a_speaker_alone_that_has_just_begun_has_a_short_status():
     told = {"node": "n1", "draining": True, "eips": [], "peers": []}
     assert [*describe(told)] == ["node n1: draining", "", "EIP  HOLDER  TERM  LINK  SINCE (UTC)  SERVICES"]
