@@ -24,7 +24,7 @@ from speaker.model import Group, Link
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
-from speaker.ownership.hellos.frames import FLAGS_AT, ROUTINE
+from speaker.ownership.hellos.frames import FLAGS_AT, ROUTINE, magic
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
@@ -222,7 +222,7 @@ def _in_kernel(peers: PeerSpec | None) -> InKernel:
     from speaker.layer2.kernel import KernelResponder
     from speaker.layer2.kernel_program import HelloFrames
 
-    hellos = None if peers is None else HelloFrames(peers.ethertype, FLAGS_AT, ROUTINE)
+    hellos = None if peers is None else HelloFrames(peers.ethertype, FLAGS_AT, ROUTINE, magic(Group(peers.group)))
     return partial(KernelResponder, hellos=hellos)
 
 

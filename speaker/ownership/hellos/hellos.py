@@ -234,7 +234,7 @@ class Hellos:
         node says the last is read. EdgeError: the link is down or gone."""
         waiting: dict[tuple[bytes, bytes, int], bytes] = {}
         try:
-            for opened in (self._others, self._own_node):
+            for opened in filter(None, (self._others, self._own_node)):
                 self._gather(opened, waiting)
             self._watch_own_node()
         except OSError as error:
@@ -242,9 +242,9 @@ class Hellos:
         read = [frames.decode(frame, self._keys(), None) for frame in waiting.values()]
         return [hello for hello in read if isinstance(hello, Hello) and hello.group != self._group.name]
 
-    def _gather(self, opened: socket.socket | None, waiting: dict[tuple[bytes, bytes, int], bytes]) -> None:
+    def _gather(self, opened: socket.socket, waiting: dict[tuple[bytes, bytes, int], bytes]) -> None:
         """By MAC, group and part. Raises OSError."""
-        for _ in range(OTHERS_A_LOOK if opened is not None else 0):
+        for _ in range(OTHERS_A_LOOK):
             try:
                 frame = opened.recv(self.link.mtu + HEADER_LENGTH + 1)
             except OSError as error:
