@@ -21,6 +21,7 @@ from speaker.api.eip import (
     MAX_INTERVAL,
     MAX_PREFERENCES,
     MAX_REFRESH,
+    MAX_SELECTORS,
     MAX_WEIGHT,
     MIN_INTERVAL,
     MIN_REFRESH,
@@ -125,6 +126,17 @@ def _preference() -> Schema:
     return _list(_described(whole, "Nodes that are preferred."), minItems=1, maxItems=MAX_PREFERENCES)
 
 
+def _selectors() -> Schema:
+    return _list(_described(_selector(), "Any of them may fit."), minItems=1, maxItems=MAX_SELECTORS)
+
+
+_PLURALS: Final = ("namespaceSelector", "serviceSelector")
+
+
+def _not_both(name: str) -> Schema:
+    return cel.rule(f"!has(self.{name}) || !has(self.{name}s)", f"{name} must be left out beside {name}s")
+
+
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
     return {
         "x-kubernetes-int-or-string": True,
@@ -184,10 +196,12 @@ def _eip_spec() -> Schema:
                 minItems=1,
                 maxItems=MAX_NAMESPACES,
             ),
-            "Namespaces whose Services may use the pool, besides those of namespaceSelector. Neither: every namespace.",
+            "Namespaces whose Services may use the pool, besides those that are selected. Neither: every namespace.",
         ),
         "namespaceSelector": _described(_selector(), "Namespaces whose Services may use the pool, by their labels."),
+        "namespaceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside namespaceSelector."),
         "serviceSelector": _described(_selector(), "Services that may use the pool, by their labels."),
+        "serviceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside serviceSelector."),
         "priority": _described(
             {"type": "integer", "minimum": -INT32, "maximum": INT32 - 1, "default": default["priority"]},
             "Of several pools that fit, the one with the highest number is asked first.",
@@ -206,7 +220,7 @@ def _eip_spec() -> Schema:
         "gratuitous": _described(_gratuitous(), "How a change of owner is announced to the neighbours."),
     }
     assert fields.keys() == SPEC  # a field that the code reads and the schema lacks would be pruned in silence
-    return _object(fields, required=["addresses"])
+    return _object(fields, required=["addresses"], **{"x-kubernetes-validations": [*map(_not_both, _PLURALS)]})
 
 
 def _use() -> Schema:

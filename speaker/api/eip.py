@@ -8,6 +8,7 @@ from speaker.model import (
     AddressRange,
     CanReach,
     Gratuitous,
+    LabelSelector,
     LinkNames,
     OwnSubnet,
     Pool,
@@ -17,7 +18,7 @@ from speaker.model import (
 
 SPEC = names(
     "addresses autoAssign avoidNetworkAndBroadcast disabled exclude failback gratuitous interface namespaceSelector "
-    "namespaces nodePreference nodeSelector priority serviceSelector"
+    "namespaceSelectors namespaces nodePreference nodeSelector priority serviceSelector serviceSelectors"
 )
 
 INT32 = 2**31
@@ -32,6 +33,8 @@ MAX_WEIGHT = 100
 """Of one term, as in core/v1's PreferredSchedulingTerm."""
 MIN_FAILBACK, MAX_FAILBACK = 1.0, 86400.0
 FAILBACK = "preferred-after "
+MAX_SELECTORS = 16
+"""Of one list."""
 MAX_BURST = 50
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 60.0
 MIN_REFRESH, MAX_REFRESH = 1.0, 86400.0
@@ -42,7 +45,6 @@ def pool(root: Field) -> Pool:
     root.object(TOP, "an Eip")
     meta = metadata(root, namespaced=False, short_name=False)
     spec = root["spec"].object(SPEC, "an Eip's spec")
-    by_label = spec["namespaceSelector"]
     addresses = _ranges(spec["addresses"])
     exclude = _ranges(spec["exclude"])
     _addresses_rules(spec["addresses"], addresses)
@@ -54,8 +56,8 @@ def pool(root: Field) -> Pool:
         interface=spec["interface"].parsed(parse_interface) or OwnSubnet(),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
-        namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
-        service_selector=selector(spec["serviceSelector"]),
+        namespace_selectors=_selectors(spec, "namespaceSelector"),
+        service_selectors=_selectors(spec, "serviceSelector"),
         priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
         avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
@@ -102,6 +104,19 @@ def _namespaces(value: Field) -> frozenset[str]:
         value.refuse("must name at least one namespace; leave it out to serve every namespace")
     names = (item.require().parsed(dns_label) for item in value.items())
     return frozenset(name for name in names if name is not None)
+
+
+def _selectors(spec: Field, name: str) -> tuple[LabelSelector, ...]:
+    """One selector by its own name, or a list of them by the plural: any of them may match."""
+    one, several = spec[name], spec[f"{name}s"]
+    if not several.given and not several.blank:
+        return (selector(one),) if one.given or one.blank else ()
+    items = several.items()
+    if one.given or one.blank:
+        one.refuse(f"must be left out beside {name}s: put it into that list")
+    if not 1 <= len(items) <= MAX_SELECTORS:
+        several.refuse(f"must be 1 to {MAX_SELECTORS} selectors; leave it out to ask for nothing")
+    return tuple(selector(item.require()) for item in items[:MAX_SELECTORS])
 
 
 def parse_interface(text: str) -> Selector:

@@ -53,13 +53,14 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, HEALTH_CHECK = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record", "health-check")
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
+    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
 )
-NODE_PREFERENCE = PREFIX + "node-preference"
+HEALTH_CHECK, NODE_PREFERENCE = PREFIX + "health-check", PREFIX + "node-preference"
 _ANNOTATIONS = (
     POOL,
     ADDRESSES,
+    RELEASE,
     SHARE,
     SHARE_NAMESPACES,
     SCHEDULER,
@@ -85,6 +86,12 @@ _PORT_NAME = re.compile("(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 
 MAX_SHARE_NAMESPACES = 256
 """As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
+MAX_ADDRESSES = 8
+"""Of each family, that a Service may name."""
+MAX_POOLS = 8
+"""Of which a Service may ask for an address each."""
+MAX_HELD = len(Family) * (MAX_ADDRESSES + MAX_POOLS)
+"""Addresses that a Service may have."""
 MAX_UNKNOWN = 10
 """Annotations that are none of ours, though they look like it, of which it is said what was meant."""
 
@@ -175,8 +182,9 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
-        pool=asking[POOL].parsed(dns_subdomain),
+        pools=_pools(asking[POOL]),
         addresses=requested,
+        release=meta.annotations[RELEASE].parsed(_release) or False,
         share=asking[SHARE].require().text() if asking[SHARE].given else None,
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
@@ -226,14 +234,29 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
 # ── Addresses and families ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
+def _pools(annotation: Field) -> tuple[str, ...]:
+    if annotation.path[-1] != POOL:  # another balancer's names one
+        pool = annotation.parsed(dns_subdomain)
+        return (pool,) if pool is not None else ()
     parts = annotation.comma_separated()
-    if len(parts) > len(Family):
-        annotation.refuse("must be at most one address of each family")
-    named = [part.parsed(parse_eip) for part in parts[: len(Family)]]
+    if len(parts) > MAX_POOLS:
+        annotation.refuse(f"must be at most {MAX_POOLS} pools")
+    named = [part.parsed(dns_subdomain) for part in parts[:MAX_POOLS]]
+    if len(set(named)) != len(named):
+        annotation.refuse("must name every pool once")
+    return tuple(dict.fromkeys(pool for pool in named if pool is not None))
+
+
+def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
+    most = MAX_ADDRESSES if annotation.path[-1] == ADDRESSES else 1
+    parts = annotation.comma_separated()
+    named = [part.parsed(parse_eip) for part in parts[: most * len(Family)]]
     by_annotation = tuple(address for address in named if address is not None)
-    if len({address.version for address in by_annotation}) != len(by_annotation):
-        annotation.refuse("must be at most one address of each family")
+    versions = [address.version for address in by_annotation]
+    if len(parts) > most * len(Family) or any(versions.count(each) > most for each in (4, 6)):
+        annotation.refuse(f"must be at most {'one address' if most == 1 else f'{most} addresses'} of each family")
+    if len(set(by_annotation)) != len(by_annotation):
+        annotation.refuse("must name every address once")
     by_field = field.nonempty().parsed(parse_eip)
     if by_field is not None and annotation.given and by_annotation != (by_field,):
         field.refuse(f"must be the same as the annotation {annotation.path[-1]}, or left out")
@@ -342,6 +365,12 @@ def _share_namespaces(value: Field, share: Field) -> frozenset[str]:
         return _NO_NAMESPACES
     names = (part.parsed(dns_label) for part in parts)
     return frozenset(name for name in names if name is not None) or _NO_NAMESPACES
+
+
+def _release(text: str) -> bool:
+    if text != "now":
+        raise ValueError("must be now, or left out")
+    return True
 
 
 def _scheduler(text: str) -> str:

@@ -186,10 +186,12 @@ class Service:
     """In the order asked for; the first is the primary family."""
     family_policy: FamilyPolicy = FamilyPolicy.SINGLE
     traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
-    pool: str | None = None
-    """Annotation ``eip-speaker.io/pool``."""
+    pools: tuple[str, ...] = ()
+    """Annotation ``eip-speaker.io/pool``: of several, it asks for an address of each."""
     addresses: tuple[IPAddress, ...] = ()
-    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``; at most one per family."""
+    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``."""
+    release: bool = False
+    """Annotation ``eip-speaker.io/release: now``: gives up what its pool does not offer to it any more, once."""
     share: str | None = None
     """Annotation ``eip-speaker.io/share``: may share an EIP with Services that carry the same key."""
     share_namespaces: frozenset[str] = frozenset()
@@ -348,10 +350,11 @@ class Pool:
     interface: Selector = field(default_factory=OwnSubnet)
     node_selector: LabelSelector = field(default_factory=LabelSelector)
     namespaces: frozenset[str] = frozenset()
-    """Namespaces that may use it, besides those that match ``namespace_selector``; see ``namespace_selector``."""
-    namespace_selector: LabelSelector | None = None
-    """None and no ``namespaces``: every namespace."""
-    service_selector: LabelSelector = field(default_factory=LabelSelector)
+    """Namespaces that may use it, besides those that match one of ``namespace_selectors``."""
+    namespace_selectors: tuple[LabelSelector, ...] = ()
+    """None of them and no ``namespaces``: every namespace."""
+    service_selectors: tuple[LabelSelector, ...] = ()
+    """One of them has to match; none: every Service."""
     priority: int = 0
     """Higher first."""
     auto_assign: bool = True
@@ -382,7 +385,8 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
+    """The EIPs a Service has, in the order of its families, and of one family in that of its pools; each with the pool
+    it came from, '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.

@@ -238,6 +238,26 @@ CODE = {
         "forwarding.plan.MAX_REAL_SERVERS",
         "unit/forwarding/test_plan_of_a_world.py::test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to_a_bound_and_it_is_told",
     ),
+    "selectors in `namespaceSelectors`, `serviceSelectors`": (
+        "api.eip.MAX_SELECTORS",
+        "unit/api/test_eip.py::test_a_pool_has_no_more_selectors_than_there_may_be",
+    ),
+    "addresses of each family that a Service names": (
+        "api.service.MAX_ADDRESSES",
+        "unit/api/test_service.py::test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had",
+    ),
+    "addresses of a Service in its status or its record": (
+        "api.service.MAX_HELD",
+        "unit/controller/test_restore_from_statuses.py::test_of_a_record_no_more_is_looked_at_than_one_of_ours_says",
+    ),
+    "characters of the condition that names its pools": (
+        "api.kinds.MAX_SAID",
+        "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
+    ),
+    "pools that a Service names": (
+        "api.service.MAX_POOLS",
+        "unit/api/test_service.py::test_of_pools_without_end_no_more_are_asked_for_than_may_be",
+    ),
     "namespaces in `share-namespaces`": (
         "api.service.MAX_SHARE_NAMESPACES",
         "unit/api/test_service.py::test_no_more_namespaces_share_than_there_may_be_sharers",

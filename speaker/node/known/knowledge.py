@@ -250,7 +250,7 @@ def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[S
     first = {key for eip in eips[:MOST] for key in state.decision.eips[eip].services}
     chosen = first.union(key for eip in eips[MOST:] for key in state.decision.eips[eip].services)
     for key, service in state.world.services.items():
-        asked = (str(key), key.name, service.pool, *map(str, service.addresses))
+        asked = (str(key), key.name, *service.pools, *map(str, service.addresses))
         if not about or about in asked:
             chosen.add(key)
     many, refused = len(chosen) > MOST, state.settlement.refusals
@@ -260,7 +260,8 @@ def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[S
 def pools_of(state: InForce, about: str, eips: Collection[IPAddress], services: Collection[ServiceKey]) -> list[str]:
     asked = an_address(about)
     named = {state.decision.eips[eip].pool for eip in eips}
-    named |= {found.pool for key in services if (found := state.world.services.get(key)) is not None and found.pool}
+    asking = (found for key in services if (found := state.world.services.get(key)) is not None)
+    named |= {pool for found in asking for pool in found.pools}
     return sorted(
         name
         for name, pool in state.world.pools.items()

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from speaker.api.fields import ApiObject, read, read_leniently
 from speaker.api.service import (
+    MAX_ADDRESSES,
     MAX_MISSPELT,
+    MAX_POOLS,
     MAX_PORTS,
     MAX_SHARE_NAMESPACES,
     MAX_SOURCE_RANGES,
@@ -109,7 +111,7 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
         families=(Family.IPV6, Family.IPV4),
         family_policy=FamilyPolicy.REQUIRE_DUAL,
         traffic_policy=TrafficPolicy.LOCAL,
-        pool="lan",
+        pools=("lan",),
         addresses=(ip_address("2001:db8::10"), ip_address("192.0.2.10")),
         share="web",
         share_namespaces=frozenset({"a", "b"}),
@@ -236,12 +238,26 @@ def test_of_annotations_without_end_that_are_none_of_ours_some_are_told():
 
 
 def test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had():
-    for text in ("a," * 10_000 + "a", "192.0.2.1,2001:db8::1" + ",x" * 10_000):
+    for text in (
+        "a," * 10_000 + "a",
+        "192.0.2.1,2001:db8::1" + ",x" * 10_000,
+        ",".join(f"192.0.2.{n}" for n in range(9)),
+    ):
         rules = [
             rule for _, rule in rules_about({"ipFamilyPolicy": "PreferDualStack"}, {"eip-speaker.io/addresses": text})
         ]
-        assert "must be at most one address of each family" in rules
-        assert len(rules) <= 2
+        assert f"must be at most {MAX_ADDRESSES} addresses of each family" in rules
+        assert len(rules) <= 2 * MAX_ADDRESSES
+
+
+def test_of_pools_without_end_no_more_are_asked_for_than_may_be():
+    rules = [rule for _, rule in rules_about({}, {"eip-speaker.io/pool": ",".join(f"p{n}" for n in range(10_000))})]
+    assert rules == [f"must be at most {MAX_POOLS} pools"]
+    several = {"eip-speaker.io/pool": ",".join(f"p{n}" for n in range(MAX_POOLS))}
+    assert service_of({}, several).pools == tuple(f"p{n}" for n in range(MAX_POOLS))
+    assert [rule for _, rule in rules_about({}, {"eip-speaker.io/pool": "lan, dmz,lan"})] == [
+        "must name every pool once"
+    ]
 
 
 @pytest.mark.parametrize(

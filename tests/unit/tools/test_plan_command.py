@@ -57,7 +57,7 @@ services = st.builds(
     families=st.sampled_from([tuple(Family), (Family.IPV4,), (Family.IPV6,)]),
     family_policy=st.sampled_from(FamilyPolicy),
     traffic_policy=st.sampled_from(TrafficPolicy),
-    pool=st.sampled_from([None, None, "a"]),
+    pools=st.sampled_from([(), (), ("a",), ("a", "b")]),
     addresses=st.lists(st.sampled_from(ADDRESSES), max_size=1).map(tuple),
     share=st.sampled_from([None, "k"]),
     created=st.sampled_from(["", "2026-01-01T00:00:00Z"]),
