@@ -20,10 +20,11 @@ from typing import Any, Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.link import Links, drop_each, take_each
-from speaker.model import IPAddress, Link, Mac, Placement
-from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
+from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, OtherGroupsHold, SpeakerSeen, WasFrozen
 from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.groups import PAUSE, OtherGroups
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
@@ -56,6 +57,7 @@ class SharedOwner:
         clock: Callable[[], float],
         events: Events,
         layer2: Callable[..., Links] = Links,
+        group: Group = NO_GROUP,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
         self.clock, self._events = clock, events
@@ -86,6 +88,10 @@ class SharedOwner:
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
+        self._group = group
+        self._groups: dict[int, OtherGroups] = {}
+        """By link; and of what they hold, what we were offered as well."""
+        self._not_ours: dict[int, frozenset[IPAddress]] = {}
         self._unheard = 0
         """Looks in a row that met a bug of ours."""
 
@@ -190,6 +196,8 @@ class SharedOwner:
     def retell(self) -> None:
         """What a new main process must hear again, and is not in ``resumed``."""
         self._news.retell()
+        if any(known.held for known in self._groups.values()):
+            self._tell_of_groups()
         self._inquiries.retell()
 
     def carrier(self, link: int, up: bool) -> None:
@@ -347,6 +355,34 @@ class SharedOwner:
         self._step(events.Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
+        with contained("other groups", self._events):
+            for hello_link in self.hello_links:
+                # At first as often as there is anything to hear: before it claims, a node is to know.
+                if (now := self._clock()) >= hello_link.groups_at:
+                    hello_link.groups_at = now + (PAUSE if now >= hello_link.opened_at + PAUSE else 0)
+                    self._hear_groups(hello_link, now)
+
+    def _hear_groups(self, hello_link: HelloLink, now: float) -> None:
+        """What other groups hold is no EIP for us; peers that do not hear them are told."""
+        link = hello_link.link.index
+        known = self._groups.setdefault(link, OtherGroups(self._group))
+        before = known.held
+        try:
+            known.hear(hello_link.hellos.others(), self._answered_by_us, now)
+        except EdgeError as error:
+            hello_link.fail(error)
+        if known.held is not before:
+            self._step(events.GroupsHold(link, known.held))
+            self._tell_of_groups()
+        self._not_ours[link] = frozenset(self.placements.keys() & known.held.keys())
+
+    def _answered_by_us(self, eip: IPAddress) -> bool:
+        """By this node or a peer."""
+        return self.claim_status(eip).holder is not None and not self._layer2.is_unproven(eip)
+
+    def _tell_of_groups(self) -> None:
+        held = {eip: group for known in self._groups.values() for eip, group in known.held.items()}
+        self._events.tell(OtherGroupsHold(held))
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
@@ -441,6 +477,8 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
+        if not_ours := self._not_ours.get(link):
+            own |= not_ours
         hello = order.hello._replace(
             addresses=addresses, own=own, recalled=self._recalled, headless=self.machine.headless
         )
