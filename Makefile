@@ -19,7 +19,7 @@ OUTSIDE := tests $(addprefix --ignore=,$(GUEST) $(CLUSTER))
 TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
 TWO     := -n 2 --dist loadfile
 # What takes minutes is marked with one of these: long(part="soak"). CI runs some of each row at a time (.ci/run).
-PARTS         := agents alerts chaos exploration faults lab practice searches soak
+PARTS         := agents alerts chaos control exploration faults lab practice searches soak
 CLUSTER_PARTS := moves disasters forwarder change alone rest
 mark_of  = $(if $(filter core,$(1)),not long,long(part='$(1)'))
 marks_of = -m \"$(foreach part,$(1),$(if $(filter-out $(firstword $(1)),$(part)),or )$(call mark_of,$(part)))\"

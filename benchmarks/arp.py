@@ -1,4 +1,5 @@
-"""Answers per second and latency of the speaker, beside the kernel answering for itself, in one run.
+"""Answers per second and latency of the speaker, by its sockets and by its program in the kernel, beside the kernel
+answering for itself, in one run.
 
     python benchmarks/arp.py [--quick] [--json]
 
@@ -30,6 +31,7 @@ from pathlib import Path
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2 import filter as sieve
 from speaker.layer2 import packet_socket as wire
+from speaker.layer2.kernel import KernelResponder
 from speaker.layer2.link import LinkResponder, Links
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Announcements, Event
@@ -98,10 +100,10 @@ def kernel_answers(node: Namespace, family: Family, count: int) -> Iterator[None
 
 
 @contextlib.contextmanager
-def speaker_answers(node: Namespace, family: Family, count: int) -> Iterator[None]:
+def speaker_answers(node: Namespace, family: Family, count: int, by: str = "sockets") -> Iterator[None]:
     with node.entered():
         serving = subprocess.Popen(
-            [sys.executable, __file__, "--serve", family.value, str(count)],
+            [sys.executable, __file__, "--serve", family.value, str(count), by],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -134,7 +136,8 @@ class Tally:
             if self._missing <= 0:
                 self._enough.set()
 
-    def tell(self, event: Event) -> None: ...
+    def tell(self, event: Event) -> None:
+        print(event, file=sys.stderr)
 
 
 def boottime() -> float:
@@ -145,12 +148,13 @@ def failed(link: Link, error: Exception) -> None:
     print(f"{link.name}: {error}", file=sys.stderr)
 
 
-async def serve(family: Family, count: int) -> None:
+async def serve(family: Family, count: int, by: str) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
     owner = LinkOwner(request_age=Parameters().request_age, lost=failed)
-    speaker = LinkResponder(link_here("eth0"), boottime, observer, owner)
+    in_kernel = partial(KernelResponder, hellos=None) if by == "program" else None
+    speaker = LinkResponder(link_here("eth0"), boottime, observer, owner, in_kernel=in_kernel)
     speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
     speaker.extend(boottime() + 3600)
     async with asyncio.TaskGroup() as tasks:
@@ -262,7 +266,9 @@ class Measured:
 
 
 def measure(responder: str, family: Family, count: int, seconds: float, asks: int) -> Measured:
-    answers = {"kernel": kernel_answers, "speaker": speaker_answers}[responder]
+    answers = {"kernel": kernel_answers, "sockets": speaker_answers, "program": partial(speaker_answers, by="program")}[
+        responder
+    ]
     with segment(family) as (node, client), answers(node, family, count):
         with client.entered():
             asker = Client(family, count)
@@ -297,15 +303,20 @@ class Row:
     family: Family
     count: int
     kernel: Measured
-    speaker: Measured
+    sockets: Measured
+    program: Measured
 
     @property
-    def ratio(self) -> float:
-        return self.speaker.per_second / self.kernel.per_second
+    def ratios(self) -> tuple[float, float]:
+        """To the kernel's own rate."""
+        return self.sockets.per_second / self.kernel.per_second, self.program.per_second / self.kernel.per_second
 
     def __str__(self) -> str:
         protocol = "ARP" if self.family is Family.IPV4 else "NDP"
-        return f"{protocol} {self.count:6} EIPs   kernel {self.kernel}   speaker {self.speaker}   {self.ratio:5.2f} x"
+        lines = [f"{protocol} {self.count:6} EIPs   kernel's own {self.kernel}"]
+        for by, measured, ratio in zip(("sockets", "program"), (self.sockets, self.program), self.ratios, strict=True):
+            lines.append(f"{'':17} {by:>12} {measured}   {ratio:5.2f} x")
+        return "\n".join(lines)
 
 
 class Turns:
@@ -384,7 +395,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="one short round of each")
     arguments.add_argument("--json", action="store_true")
-    arguments.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    arguments.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments.add_argument("--announce", action="store_true", help=argparse.SUPPRESS)
     options = arguments.parse_args()
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the process that started this one had been pinned
@@ -392,7 +403,7 @@ def main() -> None:
     if options.serve or options.announce:
         os.sched_setaffinity(0, {cores[0]})
         if options.serve:
-            asyncio.run(serve(Family(options.serve[0]), int(options.serve[1])))
+            asyncio.run(serve(Family(options.serve[0]), int(options.serve[1]), options.serve[2]))
         else:
             print(json.dumps(asyncio.run(announce(MANY))))
         return
@@ -403,16 +414,16 @@ def main() -> None:
         print(f"the machine is {before:.0%} busy with other work{': expect low ratios' if before > 0.1 else ''}")
     for family in Family:
         for count in (1, MANY):
-            runs: dict[str, list[Measured]] = {"kernel": [], "speaker": []}
+            runs: dict[str, list[Measured]] = {"kernel": [], "sockets": [], "program": []}
             for _ in range(rounds):
                 for responder, measured in runs.items():
                     measured.append(measure(responder, family, count, seconds, asks))
-            table.append(Row(family, count, best(runs["kernel"]), best(runs["speaker"])))
+            table.append(Row(family, count, *map(best, runs.values())))
             if not options.json:
                 print(table[-1], flush=True)
     announced = announcing()
     if options.json:
-        rows = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in table]
+        rows = [dataclasses.asdict(row) | {"ratios": row.ratios} for row in table]
         print(json.dumps({"busy": before, "answers": rows, "announcing_ms": announced}))
         return
     print(f"\n{MANY} EIPs, milliseconds:")

@@ -10,8 +10,8 @@ from ipaddress import IPv4Network
 from typing import Any, TypeAlias
 
 from speaker.api.addresses import NEVER_AN_EIP, NEVER_ANOTHER_HOST
-from speaker.api.eip import IFNAMSIZ
-from speaker.api.fields import QUALIFIED, SUBDOMAIN
+from speaker.api.eip import FAILBACK, IFNAMSIZ, MAX_FAILBACK, MIN_FAILBACK
+from speaker.api.fields import DURATION, QUALIFIED, SUBDOMAIN
 from speaker.model import IPNetwork
 
 Rules: TypeAlias = list[dict[str, Any]]
@@ -189,6 +189,21 @@ def seconds(unit_pattern: str, low: float, high: float, *, or_zero: bool = False
             "must be a whole number of seconds, or a duration such as 1.1s, 5m or 1h30m",
         ),
         rule(f"type(self) != int && !self.matches('{pattern}') || {value}.all(d, {zero}{within})", limits),
+    ]
+
+
+def failback() -> Rules:
+    """``never``, or ``preferred-after`` and a duration."""
+    pattern = f"^{FAILBACK} *({DURATION.pattern})+$".replace("\\", "\\\\")
+    waits = f"duration(self.substring({len(FAILBACK)}).trim())"
+    within = f"{waits} >= duration('{MIN_FAILBACK:g}s') && {waits} <= duration('{MAX_FAILBACK:.0f}s')"
+    otherwise = f"must be never, or {FAILBACK.strip()} and a duration, such as {FAILBACK}5m"
+    return [
+        rule(f"self == 'never' || self.matches('{pattern}')", otherwise),
+        rule(
+            f"!self.matches('{pattern}') || ({within})",
+            f"must be from {MIN_FAILBACK:g} to {MAX_FAILBACK:.0f} seconds",
+        ),
     ]
 
 

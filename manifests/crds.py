@@ -15,7 +15,18 @@ from typing import Any, Final, TypeAlias
 import cel
 import yaml
 
-from speaker.api.eip import INT32, MAX_BURST, MAX_INTERVAL, MAX_REFRESH, MIN_INTERVAL, MIN_REFRESH, SPEC
+from speaker.api.eip import (
+    INT32,
+    MAX_BURST,
+    MAX_INTERVAL,
+    MAX_PREFERENCES,
+    MAX_REFRESH,
+    MAX_SELECTORS,
+    MAX_WEIGHT,
+    MIN_INTERVAL,
+    MIN_REFRESH,
+    SPEC,
+)
 from speaker.api.fields import DURATION, LABEL, QUALIFIED
 from speaker.api.kinds import MAX_LINE
 from speaker.api.reading import EIP
@@ -35,6 +46,8 @@ MAX_INTERFACE_TEXT = 191
 MAX_NAMESPACES = 1024
 MAX_LABELS = 64
 """Entries of ``matchLabels``, of ``matchExpressions``, and of the ``values`` of one."""
+MAX_PREFERRED_LABELS = 16
+"""The same in a term of ``nodePreference``, of which there are many."""
 
 _INTEGER: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
@@ -66,7 +79,8 @@ def _ranges() -> Schema:
     return _list(_described(entry, spelling), maxItems=MAX_RANGES)
 
 
-def _selector() -> Schema:
+def _selector(most: int = MAX_LABELS) -> Schema:
+    """``most``: entries of each list."""
     value = {"type": "string", "maxLength": 63, "pattern": f"^({QUALIFIED.pattern})?$"}
     expression = _object(
         {
@@ -78,7 +92,7 @@ def _selector() -> Schema:
                 "What the label's value must be to `values`; the last two take none.",
             ),
             "values": _described(
-                _list(_described(value, "Of the label."), maxItems=MAX_LABELS), "For In and NotIn: one at least."
+                _list(_described(value, "Of the label."), maxItems=most), "For In and NotIn: one at least."
             ),
         },
         required=["key", "operator"],
@@ -88,10 +102,10 @@ def _selector() -> Schema:
         "type": "object",
         "additionalProperties": _described({**value, "nullable": True}, "Of the label of that name."),
         "minProperties": 1,
-        "maxProperties": MAX_LABELS,
+        "maxProperties": most,
         "x-kubernetes-validations": cel.match_labels(),
     }
-    expressions = _list(_described(expression, "A rule for one label."), minItems=1, maxItems=MAX_LABELS)
+    expressions = _list(_described(expression, "A rule for one label."), minItems=1, maxItems=most)
     # Empty it would select everything, and what a template makes of nothing is empty.
     return _object(
         {
@@ -100,6 +114,27 @@ def _selector() -> Schema:
         },
         minProperties=1,
     )
+
+
+def _preference() -> Schema:
+    weight = {"type": "integer", "minimum": 1, "maximum": MAX_WEIGHT}
+    term = _selector(MAX_PREFERRED_LABELS)
+    properties = {"weight": _described(weight, "How much the nodes that match are preferred."), **term["properties"]}
+    either = "has(self.matchLabels) || has(self.matchExpressions)"
+    labels = cel.rule(either, "must have matchLabels or matchExpressions")
+    whole = _object(properties, required=["weight"], **{"x-kubernetes-validations": [labels]})
+    return _list(_described(whole, "Nodes that are preferred."), minItems=1, maxItems=MAX_PREFERENCES)
+
+
+def _selectors() -> Schema:
+    return _list(_described(_selector(), "Any of them may fit."), minItems=1, maxItems=MAX_SELECTORS)
+
+
+_PLURALS: Final = ("namespaceSelector", "serviceSelector")
+
+
+def _not_both(name: str) -> Schema:
+    return cel.rule(f"!has(self.{name}) || !has(self.{name}s)", f"{name} must be left out beside {name}s")
 
 
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
@@ -145,16 +180,28 @@ def _eip_spec() -> Schema:
             "link towards that address. Left out: the link whose own subnet holds the address.",
         ),
         "nodeSelector": _described(_selector(), "Nodes that may hold these addresses. Left out: every node."),
+        "nodePreference": _described(
+            _preference(),
+            "Of the nodes that may hold these addresses, those that hold them sooner: the weights of all terms that "
+            "match a node add up, and the highest sum goes first. Left out: all nodes are alike.",
+        ),
+        "failback": _described(
+            {"type": "string", "maxLength": 64, "x-kubernetes-validations": cel.failback()},
+            "never, or preferred-after and a duration: an address moves to a preferred node that is back for so long. "
+            "Default never.",
+        ),
         "namespaces": _described(
             _list(
                 _described({"type": "string", "maxLength": 63, "pattern": f"^{LABEL.pattern}$"}, "Of a namespace."),
                 minItems=1,
                 maxItems=MAX_NAMESPACES,
             ),
-            "Namespaces whose Services may use the pool, besides those of namespaceSelector. Neither: every namespace.",
+            "Namespaces whose Services may use the pool, besides those that are selected. Neither: every namespace.",
         ),
         "namespaceSelector": _described(_selector(), "Namespaces whose Services may use the pool, by their labels."),
+        "namespaceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside namespaceSelector."),
         "serviceSelector": _described(_selector(), "Services that may use the pool, by their labels."),
+        "serviceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside serviceSelector."),
         "priority": _described(
             {"type": "integer", "minimum": -INT32, "maximum": INT32 - 1, "default": default["priority"]},
             "Of several pools that fit, the one with the highest number is asked first.",
@@ -173,7 +220,7 @@ def _eip_spec() -> Schema:
         "gratuitous": _described(_gratuitous(), "How a change of owner is announced to the neighbours."),
     }
     assert fields.keys() == SPEC  # a field that the code reads and the schema lacks would be pruned in silence
-    return _object(fields, required=["addresses"])
+    return _object(fields, required=["addresses"], **{"x-kubernetes-validations": [*map(_not_both, _PLURALS)]})
 
 
 def _use() -> Schema:

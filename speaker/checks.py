@@ -81,6 +81,7 @@ _SAID, _NONE, _NOBODY, _ELSE, _HANGS, _APART = Symptom
 _E, _W = Severity
 _NO_EIP = "manifests.md#why-a-service-has-no-eip"
 _NOT_HERE = "manifests.md#why-this-node-does-not-answer-for-an-eip"
+_HEALTH = "manifests.md#health-checks"
 _CHECK = "operations.md#an-eip-does-not-answer"
 _PEERS = "operations.md#several-hosts"
 _NEEDS = "operations.md#what-it-needs"
@@ -120,6 +121,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
     ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nothing to forward to"),
     ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),
+    ("all_unwell", _E, _HANGS, _HEALTH, "all endpoints are served although their checks fail"),
     ("no_local_endpoint", _E, _HANGS, _NOT_HERE,
      "with traffic policy Local only a node with a ready endpoint may hold the EIP"),
     ("node_excluded", _E, _NOBODY, _NOT_HERE, "the label keeps every load balancer off this node"),
@@ -179,6 +181,8 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("kube_proxy", _E, _HANGS, _BESIDE, "kube-proxy takes, deletes or lacks what the EIP needs"),
     ("backend_refuses", _E, _HANGS, _CHECK, "the host is there, but nothing listens on the port"),
     ("backend_silent", _E, _HANGS, _CHECK, "the host is down or filtered, or its answers do not come back"),
+    ("endpoint_unwell", _W, _HANGS, _HEALTH, "fewer endpoints carry the load, until this one's checks succeed again"),
+    ("checks_late", _W, _HANGS, _HEALTH, "an endpoint that fails is noticed late, or not at all"),
     ("no_way_back", _E, _HANGS, _CHECK, "its answers bypass this node, and clients refuse them"),
     ("api_silent", _W, _SAID, "kubernetes.md#what-happens-when", "EIPs are still served, but nothing new is"),
     ("edge_fails", _W, _SAID, _CHECK, "a part of the speaker's work waits until this works again"),

@@ -24,8 +24,9 @@ from speaker.tools.flags import Parser, parse, subparsers
 from speaker.tools.terminal import printable, progress
 
 COMMANDS = (
-    *(serve.add, tools.add_validate, tools.add_keygen, tools.add_plan, tools.add_convert, tools.add_cleanup),
-    *(tools.add_control, tools.add_connections, explain.add_commands, tools.add_capture, lab.add, tools.add_about),
+    *(serve.add, tools.add_validate, tools.add_keygen, tools.add_control_plane, tools.add_plan, tools.add_convert),
+    *(tools.add_cleanup, tools.add_control, tools.add_connections, explain.add_commands, tools.add_capture),
+    *(lab.add, tools.add_about),
 )
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 

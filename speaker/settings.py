@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
-from speaker.model import Balancer, Forwarding, IPAddress, with_port
+from speaker.model import NO_GROUP, Balancer, Forwarding, Group, IPAddress, with_port
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -17,6 +17,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"(?=[-a-z0-9.]{{1,253}}(/|\Z)){_DNS_LABEL}(\.{_DNS_LABEL})*"
 _NODE_NAME = re.compile(_SUBDOMAIN)
+_GROUP_NAME = re.compile(rf"(?=.{{1,63}}\Z){_DNS_LABEL}")
 _LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
@@ -78,6 +79,19 @@ class Node:
                 raise SettingError(f"--node-labels {written(part)}: names {key} again: must have one value")
             pairs[key] = value
         return Node(name, {"kubernetes.io/hostname": name, **pairs})
+
+
+def parse_group(text: str) -> Group:
+    """'' is none. Raises SettingError."""
+    if text and not _GROUP_NAME.fullmatch(text):
+        rule = "must be a DNS label (RFC 1123): 1 to 63 letters in lower case, digits and '-', neither first nor last"
+        raise SettingError(f"--group {written(text)}: {rule}")
+    return Group(text)
+
+
+def of_group(path: Path, group: Group) -> Path:
+    """``path``, or with a group what stands for it: its directory has the group's name as well."""
+    return Path(*(f"{part}-{group.name}" if group.name and part == "eip-speaker" else part for part in path.parts))
 
 
 DEFAULT_KEY = Path("/etc/speaker/key")
@@ -179,8 +193,12 @@ class Limits:
     """The kernel is to track at least so many connections; 0 leaves that to others."""
 
     @staticmethod
-    def parse(forwarder: Forwarding, ipvs_timeouts: str | None, conntrack_max: str | None) -> "Limits":
+    def parse(
+        forwarder: Forwarding, ipvs_timeouts: str | None, conntrack_max: str | None, group: Group = NO_GROUP
+    ) -> "Limits":
         """From the flags as written, None for one that was not."""
+        if ipvs_timeouts is not None and group.name:
+            raise SettingError(f"--ipvs-timeouts {ipvs_timeouts}: not with --group: IPVS has one set for all groups")
         if ipvs_timeouts is not None and forwarder is not Forwarding.IPVS:
             raise SettingError(f"--ipvs-timeouts {ipvs_timeouts}: needs --forwarder ipvs: they are IPVS's own")
         return Limits(
@@ -234,11 +252,15 @@ AGENTS_NAMESPACE = "eip-speaker-agents"
 """Of the agents' session Leases."""
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
+"""Of those without a group: two cannot listen at one."""
 DEFAULT_OUTLIVE = 30.0
 """Seconds for which the wire process goes on without a main process."""
 DEFAULT_SETTLE = 30.0
 """Seconds after which what takes much away at once counts, if it says so still (``removals.py``)."""
 DEFAULT_REST = 60.0
+KUBEADMS_CA = Path("/etc/kubernetes/pki/ca.crt")
+DEFAULT_API_PORT = "6443"
+DEFAULT_IMAGE = "eip-speaker:dev"
 
 
 _MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}
@@ -344,6 +366,7 @@ class NodeSettings(ServingSettings):
     """Settings of every command that works on a node."""
 
     node: Node
+    group: Group = NO_GROUP
     peers: PeerSettings | None = None
     """None: this host is the only one that serves these EIPs."""
     runtime_dir: Path = DEFAULT_RUNTIME_DIR
@@ -354,6 +377,8 @@ class NodeSettings(ServingSettings):
     """Whether /metrics tells of every real server too."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""
+    in_kernel: bool = False
+    """Plain requests are answered by a program in the kernel, where it takes that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

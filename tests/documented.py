@@ -76,7 +76,9 @@ LINES = [line for file in FILES for line in lines_of(file) if line.text]
 
 IN_A_SHELL = "in netns/run/test_documented_commands.py, in the order of the page"
 MIGRATED = "in apiserver/test_adoption.py, page by page, against a real API server; there and back in moving/"
+FROM_KEEPALIVED = "in moving/test_from_keepalived.py, there and back with Debian's keepalived"
 RUN = {
+    FROM_KEEPALIVED: r"speaker .*|systemctl (start|stop) (keepalived|eip-speaker)",
     MIGRATED: r"mkdir in|kubectl .*|speaker (convert|validate) .*",
     IN_A_SHELL: r"speaker .*|(ip|sysctl) .*",
     "here: pytest finds what it names": r"\.venv/bin/pytest .*",
@@ -95,6 +97,7 @@ NEEDS = {
     "a host to install on; unit/test_systemd.py reads the unit, netns/run/test_unit.py starts what it starts": (
         r"(systemctl|systemd-sysusers) .*|python3 -m venv /opt/eip-speaker"
     ),
+    "hosts for a control plane; control_plane/ does the same in this order": r"(kubeadm|speaker control-plane) .*",
     "the right to push a tag": r"git tag .*",
     "a release, and GitHub: there has been none yet": r"(cosign|gh) .*",
 }
@@ -102,7 +105,13 @@ NEEDS = {
 
 
 def where(line: Line) -> list[str]:
+    if line.file == "docs/migration/keepalived.md" and re.fullmatch(RUN[FROM_KEEPALIVED], line.text):
+        return [FROM_KEEPALIVED]
     if line.file.startswith("docs/migration/") and re.fullmatch(RUN[MIGRATED], line.text):
         return [MIGRATED]
     needed = [reason for reason, pattern in NEEDS.items() if re.fullmatch(pattern, line.text)]
-    return needed or [place for place, pattern in RUN.items() if place != MIGRATED and re.fullmatch(pattern, line.text)]
+    return needed or [
+        place
+        for place, pattern in RUN.items()
+        if place not in (MIGRATED, FROM_KEEPALIVED) and re.fullmatch(pattern, line.text)
+    ]

@@ -1,6 +1,6 @@
 """What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -16,6 +16,7 @@ from speaker.api.kinds import (
     NodeObject,
     SliceObject,
     asks_us,
+    pools_of,
     pools_read,
 )
 from speaker.api.objects import Key
@@ -131,8 +132,8 @@ class _Known:
     found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
-    pools: Mapping[Family, str]
-    """Which each is from, as our controller wrote it; of addresses that an earlier release gave, nothing."""
+    pools: tuple[str, ...]
+    """Which each is from, as our controller wrote it; '' for addresses that an earlier release gave."""
     problem: str = ""
 
 
@@ -218,7 +219,7 @@ class Reader:
         offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
         refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
         in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
-        in_use.update(pool for known in self._known.values() for pool in known.pools.values())
+        in_use.update(pool for known in self._known.values() for pool in known.pools)
         former = {name: pool for name, pool in self._pools.items() if name in in_use}
         pools = {**former, **aside, **refused, **offering}
         if pools == self._pools and offering == self._catalogue.pools:
@@ -252,7 +253,7 @@ class Reader:
         if not (addresses := assigned_addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
-            known = replace(before, found=found, addresses=addresses, pools=_pools(found))
+            known = replace(before, found=found, addresses=addresses, pools=_pools(found, addresses))
         else:
             parsed = read_service(
                 found, default_class=self._settings.default_class, fields_alone=not self._settings.forwards
@@ -260,14 +261,14 @@ class Reader:
             service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
             if not isinstance(service, Service):
                 return None
-            known = _Known(found, service, addresses, _pools(found), problem)
+            known = _Known(found, service, addresses, _pools(found, addresses), problem)
         if (left_alone := self._left_alone(found, addresses)) != known.service.left_alone:
             known = replace(known, service=replace(known.service, left_alone=left_alone))
         if not found.spec.ip_families:
             return known
         # What the cluster gives no address of a family has no endpoint of that family either.
         served = tuple(address for address in addresses if Family.of(address) in known.service.families)
-        return replace(known, addresses=served) if served else None
+        return replace(known, addresses=served, pools=_pools(found, served)) if served else None
 
     def _left_alone(self, found: AssignedObject, addresses: tuple[IPAddress, ...]) -> frozenset[IPAddress]:
         if self._settings.forwards:
@@ -283,7 +284,8 @@ class Reader:
                 del self._on[address]
         if known is None:
             return
-        pools = tuple(known.pools.get(Family.of(address)) or self._guess(address) for address in known.addresses)
+        places = zip(known.addresses, known.pools, strict=True)
+        pools = tuple(pool or self._guess(address) for address, pool in places)
         now = Assignment(key, known.addresses, pools)
         self._assigned[key] = before if before == now and before is not None else now
         for address in known.addresses:
@@ -356,17 +358,12 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    if not found.status.is_ours:
-        return ()
-    addresses: dict[Family, IPAddress] = {}
-    for address in found.status.load_balancer.addresses:
-        addresses.setdefault(Family.of(address), address)
-    return tuple(addresses.values())
+    return found.status.load_balancer.addresses if found.status.is_ours else ()
 
 
-def _pools(found: AssignedObject) -> Mapping[Family, str]:
+def _pools(found: AssignedObject, addresses: tuple[IPAddress, ...]) -> tuple[str, ...]:
     said = (each.message for each in found.status.conditions or () if each.type == ASSIGNED_FROM)
-    return _pools_read(next(said, ""))
+    return pools_of(addresses, _pools_read(next(said, "")))
 
 
 _pools_read = lru_cache(256)(pools_read)

@@ -8,12 +8,15 @@ that might take an address away from a Service that did nothing has another answ
   renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
   an older one has come to overlap with it, keeps what it gave; and so does one that its Service names.
 - **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
-  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, or
-  nothing; of PreferDualStack it gets those that there are, unless it names an address of its primary one.
+  carries the refusal beside the assignment. Of several addresses or pools a Service gets what there is. One that holds
+  nothing gets both families of RequireDualStack, or nothing; of PreferDualStack it gets those that there are, unless it
+  names an address of its primary one.
 - **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
   whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
+- **A Service that asks for its release** gets another address for each that its pool does not offer to it any more, if
+  there is one, and keeps it otherwise. It asks once: what is stranded later stays, until it asks anew.
 - **A disabled pool**: gives nothing new, keeps serving what it gave.
 - **A host that has the EIP for its own address**: the Service is suspended there, until the host has it no more. What
   two machines answer for is of no use to anybody, and the host was not asked.
@@ -82,13 +85,17 @@ class Allocator:
         """The Services that hold something."""
         return self._book.holdings.keys()
 
-    def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
+    def held_by(self, key: ServiceKey) -> Collection[IPAddress]:
         """What the Service holds, also where it is not served at it."""
         return self._book.held_by(key)
 
     def pools_of(self, key: ServiceKey) -> frozenset[str]:
         """Those that it has its EIPs from; '' among them where nobody knows."""
-        return frozenset(self._book.eips[address].pool for address in self._book.held_by(key).values())
+        return frozenset(self._book.eips[address].pool for address in self._book.held_by(key))
+
+    def has_released(self, key: ServiceKey) -> bool:
+        """Whether it holds something, and its wish to release was fulfilled."""
+        return key in self._book.released
 
     @property
     def revision(self) -> int:
@@ -144,7 +151,7 @@ class Allocator:
         """Set aside: it keeps what it holds."""
         self._settled.pop(key, None)
         eips = self._book.eips
-        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
+        held = [a for a in self._book.held_by(key) if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
         told, more = f"{SET_ASIDE}: it keeps what it has", f"{type(error).__name__}: {error}"
         return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, told, more))
@@ -156,10 +163,11 @@ class Allocator:
         settled = self._settled.get(service.key)
         if settled is not None and settled[0] == seen:
             return settled[1]
-        for address in self._book.held_by(service.key).values():
+        for address in self._book.held_by(service.key):
             self._account(address, service)
         decisions, refusal = decide(self._book, service)
         self._carry_out(service, decisions, now)
+        self._book.note_released(service)
         outcome = Outcome(self._assignment(service, decisions), refusal)
         if refusal is None:
             self._settled[service.key] = (seen, outcome)
@@ -185,7 +193,7 @@ class Allocator:
         self._settled.pop(key, None)
         self.failed.pop(key, None)
         self.outdated.discard(key)
-        for address in list(self._book.held_by(key).values()):
+        for address in list(self._book.held_by(key)):
             self._leave(key, address, now)
 
     def remind(self, service: Service, addresses: Iterable[IPAddress], now: float) -> None:
@@ -213,33 +221,23 @@ class Allocator:
             raise ValueError("only a fresh allocator can take over a ledger")
         self._book.restore(ledger, now)
 
-    def _carry_out(self, service: Service, decisions: Mapping[Family, Decision], now: float) -> None:
-        for family, address in list(self._book.held_by(service.key).items()):
-            if family not in decisions or decisions[family].address != address:
-                self._leave(service.key, address, now)
-        for decision in decisions.values():
+    def _carry_out(self, service: Service, decisions: Collection[Decision], now: float) -> None:
+        wanted = {each.address for each in decisions}
+        for address in [each for each in self._book.held_by(service.key) if each not in wanted]:
+            self._leave(service.key, address, now)
+        for decision in decisions:
             if decision.address is not None:
                 holder = NotServed.SUSPENDED if decision.suspended else service
                 self._book.enter(service.key, decision.address, decision.pool, holder)
 
-    def _assignment(self, service: Service, decisions: Mapping[Family, Decision]) -> Assignment | None:
-        served = [
-            (each.address, each.pool) for each in decisions.values() if each.address is not None and not each.suspended
-        ]
+    def _assignment(self, service: Service, decisions: Collection[Decision]) -> Assignment | None:
+        served = [(each.address, each.pool) for each in decisions if each.address is not None and not each.suspended]
         if not served:
             return None
         return Assignment(
             service.key,
             addresses=tuple(address for address, _ in served),
             pools=tuple(pool for _, pool in served),
-            flagged=frozenset(address for address, pool in served if self._is_stranded(service, address, pool))
+            flagged=frozenset(each[0] for each in served if not self._book.catalogue.offers(*each, service))
             or _NOTHING,
-        )
-
-    def _is_stranded(self, service: Service, address: IPAddress, pool: str) -> bool:
-        """Whether its pool would not give the address to this Service today, were it to ask for it."""
-        catalogue = self._book.catalogue
-        return not any(
-            space.pool.name == pool and catalogue.objection(space.pool, service) is None
-            for space in catalogue.offering(address)
         )

@@ -8,7 +8,7 @@ spent switched off does not count as rest, so an address rests rather too long.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
@@ -94,6 +94,8 @@ class Ledger:
     pools: tuple[Rules, ...] = ()
     """Of the EIPs in use. Earlier releases wrote none: an EIP of a pool that is not here, nor anywhere else, is
     announced wherever a link's own subnet holds it."""
+    released: tuple[ServiceKey, ...] = ()
+    """Whose wish to release what their pools do not offer any more was fulfilled."""
 
 
 # ── The book ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,21 +133,24 @@ class Book:
         self.pools: dict[str, Pool] = {}
         """Those of the catalogue, and of those that are gone the ones that EIPs in use came from, as they were last."""
         self.eips: dict[IPAddress, Eip] = {}
-        self.holdings: dict[ServiceKey, dict[Family, IPAddress]] = {}
+        self.holdings: dict[ServiceKey, dict[IPAddress, None]] = {}
+        """Whose addresses are in the order in which it got them."""
+        self.released: set[ServiceKey] = set()
+        """Holders whose wish to release what their pools do not offer any more was fulfilled, while they wish it."""
         self.revision = 0
         self._rest = rest
         self._resting: OrderedDict[IPAddress, _Rest] = OrderedDict()  # soonest free first
-        self._left: dict[tuple[ServiceKey, Family], IPAddress] = {}  # its values are among the resting
+        self._left: dict[ServiceKey, dict[IPAddress, None]] = {}  # these are among the resting
         self._shared: dict[tuple[str, str, Family], dict[IPAddress, int]] = {}  # (key, namespace) → EIP → holders
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
-        return self.holdings.get(key, {})
+    def held_by(self, key: ServiceKey) -> Collection[IPAddress]:
+        return self.holdings.get(key, {}).keys()
 
-    def left_by(self, key: ServiceKey, family: Family) -> IPAddress | None:
-        """The resting address that this Service had last."""
-        return self._left.get((key, family))
+    def left_by(self, key: ServiceKey) -> Iterable[IPAddress]:
+        """The resting addresses that this Service had, the last one first."""
+        return reversed(self._left.get(key, {}))
 
     def shared_under(self, share: str, namespace: str, family: Family, limit: int) -> Iterable[IPAddress]:
         """EIPs at which Services of the namespace with that share key are served, oldest first."""
@@ -205,19 +210,33 @@ class Book:
         self._count_shared(key, address, before, -1)
         eip.holders[key] = holder
         self._count_shared(key, address, holder, +1)
-        self.holdings.setdefault(key, {})[Family.of(address)] = address
+        self.holdings.setdefault(key, {})[address] = None
 
     def leave(self, key: ServiceKey, address: IPAddress, now: float) -> None:
         """``key`` no longer holds the address, which rests if nobody else does."""
         self.revision += 1
-        del self.holdings[key][Family.of(address)]
+        del self.holdings[key][address]
         if not self.holdings[key]:
             del self.holdings[key]
+            self.released.discard(key)
         eip = self.eips[address]
         self._count_shared(key, address, eip.holders.pop(key), -1)
         if not eip.holders:
             del self.eips[address]
             self._start_rest(address, _Rest(now + self._rest, key))
+
+    def is_to_release(self, service: Service, address: IPAddress) -> bool:
+        """Whether the Service, which holds it, wishes to be rid of it."""
+        asks = service.release and service.key not in self.released
+        return asks and not self.catalogue.offers(address, self.eips[address].pool, service)
+
+    def note_released(self, service: Service) -> None:
+        """After it was decided what it holds: whatever it had to give up is gone, or cannot be replaced."""
+        key, held = service.key, self.held_by(service.key)
+        fulfilled = service.release and bool(held) and not any(self.is_to_release(service, each) for each in held)
+        if fulfilled != (key in self.released):
+            self.revision += 1
+            self.released ^= {key}
 
     def note_left(self, key: ServiceKey, address: IPAddress, now: float) -> None:
         """As if ``key`` had held the address until now, unless somebody holds it."""
@@ -238,7 +257,7 @@ class Book:
 
     def _start_rest(self, address: IPAddress, rest: _Rest) -> None:
         self._resting[address] = rest
-        self._left[rest.holder, Family.of(address)] = address
+        self._left.setdefault(rest.holder, {})[address] = None
         for space in self.catalogue.offering(address):
             space.rest(address)
 
@@ -247,9 +266,9 @@ class Book:
         if rest is None:
             return
         self.revision += 1
-        place = (rest.holder, Family.of(address))
-        if self._left.get(place) == address:  # it may have left another one since
-            del self._left[place]
+        del self._left[rest.holder][address]
+        if not self._left[rest.holder]:
+            del self._left[rest.holder]
 
     def _count_shared(self, key: ServiceKey, address: IPAddress, holder: Service | NotServed | None, by: int) -> None:
         if not isinstance(holder, Service) or holder.share is None:
@@ -271,6 +290,7 @@ class Book:
                 Resting(str(address), rest.holder, rest.until - now) for address, rest in self._resting.items()
             ),
             pools=self._rules(),
+            released=tuple(sorted(self.released)),
         )
 
     def restore(self, ledger: Ledger, now: float) -> None:
@@ -283,6 +303,7 @@ class Book:
         for key, places in entries:
             for address, (pool, not_served) in places.items():
                 self.enter(key, address, pool, not_served)
+        self.released = {*ledger.released} & self.holdings.keys()
         for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
             if address not in self.eips:
                 self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))
@@ -290,7 +311,7 @@ class Book:
         self.stock(self.catalogue)
 
     def _written(self, key: ServiceKey) -> HeldAddresses:
-        addresses = self.holdings[key].values()
+        addresses = self.holdings[key]
         return HeldAddresses(
             key,
             addresses=tuple(map(str, addresses)),
@@ -302,7 +323,7 @@ class Book:
 
 
 def _names(pool: str, holder: Service | NotServed) -> bool:
-    return holder is NotServed.UNSEEN or (isinstance(holder, Service) and holder.pool == pool)
+    return holder is NotServed.UNSEEN or (isinstance(holder, Service) and pool in holder.pools)
 
 
 def _places(held: HeldAddresses) -> Mapping[IPAddress, tuple[str, NotServed]]:
@@ -312,6 +333,6 @@ def _places(held: HeldAddresses) -> Mapping[IPAddress, tuple[str, NotServed]]:
         ip_address(address): (pool, NotServed.SUSPENDED if address in held.suspended else NotServed.UNSEEN)
         for address, pool in zip(held.addresses, held.pools, strict=True)
     }
-    if len({Family.of(address) for address in places}) < len(held.addresses):
-        raise ValueError(f"the ledger gives {held.service} two addresses of one family")
+    if len(places) < len(held.addresses):
+        raise ValueError(f"the ledger gives {held.service} an address twice")
     return places

@@ -15,7 +15,7 @@ steps over them.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
@@ -150,11 +150,16 @@ class Space:
     def resting(self) -> int:
         return len(self._resting)
 
-    def choose(self) -> IPAddress | None:
-        """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing."""
+    def choose(self, but: Container[IPAddress | None] = ()) -> IPAddress | None:
+        """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing.
+        ``but``: none of these, which are free only where pools overlap."""
         number = self._lowest_free()
+        while number is not None and self.offer.address(number) in but:
+            number = self.offer.at_or_after(number + 1)
+            while number is not None and not self._is_free(number):
+                number = self.offer.at_or_after(number + 1)
         if number is None:
-            number = next(iter(self._resting), None)
+            number = next((each for each in self._resting if self.offer.address(each) not in but), None)
         return None if number is None else self.offer.address(number)
 
     def use(self, address: IPAddress) -> None:
@@ -245,8 +250,8 @@ class Catalogue:
 
     def open_to(self, service: Service, family: Family, first: str | None = None) -> Iterator[Space]:
         """Where a free choice may be made, best first; ``first`` goes to the front if it is among them."""
-        if service.pool is not None:
-            names: Iterable[str] = (service.pool,)
+        if service.pools:
+            names: Iterable[str] = service.pools
         else:
             names = served = self.serving_namespace(service.key.namespace)
             if first is not None:
@@ -258,7 +263,7 @@ class Catalogue:
 
     def chooses(self, pool: Pool, service: Service) -> bool:
         """Whether the pool may give the Service an address the Service did not name."""
-        asked = pool.name == service.pool if service.pool is not None else pool.auto_assign
+        asked = pool.name in service.pools if service.pools else pool.auto_assign
         return asked and not pool.disabled and self.objection(pool, service) is None
 
     def objection(self, pool: Pool, service: Service) -> str | None:
@@ -266,17 +271,22 @@ class Catalogue:
         namespace = service.key.namespace
         if not self._lets_in(pool, namespace):
             return f"its namespaces and namespaceSelector do not allow namespace {namespace}"
-        if not pool.service_selector.matches(service.labels):
-            failed = next(rule for rule in pool.service_selector.rules if not rule.matches(service.labels))
-            return f"its serviceSelector wants the label {_rule_text(failed)}"
-        return None
+        if not pool.service_selectors or any(each.matches(service.labels) for each in pool.service_selectors):
+            return None
+        failed = (
+            next(rule for rule in each.rules if not rule.matches(service.labels)) for each in pool.service_selectors
+        )
+        return f"its serviceSelector wants the label {' or '.join(map(_rule_text, failed))}"
+
+    def offers(self, address: IPAddress, pool: str, service: Service) -> bool:
+        """Whether the pool would give the address to the Service today, were it to ask for it."""
+        spaces = (space.pool for space in self.offering(address))
+        return any(each.name == pool and self.objection(each, service) is None for each in spaces)
 
     def _lets_in(self, pool: Pool, namespace: str) -> bool:
-        if not pool.namespaces and pool.namespace_selector is None:
+        if not pool.namespaces and not pool.namespace_selectors:
             return True
-        return namespace in pool.namespaces or (
-            pool.namespace_selector is not None and self._selects(pool.namespace_selector, namespace)
-        )
+        return namespace in pool.namespaces or any(self._selects(each, namespace) for each in pool.namespace_selectors)
 
     def _selects(self, selector: LabelSelector, namespace: str) -> bool:
         """A label that it must not have may be among those that were not read yet."""

@@ -112,7 +112,7 @@ _NAMED = 5
 
 def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
     its = ", ".join(sorted(pool.name for pool in _open(service, catalogue))[:_NAMED]) or "none"
-    told = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (it may use: {its})"
+    told = f"there is no pool {_asked(service)}: name another in eip-speaker.io/pool (it may use: {its})"
     return Refusal(service.key, RefusalReason.NO_SUCH_POOL, told)
 
 
@@ -127,7 +127,7 @@ def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> R
     if address in catalogue.reserved:
         return hosts_own(service, catalogue, address)
     for pool in _open(service, catalogue):
-        if service.pool not in (None, pool.name) or not names(pool.addresses, address):
+        if (service.pools and pool.name not in service.pools) or not names(pool.addresses, address):
             continue
         if names(pool.exclude, address):
             told = f"pool {pool.name} excludes {address}: ask for another address, or shorten the pool's exclude"
@@ -137,7 +137,7 @@ def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> R
             f"singly in the pool's addresses, or set the pool's avoidNetworkAndBroadcast to false"
         )
         return Refusal(service.key, RefusalReason.ADDRESS_AVOIDED, told)
-    where = "no pool that it may use has it" if service.pool is None else f"pool {service.pool} does not have it"
+    where = f"pool {_asked(service)} does not have it" if service.pools else "no pool that it may use has it"
     told = f"{address} cannot be given, as {where}: ask for another address, or add it to a pool"
     return Refusal(service.key, RefusalReason.ADDRESS_NOT_IN_POOL, told)
 
@@ -145,7 +145,7 @@ def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> R
 def closed(service: Service, catalogue: Catalogue, pool: Pool, address: IPAddress | None = None) -> Refusal:
     """The pool that the Service asks for, by its name or by ``address``, does not let it in, or lets nobody in."""
     if trouble := catalogue.objection(pool, service):
-        asked = f"the pool of {address}" if service.pool is None else f"pool {service.pool}"
+        asked = f"pool {pool.name}" if service.pools else f"the pool of {address}"
         told = f"{asked} may not be used here: it is for other namespaces or labels"
         return Refusal(service.key, RefusalReason.POOL_NOT_ALLOWED, told, f"{pool.name}: {trouble}")
     told = f"pool {pool.name} is disabled and gives nothing new: enable it, or choose another"
@@ -159,8 +159,8 @@ def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refu
         plural = "s have" if len(full) > 1 else " has"
         message = f"pool{plural} no free {family} address: {', '.join(full[:_NAMED])}: add addresses or free some"
         return Refusal(service.key, RefusalReason.POOL_FULL, message)
-    if service.pool is not None:
-        pool = catalogue.pools[service.pool]
+    if service.pools:
+        pool = catalogue.pools[service.pools[0]]
         if not catalogue.chooses(pool, service):
             return closed(service, catalogue, pool)
         message = f"pool {pool.name} has no {family} addresses: add some, or change the Service's ipFamilies"
@@ -181,6 +181,10 @@ def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refu
 def _open(service: Service, catalogue: Catalogue) -> Iterator[Pool]:
     """Those that the Service may know of, as it may use them."""
     return (pool for pool in catalogue.pools.values() if catalogue.objection(pool, service) is None)
+
+
+def _asked(service: Service) -> str:
+    return " or ".join(service.pools)
 
 
 def _why_not(pool: Pool) -> str:

@@ -156,10 +156,11 @@ class Settling:
 
     def _as_held(self, service: Service) -> Service:
         """It asks for what it holds: what of its families cannot be read takes none away, and gives none."""
-        families, pools = tuple(self._allocator.held_by(service.key)), self._allocator.pools_of(service.key)
+        held, pools = tuple(self._allocator.held_by(service.key)), self._allocator.pools_of(service.key)
+        families = tuple(dict.fromkeys(map(Family.of, held)))
         policy = FamilyPolicy.SINGLE if len(families) == 1 else FamilyPolicy.PREFER_DUAL
-        pool = next(iter(pools)) or None if len(pools) == 1 else None
-        return replace(service, families=families, family_policy=policy, pool=pool)
+        only = tuple(pools) if len(pools) == 1 and "" not in pools else ()
+        return replace(service, families=families, family_policy=policy, pools=only, addresses=held)
 
     def _forget(self, key: ServiceKey) -> None:
         self._refused.pop(key, None)

@@ -4,11 +4,21 @@ import re
 
 from speaker.api.addresses import Span, Together, overlaps, parse_host, parse_range, span
 from speaker.api.fields import TOP, Field, dns_label, metadata, names, seconds, selector
-from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
+from speaker.model import (
+    AddressRange,
+    CanReach,
+    Gratuitous,
+    LabelSelector,
+    LinkNames,
+    OwnSubnet,
+    Pool,
+    PreferredNodes,
+    Selector,
+)
 
 SPEC = names(
-    "addresses autoAssign avoidNetworkAndBroadcast disabled exclude gratuitous interface namespaceSelector "
-    "namespaces nodeSelector priority serviceSelector"
+    "addresses autoAssign avoidNetworkAndBroadcast disabled exclude failback gratuitous interface namespaceSelector "
+    "namespaceSelectors namespaces nodePreference nodeSelector priority serviceSelector serviceSelectors"
 )
 
 INT32 = 2**31
@@ -17,6 +27,14 @@ INT32 = 2**31
 _LINK_NAME = re.compile(r"[^\s/:,]+")
 IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
 
+MAX_PREFERENCES = 16
+"""Terms of one preference."""
+MAX_WEIGHT = 100
+"""Of one term, as in core/v1's PreferredSchedulingTerm."""
+MIN_FAILBACK, MAX_FAILBACK = 1.0, 86400.0
+FAILBACK = "preferred-after "
+MAX_SELECTORS = 16
+"""Of one list."""
 MAX_BURST = 50
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 60.0
 MIN_REFRESH, MAX_REFRESH = 1.0, 86400.0
@@ -27,7 +45,6 @@ def pool(root: Field) -> Pool:
     root.object(TOP, "an Eip")
     meta = metadata(root, namespaced=False, short_name=False)
     spec = root["spec"].object(SPEC, "an Eip's spec")
-    by_label = spec["namespaceSelector"]
     addresses = _ranges(spec["addresses"])
     exclude = _ranges(spec["exclude"])
     _addresses_rules(spec["addresses"], addresses)
@@ -39,13 +56,15 @@ def pool(root: Field) -> Pool:
         interface=spec["interface"].parsed(parse_interface) or OwnSubnet(),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
-        namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
-        service_selector=selector(spec["serviceSelector"]),
+        namespace_selectors=_selectors(spec, "namespaceSelector"),
+        service_selectors=_selectors(spec, "serviceSelector"),
         priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
         avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
         disabled=spec["disabled"].boolean(False),
         gratuitous=_gratuitous(spec["gratuitous"]),
+        node_preference=_preference(spec["nodePreference"]),
+        failback=_failback(spec["failback"]),
     )
 
 
@@ -87,6 +106,19 @@ def _namespaces(value: Field) -> frozenset[str]:
     return frozenset(name for name in names if name is not None)
 
 
+def _selectors(spec: Field, name: str) -> tuple[LabelSelector, ...]:
+    """One selector by its own name, or a list of them by the plural: any of them may match."""
+    one, several = spec[name], spec[f"{name}s"]
+    if not several.given and not several.blank:
+        return (selector(one),) if one.given or one.blank else ()
+    items = several.items()
+    if one.given or one.blank:
+        one.refuse(f"must be left out beside {name}s: put it into that list")
+    if not 1 <= len(items) <= MAX_SELECTORS:
+        several.refuse(f"must be 1 to {MAX_SELECTORS} selectors; leave it out to ask for nothing")
+    return tuple(selector(item.require()) for item in items[:MAX_SELECTORS])
+
+
 def parse_interface(text: str) -> Selector:
     """``eth0``, ``eth1,eth0`` or ``can_reach:IP``; ValueError says the rule."""
     head, colon, target = text.partition(":")
@@ -110,6 +142,35 @@ def _link_names(text: str) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise ValueError("must name every link once")
     return names
+
+
+def _preference(value: Field) -> tuple[PreferredNodes, ...]:
+    """Terms as in ``preferredDuringSchedulingIgnoredDuringExecution`` of core/v1, without the word ``preference``."""
+    if value.blank or value.value == []:
+        value.refuse("must list at least one term; leave it out to prefer no node")
+    items = value.items()
+    if len(items) > MAX_PREFERENCES:
+        value.refuse(f"must be at most {MAX_PREFERENCES} terms")
+    terms = (item.require().sound(_term) for item in items[:MAX_PREFERENCES])
+    return tuple(term for term in terms if term is not None)
+
+
+def _term(value: Field) -> PreferredNodes:
+    if not (value["matchLabels"].given or value["matchExpressions"].given):
+        value.refuse("must have matchLabels or matchExpressions: without them it prefers every node alike")
+    weight = value["weight"].require().integer(1, 1, MAX_WEIGHT)
+    return PreferredNodes(weight, selector(value, beside=frozenset({"weight"})))
+
+
+def _failback(value: Field) -> float | None:
+    text = value.text()
+    if text is None or text == "never":
+        return None
+    if not text.startswith(FAILBACK):
+        value.refuse(f"must be never, or {FAILBACK.strip()} and a duration, such as {FAILBACK}5m")
+        return None
+    waits = Field(text.removeprefix(FAILBACK).strip(), value.path, value.report)
+    return seconds(waits, MAX_FAILBACK, MIN_FAILBACK, MAX_FAILBACK)
 
 
 def _gratuitous(value: Field) -> Gratuitous:

@@ -288,7 +288,7 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
         case int() | float() as number if abs(number) < 1e9:
             found = float(number)
         case str() as text:
-            found = _duration(text)
+            found = duration(text)
     if math.isnan(found):
         value.refuse("must be a number of seconds, or a duration such as 1.1s, 5m or 1h30m")
         return default
@@ -297,7 +297,8 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
     return found
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Seconds; NaN for what is none."""
     parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return math.nan
@@ -349,7 +350,7 @@ def dns_subdomain(text: str) -> str:
     return text
 
 
-def _label_key(text: str, what: str = "label") -> str:
+def label_key(text: str, what: str = "label") -> str:
     prefix, slash, name = text.rpartition("/")
     if not QUALIFIED.fullmatch(name) or (slash and not (len(prefix) <= 253 and SUBDOMAIN.fullmatch(prefix))):
         raise ValueError(
@@ -360,11 +361,11 @@ def _label_key(text: str, what: str = "label") -> str:
 
 def annotation_key(text: str) -> str:
     """As ``ValidateAnnotations`` has it: a label's, but for capitals in the prefix. ValueError says the rule."""
-    _label_key(text.lower(), "annotation")
+    label_key(text.lower(), "annotation")
     return text
 
 
-def _label_value(text: str) -> str:
+def label_value(text: str) -> str:
     if text and not QUALIFIED.fullmatch(text):
         raise ValueError("is no label value: at most 63 letters, digits, '-', '_' and '.'")
     return text
@@ -423,23 +424,27 @@ def label_map(labels: Field) -> dict[str, str]:
 def _value_of(label: Field) -> str:
     if not label.given:
         label.refuse("must be text, not nothing: write '' for an empty value")
-    return label.parsed(_label_value) or ""
+    return label.parsed(label_value) or ""
 
 
 def _check_key(label: Field, key: str) -> None:
     try:
-        _label_key(key)
+        label_key(key)
     except ValueError as error:
         label.refuse(str(error))
 
 
-def selector(value: Field) -> LabelSelector:
-    """A ``LabelSelector`` of meta/v1: ``matchLabels`` and ``matchExpressions``, all of which must match.
+_SELECTOR = frozenset({"matchLabels", "matchExpressions"})
+
+
+def selector(value: Field, beside: frozenset[str] = frozenset()) -> LabelSelector:
+    """A ``LabelSelector`` of meta/v1: ``matchLabels`` and ``matchExpressions``, all of which must match. ``beside``:
+    other fields of the same object.
 
     An empty one matches everything in Kubernetes. Here it is refused: a template without a value makes one, and so does
     an API server that drops a label without a value.
     """
-    value.object({"matchLabels", "matchExpressions"}, "a label selector")
+    value.object(_SELECTOR | beside, "a label selector")
     for each in (value, value["matchLabels"], value["matchExpressions"]):
         if each.blank or each.value in ({}, []):
             each.refuse("must hold at least one requirement; leave it out to ask for nothing")
@@ -450,7 +455,7 @@ def selector(value: Field) -> LabelSelector:
 
 def _expression(value: Field) -> LabelRule:
     value.object({"key", "operator", "values"}, "a match expression")
-    key = value["key"].require().parsed(_label_key) or ""
+    key = value["key"].require().parsed(label_key) or ""
     values = frozenset(_value_of(item) for item in value["values"].items())
     match value["operator"].require().text():
         case "In" | "NotIn" as operator:

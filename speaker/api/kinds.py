@@ -7,6 +7,8 @@ node, and it keeps all of them. ``records`` has what we write ourselves, ``readi
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,8 +20,10 @@ from speaker.api.objects import RANGE_BYTES, Metadata, Object, Repetitive, apart
 from speaker.api.others import WISHES
 from speaker.api.service import (
     LOAD_BALANCER_CLASS,
+    MAX_HELD,
     MAX_PORTS,
     MAX_SOURCE_RANGES,
+    NODE_PREFERENCE,
     PREFIX,
     RECORD,
     SCHEDULER,
@@ -51,6 +55,10 @@ _IN_A_LINE = 3
 """Entries; kubectl shows as many of an Ingress's hosts."""
 MAX_LINE = 512
 """Characters, of three entries and a number."""
+
+_NOBODY_KNOWS: Iterator[str] = iter(())
+MAX_SAID = 16384
+"""Characters of what ``ASSIGNED_FROM`` says: room for the longest names of as many pools as a Service may have."""
 
 _LOAD_BALANCER = "LoadBalancer"
 _READ = frozenset((*WISHES, SOURCE_RANGES_ANNOTATION))
@@ -148,13 +156,18 @@ class LoadBalancer(msgspec.Struct, frozen=True, gc=False):
     ingress: tuple[Ingress, ...] = ()
 
     @property
-    def addresses(self) -> Iterator[IPAddress]:
-        """Without host names, and what a person wrote there."""
-        for each in self.ingress:
-            try:
-                yield parse_eip(each.ip)
-            except ValueError:
-                continue
+    def addresses(self) -> tuple[IPAddress, ...]:
+        """Without host names, and what a person wrote there: each once, and no more than a Service may have."""
+        return readable(each.ip for each in self.ingress)
+
+
+def readable(texts: Iterable[str]) -> tuple[IPAddress, ...]:
+    """The addresses among them, each once, as many as a Service may have."""
+    found: dict[IPAddress, None] = {}
+    for text in islice(texts, MAX_HELD):
+        with suppress(ValueError):
+            found[parse_eip(text)] = None
+    return tuple(found)
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -205,6 +218,7 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations that matter to who forwards."""
 
     scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
+    node_preference: str | None = msgspec.field(default=None, name=NODE_PREFERENCE)
     source_ranges: str | None = msgspec.field(default=None, name=SOURCE_RANGES_ANNOTATION)
 
 
@@ -293,16 +307,28 @@ def has_ours(conditions: tuple[Condition, ...]) -> bool:
     return (said := condition_of(conditions, ASSIGNED)) is not None and said.get("status") != NOT_ASSIGNED
 
 
-def pools_said(pools: Mapping[Family, str]) -> str:
-    """The message of ``ASSIGNED_FROM``: ``IPv4 from lan, IPv6 from lan6``. It names no address, as thousands of
-    Services say the same then, and agents keep one of it."""
-    return ", ".join(f"{family} from {pool}" for family, pool in pools.items() if pool)
+def pools_said(pools: Iterable[tuple[Family, str]]) -> str:
+    """The message of ``ASSIGNED_FROM``: ``IPv4 from lan and dmz, IPv6 from lan``, of each family in the order of its
+    addresses, ``?`` where nobody knows. It names no address, as thousands of Services say the same then, and agents
+    keep one of it."""
+    by_family: dict[Family, list[str]] = {}
+    for family, pool in pools:
+        by_family.setdefault(family, []).append(pool or "?")
+    return ", ".join(f"{family} from {' and '.join(said)}" for family, said in by_family.items() if {*said} != {"?"})
 
 
-def pools_read(message: str) -> dict[Family, str]:
-    """The other way; what is not to be understood is left out."""
-    said = dict(part for entry in message.split(", ") if len(part := entry.split(" from ")) == 2)
-    return {family: pool for family in Family if NAME.fullmatch(pool := said.get(family, ""))}
+def pools_read(message: str) -> dict[Family, tuple[str, ...]]:
+    """The other way, '' for what is not to be understood."""
+    said = dict(part for entry in message[:MAX_SAID].split(", ") if len(part := entry.split(" from ")) == 2)
+    named = {family: said[family].split(" and ") for family in Family if family in said}
+    return {family: tuple(each if NAME.fullmatch(each) else "" for each in of) for family, of in named.items()}
+
+
+def pools_of(addresses: Sequence[IPAddress], said: Mapping[Family, Sequence[str]]) -> tuple[str, ...]:
+    """The pool of each address, by what ``pools_read`` says; '' where it does not go with these addresses."""
+    families = [*map(Family.of, addresses)]
+    rest = {family: iter(pools) for family, pools in said.items() if len(pools) == families.count(family)}
+    return tuple(next(rest.get(family, _NOBODY_KNOWS), "") for family in families)
 
 
 # ── EndpointSlices ────────────────────────────────────────────────────────────────────────────────────────────

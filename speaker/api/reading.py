@@ -22,7 +22,7 @@ from speaker.api.fields import ApiObject, Field, Path, did_you_mean, names, read
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, HostStatus, ServiceObject, SliceObject
 from speaker.api.objects import Key
 from speaker.api.others import SPELLED, owner, unheeded
-from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
+from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, NotOurs, service
 from speaker.errors import InvalidField, InvalidManifests, Place, set_aside
 from speaker.model import Balancer, Family, IPAddress, Pool, Service, ServiceKey, World
 
@@ -147,6 +147,9 @@ def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None
     if kind == EIP:
         draft.pools.append((source, read(source, pool)))
     elif kind == ENDPOINT_SLICE:
+        if source.at("addressType") == "FQDN":
+            rule = "must be IPv4 or IPv6: the speaker looks no names up, so list addresses"
+            draft.problems.append(_problem(source, ("addressType",), rule))
         draft.slices.append((source, read(source, endpoint_slice)))
     elif kind == NAMESPACE:
         draft.namespaces.append(read(source, namespace))
@@ -185,6 +188,9 @@ def _beside(source: ApiObject, found: Service) -> Iterator[Notice]:
 def _unnamed(source: ApiObject, found: Service) -> Iterator[InvalidField]:
     """Families whose address the Service leaves to be chosen: each host would choose its own."""
     by_family = set(map(Family.of, found.addresses))
+    if len(found.pools) > 1:
+        rule = "must be one pool: several hosts serve this Service, so name the addresses instead, each of its own pool"
+        yield _problem(source, ("metadata", "annotations", POOL), rule)
     if missing := [family for family in found.families if family not in by_family]:
         addresses = " and ".join(f"an {family} address" for family in missing)
         rule = f"must name {addresses}: several hosts serve this Service, and each would choose its own"
@@ -319,7 +325,7 @@ def read_service(
     ):
         return Unreadable(_listed(problems))
     # Without its wishes: by them it would be given something new.
-    return Unreadable(_listed(problems), replace(parsed, addresses=(), pool=None))
+    return Unreadable(_listed(problems), replace(parsed, addresses=(), pools=()))
 
 
 def _listed(problems: tuple[InvalidField, ...]) -> str:

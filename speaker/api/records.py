@@ -32,7 +32,8 @@ MAX_MISSED = 100
 REASONS: Final = (
     *("better_claim", "deaf", "drained", "frozen", "ineligible", "internal_error", "link_down", "name_clash"),
     *("peers_address", "unanswered"),
-    *("host_address", "no_local_endpoint", "node_excluded", "node_not_selected", "not_forwarded", "pool_unknown"),
+    *("host_address", "no_local_endpoint", "node_excluded", "node_not_selected", "not_forwarded", "other_group"),
+    "pool_unknown",
     *("dummy", "loopback", "no_arp", "no_carrier", "no_route", "no_subnet", "no_such_link", "not_ethernet", "port"),
     *("route_refuses", "answers_elsewhere"),
 )

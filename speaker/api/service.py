@@ -15,6 +15,7 @@ from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
 from speaker.api.addresses import parse_eip, parse_source_range
+from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
 from speaker.api.fields import (
     TOP,
     Field,
@@ -22,18 +23,25 @@ from speaker.api.fields import (
     did_you_mean,
     dns_label,
     dns_subdomain,
+    label_key,
     label_map,
+    label_value,
     metadata,
     names,
 )
+from speaker.api.health_check import health_check
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
     Balancer,
     Family,
     FamilyPolicy,
+    HealthCheck,
     IPAddress,
     IPNetwork,
+    LabelRule,
+    LabelSelector,
+    PreferredNodes,
     Protocol,
     Service,
     ServiceKey,
@@ -45,10 +53,21 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record")
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
+    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
 )
-_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
+HEALTH_CHECK, NODE_PREFERENCE = PREFIX + "health-check", PREFIX + "node-preference"
+_ANNOTATIONS = (
+    POOL,
+    ADDRESSES,
+    RELEASE,
+    SHARE,
+    SHARE_NAMESPACES,
+    SCHEDULER,
+    HEALTH_CHECK,
+    NODE_PREFERENCE,
+    RECORD,
+)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(
@@ -67,6 +86,12 @@ _PORT_NAME = re.compile("(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 
 MAX_SHARE_NAMESPACES = 256
 """As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
+MAX_ADDRESSES = 8
+"""Of each family, that a Service may name."""
+MAX_POOLS = 8
+"""Of which a Service may ask for an address each."""
+MAX_HELD = len(Family) * (MAX_ADDRESSES + MAX_POOLS)
+"""Addresses that a Service may have."""
 MAX_UNKNOWN = 10
 """Annotations that are none of ours, though they look like it, of which it is said what was meant."""
 
@@ -148,22 +173,26 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
     asked = spec["externalTrafficPolicy"].nonempty()
     traffic_policy = asked.choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
+    ports = _ports(spec["ports"])
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
-        ports=_ports(spec["ports"]),
+        ports=ports,
         labels=meta.labels,
         selector=spec["selector"].sound(label_map) or {},
         families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
-        pool=asking[POOL].parsed(dns_subdomain),
+        pools=_pools(asking[POOL]),
         addresses=requested,
+        release=meta.annotations[RELEASE].parsed(_release) or False,
         share=asking[SHARE].require().text() if asking[SHARE].given else None,
         share_namespaces=_share_namespaces(asking[SHARE_NAMESPACES], asking[SHARE]),
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
+        node_preference=meta.annotations[NODE_PREFERENCE].parsed(parse_preference) or (),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
         health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
+        health_check=_active(meta.annotations[HEALTH_CHECK], ports, told=families_told),
         created=meta.created,
         unheeded=_unheeded(meta.annotations, asking),
     )
@@ -205,14 +234,29 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
 # ── Addresses and families ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
+def _pools(annotation: Field) -> tuple[str, ...]:
+    if annotation.path[-1] != POOL:  # another balancer's names one
+        pool = annotation.parsed(dns_subdomain)
+        return (pool,) if pool is not None else ()
     parts = annotation.comma_separated()
-    if len(parts) > len(Family):
-        annotation.refuse("must be at most one address of each family")
-    named = [part.parsed(parse_eip) for part in parts[: len(Family)]]
+    if len(parts) > MAX_POOLS:
+        annotation.refuse(f"must be at most {MAX_POOLS} pools")
+    named = [part.parsed(dns_subdomain) for part in parts[:MAX_POOLS]]
+    if len(set(named)) != len(named):
+        annotation.refuse("must name every pool once")
+    return tuple(dict.fromkeys(pool for pool in named if pool is not None))
+
+
+def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
+    most = MAX_ADDRESSES if annotation.path[-1] == ADDRESSES else 1
+    parts = annotation.comma_separated()
+    named = [part.parsed(parse_eip) for part in parts[: most * len(Family)]]
     by_annotation = tuple(address for address in named if address is not None)
-    if len({address.version for address in by_annotation}) != len(by_annotation):
-        annotation.refuse("must be at most one address of each family")
+    versions = [address.version for address in by_annotation]
+    if len(parts) > most * len(Family) or any(versions.count(each) > most for each in (4, 6)):
+        annotation.refuse(f"must be at most {'one address' if most == 1 else f'{most} addresses'} of each family")
+    if len(set(by_annotation)) != len(by_annotation):
+        annotation.refuse("must name every address once")
     by_field = field.nonempty().parsed(parse_eip)
     if by_field is not None and annotation.given and by_annotation != (by_field,):
         field.refuse(f"must be the same as the annotation {annotation.path[-1]}, or left out")
@@ -323,10 +367,42 @@ def _share_namespaces(value: Field, share: Field) -> frozenset[str]:
     return frozenset(name for name in names if name is not None) or _NO_NAMESPACES
 
 
+def _release(text: str) -> bool:
+    if text != "now":
+        raise ValueError("must be now, or left out")
+    return True
+
+
 def _scheduler(text: str) -> str:
     if text not in SCHEDULERS:
         raise ValueError(f"is no scheduler of IPVS: {did_you_mean(text, SCHEDULERS)}")
     return text
+
+
+def parse_preference(text: str) -> tuple[PreferredNodes, ...]:
+    """``80 zone=a,disk=ssd; 20 zone=b``: weights, each with the labels that a node must have; ValueError says the
+    rule."""
+    terms = text.split(";")
+    if len(terms) > MAX_PREFERENCES:
+        raise ValueError(f"must be at most {MAX_PREFERENCES} terms")
+    return tuple(map(_preferred, terms))
+
+
+def _preferred(term: str) -> PreferredNodes:
+    weight, _, labels = term.strip().partition(" ")
+    rules = tuple(_label_rule(label.strip()) for label in labels.split(","))
+    if not (weight.isascii() and weight.isdecimal() and len(weight) < 4 and 1 <= int(weight) <= MAX_WEIGHT):
+        raise ValueError(f"must be terms such as 80 zone=a,disk=ssd joined by ';': a weight of 1 to {MAX_WEIGHT} first")
+    if len({rule.key for rule in rules}) != len(rules):
+        raise ValueError("must name each label once in a term")
+    return PreferredNodes(int(weight), LabelSelector(rules))
+
+
+def _label_rule(text: str) -> LabelRule:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError("must name labels as key=value, joined by ','")
+    return LabelRule(label_key(key), "In", frozenset({label_value(value)}))
 
 
 def _affinity(spec: Field) -> int | None:
@@ -346,6 +422,17 @@ def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
     if port and policy is not TrafficPolicy.LOCAL:
         value.refuse(f"must be left out unless externalTrafficPolicy is {TrafficPolicy.LOCAL}")
     return port or None
+
+
+def _active(value: Field, ports: Iterable[ServicePort], *, told: bool) -> HealthCheck | None:
+    """``told``: an API server says what is ready."""
+    if told and value.given:
+        value.refuse("is for Services from files: in a cluster a readinessProbe of the pods says who is ready")
+        return None
+    check = value.parsed(health_check)
+    if check is not None and check.port is None and any(port.protocol is not Protocol.TCP for port in ports):
+        value.refuse("must say port=NUMBER where a port of the Service is not TCP: the port to check instead")
+    return check
 
 
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from http.client import responses
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import aiohttp
@@ -74,9 +73,7 @@ class Client:
         self._one_each = _session(aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, force_close=True))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
         await self._one_each.close()
         await asyncio.sleep(0)  # a transport is closed in the loop's next turn, which may have been its last

@@ -10,7 +10,6 @@ import asyncio
 import socket
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from speaker.errors import SettingError, shown
@@ -24,6 +23,7 @@ from speaker.settings import (
     Bind,
     Limits,
     Node,
+    NodeSettings,
     PeerSettings,
     RunSettings,
     metrics_of_real_servers,
@@ -54,6 +54,7 @@ def _add_run(commands: Commands) -> None:
     run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
     flags.peers(run)
+    flags.responder(run)
     flags.take_over(run)
     flags.kernel(run)
     flags.limits(run)
@@ -80,6 +81,7 @@ def _add_agent(commands: Commands) -> None:
     agent.word("--hello", "MS", f"as in `speaker run` (default {DEFAULT_HELLO_MS})", None)
     agent.word("--ethertype", "NUMBER", f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})", None)
     flags.hand_over(agent)
+    flags.responder(agent)
     flags.take_over(agent)
     flags.settle(agent)
     flags.metrics(agent)
@@ -134,9 +136,11 @@ def _of_node(args: argparse.Namespace, forwarder: Forwarding) -> dict[str, Any]:
     """What those of the two that work on a node have in common."""
     return _shared(args) | {
         "runtime_dir": args.runtime_dir,
+        "group": args.group,
         "forwarder": forwarder,
-        "limits": Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
+        "limits": Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max, args.group),
         "take_over": args.take_over,
+        "in_kernel": args.responder != "socket",
         "metrics_real_servers": metrics_of_real_servers(args.metrics_real_servers, forwarder),
     }
 
@@ -162,15 +166,15 @@ def _run(args: argparse.Namespace) -> int:
     from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
 
-    watched(run(end, settings, partial(_examined, settings.runtime_dir)))
+    watched(run(end, settings, partial(_examined, settings)))
     return 0
 
 
-def _examined(runtime_dir: Path) -> list[dict[str, str]]:
+def _examined(settings: NodeSettings) -> list[dict[str, str]]:
     """What the doctor finds here, for the page; its modules are not needed where nobody looks."""
     from speaker.diagnosis.gather import examined
 
-    return examined(runtime_dir)
+    return examined(settings.runtime_dir, settings.group)
 
 
 def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
@@ -209,7 +213,7 @@ def _agent(args: argparse.Namespace) -> int:
         peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
         **_of_node(args, forwarder),
     )
-    watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
+    watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings)))
     return 0
 
 

@@ -5,6 +5,7 @@ What a command needs is imported when it is given: every ``speaker`` command ask
 
 import argparse
 import asyncio
+import shutil
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -13,7 +14,16 @@ from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
 from speaker.model import Forwarding
-from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_KEY, DEFAULT_STATE, parse_balancers, parse_ethertype
+from speaker.settings import (
+    DEFAULT_API_PORT,
+    DEFAULT_ETHERTYPE,
+    DEFAULT_IMAGE,
+    DEFAULT_KEY,
+    DEFAULT_STATE,
+    KUBEADMS_CA,
+    parse_balancers,
+    parse_ethertype,
+)
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
 from speaker.tools.terminal import printable
@@ -77,6 +87,42 @@ def _keygen(args: argparse.Namespace) -> int:
     return 0
 
 
+def add_control_plane(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "control-plane",
+        help="write what a node needs to share one address of the API servers, before there is an API server",
+        description="Writes manifests for `speaker run`, a key, and a static pod or a systemd unit. Run it on the "
+        "first node with --bootstrap before `kubeadm init`, and on the others, with a copy of the key, before "
+        "`kubeadm join` (docs/control-plane.md). What is there already and would not change is left alone.",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the address that the API servers share")
+    servers = "the API servers' own addresses, of the same family; one of them is this host's"
+    parser.add_argument("--servers", metavar="IP,…", required=True, help=servers)
+    interface = "link for the address: a name, or can_reach:IP (default: the link whose own subnet holds it)"
+    parser.word("--interface", "NAME", interface)
+    parser.word("--port", "N", "of the address and of the API servers (default %(default)s)", DEFAULT_API_PORT)
+    parser.switch("--bootstrap", "this is the first node: make the key if there is none")
+    root = "write below DIR, as if it were the root directory (default %(default)s)"
+    parser.path("--output", root, Path("/"), "DIR")
+    parser.path("--ca", "whose certificates API servers must have (default %(default)s)", KUBEADMS_CA)
+    parser.word("--image", "NAME", "of the static pod (default %(default)s)", DEFAULT_IMAGE)
+    parser.switch("--systemd", "write a systemd unit instead of a static pod")
+    parser.set_defaults(command=_control_plane)
+
+
+def _control_plane(args: argparse.Namespace) -> int:
+    from speaker.tools.control_plane.command import control_plane, starter
+    from speaker.tools.control_plane.site import Site
+    from speaker.tools.validate import addresses_here
+
+    site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca)
+    program = shutil.which("speaker") or str(Path(sys.executable).with_name("speaker"))
+    starts = starter(site, args.image, program, args.systemd)
+    for line in control_plane(site, args.output, args.bootstrap, starts):
+        print(line)  # noqa: T201
+    return 0
+
+
 def add_plan(commands: Commands) -> None:
     parser = commands.add_parser("plan", help="show what other manifests would change")
     parser.description = (
@@ -112,8 +158,8 @@ def _plan(args: argparse.Namespace) -> int:
 def add_convert(commands: Commands) -> None:
     parser = commands.add_parser("convert", help="translate another load balancer's pools and Services")
     parser.description = (
-        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no "
-        "equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
+        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, or keepalived.conf, writes ours, and lists "
+        "what has no equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
     )
     sources = "files, directories, or - for stdin (default: -)"
     parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help=sources)
@@ -122,10 +168,13 @@ def add_convert(commands: Commands) -> None:
     parser.switch(
         "--default-class", "leave Services without a class as they are; use it if controllers and agents have this flag"
     )
-    whose = "whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium"
+    whose = "whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium; "
+    whose += "keepalived: what is read is keepalived.conf, whatever its name"
     parser.add_argument("--from", dest="peer", metavar="PEER", default="", help=whose)
     also = "also convert Services of this loadBalancerClass; may be repeated"
     parser.add_argument("--class", dest="classes", metavar="NAME", action="append", default=[], help=also)
+    which = "keepalived's: lines @ID are for this host (default: this host's name)"
+    parser.add_argument("--config-id", metavar="ID", default="", help=which)
     parser.switch("--json", "one JSON object on stdout, including the report")
     parser.set_defaults(command=_convert, working="reading what is to be converted")
 
@@ -143,7 +192,8 @@ def add_cleanup(commands: Commands) -> None:
     parser = commands.add_parser(
         "cleanup",
         help="remove everything that the speaker made in this kernel, and nothing else",
-        description="Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
+        description="Of the speakers without a group, or of those of --group, and never of others. "
+        "Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
         "with 1 and an explanation if something is left, or may be left.",
     )
     flags.kernel(parser, "which forwarder's entries to remove (default %(default)s: all)")
@@ -153,7 +203,7 @@ def add_cleanup(commands: Commands) -> None:
 def _cleanup(args: argparse.Namespace) -> int:
     from speaker.tools.cleanup import cleanup
 
-    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, sys.stdout))
+    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, args.group, sys.stdout))
 
 
 def add_control(commands: Commands) -> None:
@@ -221,7 +271,7 @@ def add_connections(commands: Commands) -> None:
 def _connections(args: argparse.Namespace) -> int:
     from speaker.tools.connections import connections
 
-    return connections(args.runtime_dir, sys.stdout, args.eip, args.limit, args.json)
+    return connections(args.runtime_dir, sys.stdout, args.eip, args.limit, args.json, args.group)
 
 
 def add_capture(commands: Commands) -> None:

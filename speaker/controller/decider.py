@@ -13,7 +13,7 @@ from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_s
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
 from speaker.controller.announced import Users, Uses
-from speaker.controller.restore import Duplicate, in_annotation, restored
+from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
 from speaker.controller.wanted import (
     FINALIZER,
     Event,
@@ -26,7 +26,7 @@ from speaker.controller.wanted import (
     service_write,
 )
 from speaker.errors import set_aside
-from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
@@ -199,7 +199,7 @@ class Decider:
     def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
         """What new ones had before, as from a backup. What is there at first ``_begin`` restores."""
         new = {key: found for key, found in news.items() if found is not None and key not in self._read}
-        return {key: had for key, found in new.items() if (had := in_annotation(found).values())} if self._begun else {}
+        return {key: had for key, found in new.items() if (had := in_annotation(found))} if self._begun else {}
 
     def _read_services(
         self, news: Mapping[ServiceKey, ServiceObject | None], again: Container[ServiceKey]
@@ -299,9 +299,9 @@ class Decider:
     ) -> Order | None:
         if isinstance(known[1], Unreadable) and key not in self._served:
             return None  # it may be anybody's
-        held = self._allocator.held_by(key)
-        # By family: a restored Service's EIPs may come in another order than they were given in.
-        record = ",".join(str(held[family]) for family in sorted(held)) or None
+        # Sorted: a restored Service's EIPs may come in another order than they were given in.
+        recorded = [*map(str, sorted(self._allocator.held_by(key), key=rank))]
+        record = ",".join([*recorded, RELEASED] if self._allocator.has_released(key) else recorded) or None
         return service_write(*known, outcome, record, lost, self._ip_mode, at)
 
     def _pool_orders(self, news: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:

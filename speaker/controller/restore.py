@@ -11,18 +11,20 @@ Services that come back while one leads ``Settling`` sees to it.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from speaker.allocator.book import HeldAddresses, Ledger
-from speaker.allocator.choose import MAX_SHARING
+from speaker.allocator.choose import MAX_SHARING, asked_for
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import in_use, objection
-from speaker.api.addresses import parse_eip
-from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
-from speaker.api.service import RECORD
+from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_of, pools_read, readable
+from speaker.api.service import MAX_HELD, RECORD
 from speaker.model import Family, IPAddress, Service, ServiceKey
+
+RELEASED = "released"
+"""The last word of an annotation: the Service's wish to release was fulfilled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +58,20 @@ def restored(
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in sorted(by_age, key=lambda each: not has_ours(each[0].status.conditions)):
-        pools = _pools(found)
-        for family, address in _in_status(found, catalogue, hosts).items():
-            draft.take_status(service, address, pools.get(family))
+        for address, pool in _in_status(found, service, catalogue, hosts):
+            draft.take_status(service, address, pool)
     for found, service in by_age:
-        for address in in_annotation(found).values():
+        for address in in_annotation(found):
             draft.take_annotation(service, address)
-    return draft.restored()
+    done = [service.key for found, service in by_age if _annotation(found).endswith(f",{RELEASED}")]
+    return draft.restored(tuple(done))
 
 
 class _Draft:
     def __init__(self, catalogue: Catalogue, refused: Catalogue) -> None:
         self._catalogue, self._refused = catalogue, refused
         self._served: dict[IPAddress, list[Service]] = {}
-        self._places: dict[ServiceKey, dict[Family, IPAddress]] = {}
+        self._places: dict[ServiceKey, dict[IPAddress, None]] = {}
         self._holders: Counter[IPAddress] = Counter()
         """How many have a place there, served or not."""
         self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
@@ -77,17 +79,19 @@ class _Draft:
         self._pools: dict[IPAddress, str] = {}
         """As it was recorded by who was served there."""
 
-    def take_status(self, service: Service, address: IPAddress, pool: str | None) -> None:
+    def take_status(self, service: Service, address: IPAddress, pool: str) -> None:
         rival = self._rival(service, address)
         if rival is not None and not _are_partners(service, rival):
             self._duplicates.append(Duplicate(service.key, address, rival.key))
         else:
             self._serve(service, address)
-            if pool is not None:
+            if pool:
                 self._pools.setdefault(address, pool)
 
     def take_annotation(self, service: Service, address: IPAddress) -> None:
-        if Family.of(address) in self._places.get(service.key, {}) or self._holders[address] >= MAX_SHARING:
+        has, family = self._places.get(service.key, {}), Family.of(address)
+        has_all = [*map(Family.of, has)].count(family) >= asked_for(service, family)
+        if address in has or has_all or self._holders[address] >= MAX_SHARING:
             return
         rival = self._rival(service, address)
         if rival is None and _may_have(service, address, self._catalogue):
@@ -96,16 +100,16 @@ class _Draft:
             self._place(service, address)
             self._suspended.add((service.key, address))
 
-    def restored(self) -> Restored:
-        held = tuple(self._held(key, tuple(mine.values())) for key, mine in self._places.items())
-        return Restored(Ledger(held), tuple(self._duplicates))
+    def restored(self, released: tuple[ServiceKey, ...]) -> Restored:
+        held = tuple(self._held(key, tuple(mine)) for key, mine in self._places.items())
+        return Restored(Ledger(held, released=released), tuple(self._duplicates))
 
     def _serve(self, service: Service, address: IPAddress) -> None:
         self._served.setdefault(address, []).append(service)
         self._place(service, address)
 
     def _place(self, service: Service, address: IPAddress) -> None:
-        self._places.setdefault(service.key, {})[Family.of(address)] = address
+        self._places.setdefault(service.key, {})[address] = None
         self._holders[address] += 1
 
     def _rival(self, service: Service, address: IPAddress) -> Service | None:
@@ -149,37 +153,36 @@ def _is_invited(service: Service, other: Service) -> bool:
 def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> bool:
     return any(
         not space.pool.disabled
-        and service.pool in (None, space.pool.name)
+        and (not service.pools or space.pool.name in service.pools)
         and catalogue.objection(space.pool, service) is None
         for space in catalogue.offering(address)
     )
 
 
-def _pools(found: ServiceObject) -> Mapping[Family, str]:
-    said = condition_of(found.status.conditions, ASSIGNED_FROM)
-    return pools_read(str(said.get("message", ""))) if said is not None else {}
+def in_annotation(found: ServiceObject) -> tuple[IPAddress, ...]:
+    """What else than ours somebody wrote there may be without end."""
+    return readable(_annotation(found).split(",", MAX_HELD)[:MAX_HELD])
 
 
-def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
-    """Ours names one address of each family; what else somebody wrote there may be without end."""
-    recorded: dict[Family, IPAddress] = {}
-    for text in found.metadata.annotations.get(RECORD, "").split(",", len(Family))[: len(Family)]:
-        try:
-            address = parse_eip(text)
-        except ValueError:
-            continue
-        recorded.setdefault(Family.of(address), address)
-    return recorded
+def _annotation(found: ServiceObject) -> str:
+    return found.metadata.annotations.get(RECORD, "")
 
 
-def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
-    """The first address of each family. A host's own beside our condition is one that we gave before the host had it,
-    or another controller wrote it over ours, which the annotation still names."""
-    ours, noted = has_ours(found.status.conditions), in_annotation(found)
-    recorded: dict[Family, IPAddress] = {}
-    for address in found.status.load_balancer.addresses:
+def _in_status(
+    found: ServiceObject, service: Service, catalogue: Catalogue, hosts: Container[IPAddress]
+) -> Iterator[tuple[IPAddress, str]]:
+    """Each with its pool, '' where that was not recorded. A host's own beside our condition is one that we gave before
+    the host had it, or another controller wrote it over ours, which the annotation still names. Of what another one
+    gave we take no more than the Service asks for."""
+    addresses, conditions = found.status.load_balancer.addresses, found.status.conditions
+    ours, noted = has_ours(conditions), in_annotation(found)
+    said = condition_of(conditions, ASSIGNED_FROM) or {}
+    room = {family: asked_for(service, family) for family in Family}
+    for address, pool in zip(addresses, pools_of(addresses, pools_read(str(said.get("message", "")))), strict=True):
         family = Family.of(address)
-        overwritten = address in hosts and noted.get(family, address) != address
-        if (ours and not overwritten) or (address not in hosts and catalogue.offering(address)):
-            recorded.setdefault(family, address)
-    return recorded
+        overwritten = address in hosts and address not in noted and family in map(Family.of, noted)
+        if ours and not overwritten:
+            yield address, pool
+        elif address not in hosts and catalogue.offering(address) and room[family]:
+            room[family] -= 1
+            yield address, pool

@@ -238,13 +238,14 @@ def service_write(
     recorded = found.metadata.annotations.get(RECORD) == record
     if ingress == before and recorded and _tell(found.status.conditions, wanted):
         return None
-    return _service_write(found, ingress, record, wanted, _event(found, say, addresses, duplicate), at)
+    event = _event(found, say, addresses, duplicate, releases=isinstance(parsed, Service) and parsed.release)
+    return _service_write(found, ingress, record, wanted, event, at)
 
 
 def _event(
-    found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None
+    found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None, *, releases: bool
 ) -> tuple[str, str, str] | None:
-    """``addresses``: those that it gets."""
+    """``addresses``: those that it gets; ``releases``: it asks to be rid of those that it loses."""
     before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
     told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
@@ -254,6 +255,9 @@ def _event(
     if say.warns and (former is None or former.get("reason") != say.reason):
         return "Warning", say.reason, told if say.reason == UNHEEDED else say.message
     if moved and addresses:
+        gone = [each for each in before if each.ip not in addresses] if releases else ()
+        if gone:
+            return "Normal", "Released", f"{_listed(gone)}, as it asks by eip-speaker.io/release, for {told}"
         return "Normal", "Assigned", told
     return ("Normal", "Released", _listed(before)) if moved else None
 
@@ -290,7 +294,7 @@ def _origin(assignment: Assignment | None) -> Iterator[Condition]:
     """The condition that says where its addresses are from, if anybody knows."""
     if assignment is not None:
         pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
-        if said := pools_said(dict(pools)):
+        if said := pools_said(pools):
             yield _condition(ASSIGNED_FROM, "True", "Recorded", said)
 
 

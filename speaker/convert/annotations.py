@@ -49,7 +49,7 @@ LISTED: dict[str, tuple[str, ...]] = {
         "under Local a node without a ready endpoint does not answer; under Cluster any node does",
         "nothing, unless the Service is Local",
     ),
-    "purelb.io/multi-pool": ("a Service has at most one address of each family", "make a Service for each subnet"),
+    "purelb.io/multi-pool": ("it does not say which pools", "list them in eip-speaker.io/pool"),
     "purelb.io/node-affinity": (
         "under Cluster any node may answer",
         "use externalTrafficPolicy Local if only nodes with an endpoint should",

@@ -20,6 +20,8 @@ from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
 from speaker.convert.empties import without_empties
+from speaker.convert.keepalived.site import site
+from speaker.convert.keepalived.text import Read
 from speaker.convert.ranges import common, less, pieces, spelled
 from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
@@ -47,6 +49,8 @@ class Conversion:
     documents: tuple[Document, ...]
     back: tuple[dict[str, object], ...] = ()
     """What the peer was asked for on these Services, to be applied by the server on the way back."""
+    endpoints: tuple[dict[str, object], ...] = ()
+    """EndpointSlices of Services that have no controller which makes them."""
 
     @property
     def listed(self) -> tuple[Listed, ...]:
@@ -97,6 +101,23 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
         tuple(draft.manifest() for draft in services if not draft.document.refused),
         tuple(documents),
         tuple(back for draft in services if not draft.document.refused and (back := draft.back()) is not None),
+    )
+
+
+def of_keepalived(read: Read) -> Conversion:
+    """``read`` has no problems."""
+    found = site(read)
+    made = Made(found.pools)
+    documents = [found.lines, *(pool.document for pool in found.pools), *(each.document for each in found.services)]
+    _each_once(made.drafts)
+    _each_service_once(found.services)
+    _judge(made, found.services, {}, Settings())
+    services = [draft for draft in found.services if not draft.document.refused]
+    return Conversion(
+        tuple(draft.manifest() for draft in made.drafts if not draft.document.refused),
+        tuple(draft.manifest() for draft in services),
+        tuple(documents),
+        endpoints=tuple(each for draft in services for each in found.slices[draft.key]),
     )
 
 

@@ -83,8 +83,8 @@ def _blocks(document: Document, local: Field) -> list[AddressRange]:
     path = local.path
     document.leave((*path, "skipIPv6DAD"), "the kernel does no DAD for an EIP, which is on no link that clients see")
     if document.take(local["multiPool"]).boolean(False):
-        why = "a Service of ours has at most one address of each family"
-        document.leave((*path, "multiPool"), why, "make a Service for each subnet")
+        why = "a Service of ours gets one address of each family from a pool"
+        document.leave((*path, "multiPool"), why, "make a pool for each subnet, and list them in eip-speaker.io/pool")
     if document.take(local["balancePools"]).boolean(False):
         why = "addresses are given from the lowest one up"
         document.leave((*path, "balancePools"), why, "make a pool for each range if they must fill evenly")

@@ -268,8 +268,8 @@ def _one_of_each_family(draft: Draft, root: Field, where: Field) -> None:
             kept.setdefault(Family.of(address), address)
     if over := [address for address in draft.addresses if address not in kept.values()]:
         left = ", ".join(map(str, over))
-        why = f"a Service has at most one address of each of its families: {left} is not asked for"
-        draft.document.leave(where.path, why, "make another Service for it")
+        why = f"one address of each of its families is taken over: {left} is not asked for"
+        draft.document.leave(where.path, why, "list it in eip-speaker.io/addresses as well")
     draft.addresses = list(kept.values())
 
 

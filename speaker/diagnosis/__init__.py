@@ -6,7 +6,6 @@
                   └───► doctor (everything, ranked)   ──►
 
 ``facts.py`` has the one value that everything is judged from: JSON, so that another machine may judge it.
-``gather.py`` makes it by the edges ``asking.py`` (who answers),
-``listening.py`` (who says hello), ``connecting.py`` (endpoints),
+``gather.py`` makes it by the edges ``asking.py`` (who answers, who says hello, which endpoints accept a connection),
 ``kernel.py`` and ``process.py``. What the running speaker knows is asked of it (``node/known/knowledge.py``).
 """

@@ -1,18 +1,26 @@
-"""Edge: asks links by ARP and neighbour solicitation, and hears everybody who answers.
+"""Edge: asks links who has an address, listens who says hello there, and tries whether endpoints accept a connection.
 
-Politely: each address twice, from this node's own address on the link, which is true whatever caches learn from it.
+Addresses are asked for politely: each three times, from this node's own address on the link, which is true whatever
+caches learn from it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import errno
+import os
+import socket
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import NamedTuple
 
-from speaker.diagnosis.facts import Asked
-from speaker.errors import LinkGone
-from speaker.model import IPAddress, Link, format_mac
+from speaker.diagnosis.facts import Asked, HelloSeen, Tried
+from speaker.errors import LinkGone, shown
+from speaker.model import NO_GROUP, Group, IPAddress, Link, format_mac
 from speaker.ownership.hello import Addresses
-from speaker.packets.asker import Askers
+from speaker.ownership.hellos.frames import MAGIC_AT, magic
+from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
+from speaker.packets.asker import Askers, heard
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 
 TIMES, EVERY = 3, 0.2
 """Questions for each address, and seconds between two; after the last one it is listened for as long."""
@@ -37,7 +45,7 @@ async def ask_links(
 
 async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Asked]:
     asked = {one.address: one for one in wanted[:MOST]}
-    heard: dict[IPAddress, dict[str, None]] = {address: {} for address in asked}
+    found: dict[IPAddress, dict[str, None]] = {address: {} for address in asked}
     with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
         askers.use([link], {link.index: own})
         for _ in range(TIMES):
@@ -45,6 +53,60 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
                 askers.ask(address, link.index)
             await asyncio.sleep(EVERY)
             for address, mac in askers.answers():
-                if address in heard and len(heard[address]) < MOST:
-                    heard[address][format_mac(mac)] = None
-    return [Asked(str(one.address), link.name, one.what, tuple(heard[one.address])) for one in asked.values()]
+                if address in found and len(found[address]) < MOST:
+                    found[address][format_mac(mac)] = None
+    return [Asked(str(one.address), link.name, one.what, tuple(found[one.address])) for one in asked.values()]
+
+
+# ── Who says hello ──────────────────────────────────────────────────────────────────────────────────────────
+#
+# By whichever EtherType. No key is asked for, so nothing of it is proven.
+
+HELLOS = 1024
+"""Looked at on one link, at most."""
+_NAME_AT = 69
+"""Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
+
+
+async def listen(links: Iterable[Link], seconds: float, group: Group = NO_GROUP) -> tuple[HelloSeen, ...]:
+    """Each sender of the group once. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    links = [*links]
+    frames = await asyncio.gather(*(heard(link, _only_hellos(group), seconds, HELLOS) for link in links))
+    return tuple(dict.fromkeys(_hello(link, each) for link, on_it in zip(links, frames, strict=True) for each in on_it))
+
+
+def _only_hellos(group: Group) -> Program:
+    to_us = only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST)
+    return (*to_us, *only_if(load_word(MAGIC_AT), int.from_bytes(magic(group), "big")), ACCEPT)
+
+
+def _hello(link: Link, frame: bytes) -> HelloSeen:
+    length = frame[_NAME_AT] if len(frame) > _NAME_AT else 0
+    name = frame[_NAME_AT + 1 : _NAME_AT + 1 + length].decode(errors="replace")
+    return HelloSeen(link.name, int.from_bytes(frame[12:14], "big"), format_mac(frame[6:12]), shown(name))
+
+
+# ── Which endpoints accept a connection from this node ──────────────────────────────────────────────────────
+
+CONNECT_SECONDS = 1.0
+ENDPOINTS = 64
+"""That are tried, all at once."""
+
+
+async def connect_all(places: Collection[tuple[str, int]]) -> tuple[Tried, ...]:
+    return tuple(await asyncio.gather(*(_connect(*place) for place in sorted(set(places))[:ENDPOINTS])))
+
+
+async def _connect(address: str, port: int) -> Tried:
+    family = socket.AF_INET if ip_address(address).version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as trying:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(trying, (address, port))
+    except TimeoutError:
+        return Tried(address, port, False, f"no answer within {CONNECT_SECONDS:g} s")
+    except ConnectionRefusedError:
+        return Tried(address, port, False, "refused")
+    except OSError as error:
+        return Tried(address, port, False, os.strerror(error.errno or errno.EIO))
+    return Tried(address, port, True)

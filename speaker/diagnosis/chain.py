@@ -8,8 +8,7 @@ from itertools import chain
 
 from speaker.checks import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts, Unseen, Walked
-from speaker.diagnosis.words import some
+from speaker.diagnosis.facts import Facts, Unseen, Walked, some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 
@@ -175,7 +174,8 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
         unknown=bool(rules or _firewalls_unseen(facts)) and not any(each.answered for each in _walks(facts, eip)),
     )
     yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
-    yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
+    unwell = facts.told("all_unwell", "endpoint_unwell", eip=eip.address)
+    yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip), unwell)
     lost = [*node_checks.answers_elsewhere(facts, eip.address)]
     yield step("way back", _way_back(facts, eip), lost, node_checks.gateways(facts))
 
@@ -198,6 +198,8 @@ def _holder(eip: KnownEip) -> Iterator[str]:
     since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
     here = " (this node)" if eip.mine else ""
     yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.preferred:
+        yield shown(eip.preferred)
     if eip.history:
         yield f"here: {shown(eip.history)}"
 
@@ -269,6 +271,8 @@ def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
         for each in service.endpoints.first:
             found = tried.get((each.address, each.port))
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
+            if each.unwell:
+                ready = f"unwell: {each.unwell}{'; served all the same, as no other is well' if each.ready else ''}"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
             where = f" on {each.node}" if each.node else ""
             lost = ", but its node is dead by what speakers hear: nothing new goes there" if each.lost else ""

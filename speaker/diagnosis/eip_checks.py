@@ -5,12 +5,11 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
-from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
 from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.diagnosis.saved import OLD
-from speaker.diagnosis.words import some
 from speaker.errors import shown
-from speaker.interfaces.snapshot import OF_SERVICES
+from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
 from speaker.node.problems import find_mac
@@ -42,7 +41,7 @@ def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
     """As this host's own: not on a link that is there for Services."""
     for each in facts.bound:
-        if each.address != address or each.link in OF_SERVICES or facts.link(each.link) is None:
+        if each.address != address or of_services(each.link) or facts.link(each.link) is None:
             continue
         delete = f"ip addr del {address}/{each.prefix} dev {each.link}"
         if each.secondary:

@@ -1,6 +1,6 @@
 """All that is known of one node when somebody asks why an EIP is not reachable. Pure, and JSON: text and numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
@@ -220,6 +220,12 @@ class Facts:
     @property
     def own_macs(self) -> frozenset[str]:
         return frozenset(link.mac for link in self.links)
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first of them, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def encode(facts: Facts) -> bytes:

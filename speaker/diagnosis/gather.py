@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.diagnosis import asking, connecting, kernel, listening, process, returning, trying
+from speaker.diagnosis import asking, kernel, process, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.doctor import examine
 from speaker.diagnosis.facts import (
@@ -30,11 +30,11 @@ from speaker.diagnosis.facts import (
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
-from speaker.interfaces.martians import reverse_path_drops
+from speaker.interfaces.martians import coming_in, reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
-from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
+from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
-from speaker.model import IPAddress
+from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
@@ -53,15 +53,15 @@ MOST_EIPS = 32
 _T = TypeVar("_T")
 
 
-async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
+async def gather(runtime_dir: Path, about: str = "", forwarder: str = "", group: Group = NO_GROUP) -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
     drops = looks.now("packets dropped", reverse_path_drops, 0)
     known, running = await _speaker(runtime_dir, about)
-    snapshot = await looks.at("links", look(), Snapshot({}))
+    snapshot = await looks.at("links", look(group.link), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
-    facts = await _look_around(facts, snapshot, looks)
+    facts = await _look_around(facts, snapshot, looks, group)
     if heard_meanwhile(facts):
         known, running = await _speaker(runtime_dir, about)
         facts = replace(facts, known=known, process=running)
@@ -71,10 +71,10 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
 
 
-def examined(runtime_dir: Path) -> list[dict[str, str]]:
+def examined(runtime_dir: Path, group: Group) -> list[dict[str, str]]:
     """What ``speaker doctor`` finds, one of each kind, for a process that shows it itself, each as ``finding_json`` has
     it. Blocks for some seconds: in a thread without a loop."""
-    return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir))) for e in group.told()]
+    return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir, group=group))) for e in group.told()]
 
 
 def heard_meanwhile(facts: Facts) -> bool:
@@ -167,7 +167,7 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
     """To each endpoint, to each target of ``can_reach``, and to everywhere."""
     known = facts.knowledge
-    places = {each.address for service in known.services.first for each in service.endpoints.first[: connecting.MOST]}
+    places = {each.address for service in known.services.first for each in service.endpoints.first[: asking.ENDPOINTS]}
     targets = {pool.target for pool in known.pools.first if pool.target}
     for place in sorted({*places, *targets, ANYWHERE, "::"}):
         match lookup(ip_address(place), snapshot):
@@ -177,7 +177,7 @@ def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterat
                 yield Way(place, "")
 
 
-async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts:
+async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: Group) -> Facts:
     known = facts.knowledge
     links = {link.name: link for link in snapshot.links.values()}
     lan = tuple(name for name in known.links if name in links)
@@ -191,12 +191,12 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
     own = own_addresses(snapshot, links.values())
     none: tuple[Bound, ...] = ()
     bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
-    eips = [ip_address(each.address) for each in bound if each.link in OF_SERVICES]
+    eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
-        looks.at("who says hello", listening.listen([links[name] for name in lan], seconds), ()),
-        looks.at("packets from EIPs", listening.martians([links[name] for name in lan], eips, seconds), 0),
-        looks.at("endpoints", connecting.connect_all(tcp), ()),
+        looks.at("who says hello", asking.listen([links[name] for name in lan], seconds, group), ()),
+        looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
+        looks.at("endpoints", asking.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
@@ -222,7 +222,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks) -> Facts
         return replace(found, backs=backs, walks=walks)
     # Without the rights for that, or elsewhere than where it is held: at least from this node itself.
     to = [(eip.address, port) for eip in known.eips.first[: trying.EIPS] for port, _ in trying.first_port(facts, eip)]
-    connected = await looks.at("connections to it", connecting.connect_all(to), ())
+    connected = await looks.at("connections to it", asking.connect_all(to), ())
     return replace(found, backs=backs, tried=tried + connected)
 
 

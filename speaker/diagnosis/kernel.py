@@ -22,7 +22,6 @@ from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.martians import reverse_path_drops as reverse_path_drops
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes

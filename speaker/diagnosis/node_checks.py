@@ -10,8 +10,7 @@ from speaker.allocator.pools import names as offers
 from speaker.api.addresses import parse_range
 from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
-from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.words import some
+from speaker.diagnosis.facts import Facts, some
 from speaker.errors import shown
 from speaker.forwarding.sysctl import reverse_path
 from speaker.model import IPAddress

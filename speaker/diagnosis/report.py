@@ -6,9 +6,8 @@ from typing import Any
 
 from speaker.checks import FEW, KINDS, Finding, Group, groups
 from speaker.diagnosis.chain import CONNECTED, Chain, State, Step
-from speaker.diagnosis.facts import Unseen
+from speaker.diagnosis.facts import Unseen, some
 from speaker.diagnosis.together import Whole, broken
-from speaker.diagnosis.words import some
 from speaker.errors import COLUMNS, folded, shown
 
 LINES = 23

@@ -8,8 +8,7 @@ from speaker.checks import Finding, ranked
 from speaker.diagnosis.chain import Chain, State, unseen
 from speaker.diagnosis.chain import explain as explained
 from speaker.diagnosis.doctor import findings
-from speaker.diagnosis.facts import Facts, Unseen
-from speaker.diagnosis.words import some
+from speaker.diagnosis.facts import Facts, Unseen, some
 from speaker.errors import shown
 
 SETTLED = 60.0

@@ -9,16 +9,16 @@ ends.
 import asyncio
 import fcntl
 import os
+import re
 import secrets
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import islice
 
-from speaker.diagnosis import traced
 from speaker.diagnosis.asking import Wanted, ask_links
 from speaker.diagnosis.facts import Facts, Walked
 from speaker.diagnosis.returning import strangers
@@ -71,7 +71,7 @@ async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges:
     source = await _nobodys(snapshot, link, address, ranges)
     mac = b"\x02" + secrets.token_bytes(5)
     flow = _Flow(source, 40000 + secrets.randbelow(20000), address, port, mac, secrets.randbits(31))
-    asked, answer = traced.read(*await _follow(link, flow))
+    asked, answer = read_trace(*await _follow(link, flow))
     if not asked.seen:
         raise EdgeError("the packet that was put in was not seen to arrive: this kernel's tc may lack u32 or mirred")
     return Walked(eip.address, port, str(source), asked.dropped, asked.last, answer.seen, answer.dropped, answer.out)
@@ -108,7 +108,7 @@ async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subp
     lines: list[str] = []
     begun = time.monotonic()
     while not _finished(lines, name, time.monotonic() - begun):
-        seen = traced.read(lines, name)[0].seen
+        seen = read_trace(lines, name)[0].seen
         if not seen:
             os.write(tap, _frame(flow, link, _SYN, flow.sequence))
         lines += await _more(told, _QUIET if seen else _AGAIN)
@@ -116,7 +116,7 @@ async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subp
 
 
 def _finished(lines: list[str], name: str, seconds: float) -> bool:
-    asked, answer = traced.read(lines, name)
+    asked, answer = read_trace(lines, name)
     return seconds > _ENOUGH or bool(asked.dropped or answer.dropped or answer.seen)
 
 
@@ -220,3 +220,47 @@ def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
         return link.mac + flow.mac + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + addresses + tcp
     ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + addresses
     return link.mac + flow.mac + b"\x08\x00" + ip[:10] + struct.pack("!H", checksum_of(word_sum(ip))) + ip[12:] + tcp
+
+
+# ── What ``nft monitor trace`` prints: which rule dropped a connection or its answer, and how far they came ──────
+
+_LINE = re.compile(r"trace id (\w+) (\w+) (\S+) (\S+) (packet|rule|verdict|policy|unknown rule handle \d+):? ?(.*)")
+_VERDICT = re.compile(r"\(verdict (\w+).*\)\s*$")
+_OUT = re.compile(r'\boif "([^"]+)"')
+
+
+@dataclass(slots=True)
+class Traced:
+    """Of one packet. ``dropped``: the chain and the rule; ``last``: the chain that it met last; ``out``: the link that
+    it was to leave by there."""
+
+    seen: bool = False
+    dropped: str = ""
+    last: str = ""
+    out: str = ""
+
+
+def read_trace(lines: Iterable[str], own: str) -> tuple[Traced, Traced]:
+    """Of the packet that the table netdev ``own`` began to trace, and of the one that the table inet ``own`` did."""
+    ways: dict[str, Traced] = {}
+    asked, answer = Traced(), Traced()
+    for found in filter(None, map(_LINE.match, lines)):
+        number, family, table, chain, what, rest = found.groups()
+        way = ways.setdefault(number, Traced())
+        if table != own:
+            _on(way, f"chain {family} {table} {chain}", what, rest)
+        elif what == "rule":  # the packet itself passes the other table too, and meets none there
+            way.seen = True
+            asked, answer = (way, answer) if family == "netdev" else (asked, way)
+    return asked, answer
+
+
+def _on(way: Traced, where: str, what: str, rest: str) -> None:
+    if what == "packet":
+        out = _OUT.search(rest)
+        way.last, way.out = where, out[1] if out else way.out
+    verdict = _VERDICT.search(rest)
+    if what == "policy" and rest.strip() == "drop":
+        way.dropped = f"{where}, by its policy"
+    elif verdict is not None and verdict[1] == "drop":
+        way.dropped = f"{where}, by {rest[: verdict.start()].strip() or what}"

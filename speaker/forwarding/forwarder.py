@@ -11,7 +11,7 @@ from speaker.forwarding.ipvs.forwarder import open_ipvs
 from speaker.forwarding.nftables.assist import open_assist
 from speaker.forwarding.nftables.forwarder import open_nftables
 from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
-from speaker.model import Forwarding
+from speaker.model import NO_GROUP, Forwarding, Group
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.files import read_regular, write_atomically
 
@@ -117,35 +117,37 @@ def remember(runtime_dir: Path, kind: str) -> None:
             path.unlink(missing_ok=True)
 
 
-async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> Forwarder:
+async def open_forwarder(
+    kind: Forwarding, runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE, group: Group = NO_GROUP
+) -> Forwarder:
     """A forwarder that this kernel supports; ``runtime_dir`` is for what must survive a restart but not a reboot,
-    ``timeouts`` are IPVS's.
+    ``timeouts`` are IPVS's. What it makes in the kernel is the ``group``'s.
 
     ``AUTO`` is IPVS where the kernel has it, else nftables. Raises Unsupported with the reason.
     """
     if kind is Forwarding.NONE:
         return NoForwarder(runtime_dir)
     if kind is Forwarding.NFTABLES:
-        return await open_nftables()
+        return await open_nftables(group)
     if kind is Forwarding.ASSIST:
-        return await open_assist()
+        return await open_assist(group)
     try:
-        return await open_ipvs(runtime_dir, timeouts)
+        return await open_ipvs(runtime_dir, timeouts, group)
     except Unsupported as no_ipvs:
         if kind is Forwarding.IPVS:
             raise
         try:
-            return await open_nftables()
+            return await open_nftables(group)
         except Unsupported as no_nftables:
             raise Unsupported(f"neither way to forward works here: {no_ipvs}; {no_nftables}") from no_nftables
 
 
-async def cleanup(runtime_dir: Path, keep: str) -> tuple[str, ...]:
-    """Remove everything that forwarders of other kinds than ``keep`` ever made here."""
+async def cleanup(runtime_dir: Path, keep: str, group: Group = NO_GROUP) -> tuple[str, ...]:
+    """Remove everything that the group's forwarders of other kinds than ``keep`` ever made here."""
     removed: tuple[str, ...] = ()
     for each in (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST):
         if each.value != keep:
             # What this kernel does not support has left nothing in it.
             with suppress(Unsupported):
-                removed += await (await open_forwarder(each, runtime_dir)).cleanup()
+                removed += await (await open_forwarder(each, runtime_dir, group=group)).cleanup()
     return removed

@@ -13,7 +13,7 @@ from enum import Enum
 from string import Template
 
 from speaker.forwarding.nftables.ruleset import Ruleset, assemble, change_script, rebuild_script
-from speaker.model import IPAddress, Mac, format_mac
+from speaker.model import NO_GROUP, Group, IPAddress, Mac, format_mac
 
 STRAYS_TABLE = "eip-speaker-strays"
 """The names in the kernel say `stray` for a packet of an unknown flow: an upgrade finds what was made before."""
@@ -73,25 +73,26 @@ class Wanted:
 NOTHING = Wanted({}, frozenset(), {})
 
 
-def script(have: Wanted | None, want: Wanted, there: Collection[int]) -> str:
-    """One transaction for nft from ``have`` (None: from whatever there is) to ``want``; '' where nothing differs.
+def script(have: Wanted | None, want: Wanted, there: Collection[int], group: Group = NO_GROUP) -> str:
+    """One transaction for nft from ``have`` (None: from whatever there is) to ``want`` in the group's tables; '' where
+    nothing differs.
 
     ``there`` are the IP versions that have a table; in the end those have one that have EIPs.
     """
-    return "".join(_table(version, have, want, version in there) for version in FAMILIES)
+    return "".join(_table(version, have, want, version in there, group.table(STRAYS_TABLE)) for version in FAMILIES)
 
 
 def versions(next_hops: Iterable[IPAddress]) -> frozenset[int]:
     return frozenset(eip.version for eip in next_hops)
 
 
-def _table(version: int, have: Wanted | None, want: Wanted, there: bool) -> str:
+def _table(version: int, have: Wanted | None, want: Wanted, there: bool, table: str) -> str:
     if version not in versions(want.next_hops):
-        return f"delete table {FAMILIES[version]} {STRAYS_TABLE}\n" if there else ""
+        return f"delete table {FAMILIES[version]} {table}\n" if there else ""
     if have is None or not there or not _alike(have, want):
-        return rebuild_script(_ruleset(version, want, want.next_hops))
+        return rebuild_script(_ruleset(version, want, want.next_hops, table))
     differ = _differing(have.next_hops, want.next_hops)
-    return change_script(_ruleset(version, have, differ), _ruleset(version, want, differ))
+    return change_script(_ruleset(version, have, differ, table), _ruleset(version, want, differ, table))
 
 
 def _alike(have: Wanted, want: Wanted) -> bool:
@@ -105,7 +106,7 @@ def _differing(have: Mapping[IPAddress, NextHop | None], want: Mapping[IPAddress
     return changed.union(have.keys() - want.keys())
 
 
-def _ruleset(version: int, of: Wanted, eips: Iterable[IPAddress]) -> Ruleset:
+def _ruleset(version: int, of: Wanted, eips: Iterable[IPAddress], table: str) -> Ruleset:
     """With the elements of ``eips`` alone, and all else."""
     hops = {hop for hop in of.next_hops.values() if hop and hop.address.version == version and of.links[hop.link]}
     ours = {eip: of.next_hops[eip] for eip in eips if eip.version == version and eip in of.next_hops}
@@ -115,7 +116,7 @@ def _ruleset(version: int, of: Wanted, eips: Iterable[IPAddress]) -> Ruleset:
     }
     chains = {_chain(hop, of.links): f"dup to {hop.address} device {of.links[hop.link]} drop" for hop in hops}
     skeleton = _SKELETON.substitute(_WORDS[version], invalid=_INVALID[of.loose])
-    return assemble(STRAYS_TABLE, skeleton, elements, chains, FAMILIES[version])
+    return assemble(table, skeleton, elements, chains, FAMILIES[version])
 
 
 def _verdict(hop: NextHop | None, links: Mapping[str, int]) -> str:

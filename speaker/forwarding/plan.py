@@ -185,10 +185,13 @@ def _served_here(
 
     With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
     everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
+    Those that a health check found unwell do not, unless all are: the clients of a joining control-plane node reach the
+    API servers that there are.
     """
     if service.traffic_policy is TrafficPolicy.CLUSTER:
         return eips
-    families = {Family.of(endpoint.address) for endpoint in endpoints if endpoint.node == node}
+    here = (endpoint for endpoint in endpoints if endpoint.node == node and (endpoint.ready or not endpoint.unwell))
+    families = {Family.of(endpoint.address) for endpoint in here}
     return tuple(eip for eip in eips if Family.of(eip) in families)
 
 

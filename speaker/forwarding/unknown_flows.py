@@ -12,7 +12,7 @@ from typing import TypeAlias
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.handing_over import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
 from speaker.forwarding.nftables import nft
-from speaker.model import IPAddress, Mac
+from speaker.model import NO_GROUP, Group, IPAddress, Mac
 from speaker.system.threads import in_thread
 
 _LOOSE = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
@@ -40,13 +40,15 @@ class _Made:
 
 class UnknownFlows:
     """What becomes of unknown flows, in the network namespace of the thread of its loop: the tables
-    ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``. An IP version without EIPs has none.
+    ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``, or those of ``group``. An IP version without EIPs has
+    none.
 
     A firewall that is reloaded and flushes everybody's tables costs until the next ``bring_to``; what others change
     within ours is not looked for. Methods raise EdgeError.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group = NO_GROUP) -> None:
+        self._group = group
         self._turn = asyncio.Lock()
         self._made: _Made | None = None
 
@@ -59,50 +61,50 @@ class UnknownFlows:
         async with self._turn:
             made, self._made = self._made, None  # nothing, should this fail on the way
             want = _wanted(next_hops, speakers)
-            tables = _tables()
+            tables = _tables(self._group)
             have = made.wanted if made is not None and made.tables == tables else None
             changed = have != want and await self._change(have, want, tables)
             if changed:
-                tables = _tables()
+                tables = _tables(self._group)
             if tables.keys() == versions(next_hops):
                 self._made = _Made(want, tables)
             return changed
 
     async def _change(self, have: Wanted | None, want: Wanted, tables: _Tables) -> bool:
         # Ten thousand EIPs take a good part of a second to write down: the loop must go on answering ARP.
-        text = await in_thread(script, have, want, tables)
+        text = await in_thread(script, have, want, tables, self._group)
         if not text:
             return False
         try:
             await nft.run(text)
         except EdgeError:
             # Somebody may have changed a table since we looked. From scratch it works, or says what is wrong.
-            await nft.run(await in_thread(script, None, want, _tables()))
+            await nft.run(await in_thread(script, None, want, _tables(self._group), self._group))
         return True
 
     async def cleanup(self) -> tuple[str, ...]:
         """Let all go their usual way; names of what was removed."""
         async with self._turn:
             self._made = None
-            there = _tables()
+            there = _tables(self._group)
             if there:
-                await nft.run(script(None, NOTHING, there))
-            return tuple(f"nftables table {FAMILIES[version]} {STRAYS_TABLE}" for version in there)
+                await nft.run(script(None, NOTHING, there, self._group))
+            return tuple(f"nftables table {FAMILIES[version]} {self._group.table(STRAYS_TABLE)}" for version in there)
 
 
-async def open_unknown_flows() -> UnknownFlows:
+async def open_unknown_flows(group: Group = NO_GROUP) -> UnknownFlows:
     """Any forwarder may stand beside it. Raises Unsupported with the kernel's reason."""
     try:
         await nft.run(script(None, _EVERYTHING, ()), check=True)
     except nft.Refused as error:
         raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
-    return UnknownFlows()
+    return UnknownFlows(group)
 
 
-async def remove_unknown_flows() -> tuple[str, ...]:
-    """Whatever an earlier speaker has made; names of what was removed. Raises EdgeError."""
+async def remove_unknown_flows(group: Group = NO_GROUP) -> tuple[str, ...]:
+    """Whatever an earlier speaker of the group has made; names of what was removed. Raises EdgeError."""
     try:
-        flows = await open_unknown_flows()
+        flows = await open_unknown_flows(group)
     except Unsupported:  # what a kernel does not support has left nothing in it
         return ()
     return await flows.cleanup()
@@ -112,8 +114,8 @@ def _wanted(next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[M
     return Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
 
 
-def _tables() -> _Tables:
-    stamps = {version: nft.stamp(STRAYS_TABLE, family).table for version, family in FAMILIES.items()}
+def _tables(group: Group) -> _Tables:
+    stamps = {version: nft.stamp(group.table(STRAYS_TABLE), family).table for version, family in FAMILIES.items()}
     return {version: table for version, table in stamps.items() if table is not None}
 
 

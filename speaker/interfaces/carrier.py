@@ -11,7 +11,6 @@ wait for RTNL, a lock of the whole machine that others hold for up to some 100 m
 
 import asyncio
 import errno
-import os
 import socket
 import struct
 from collections.abc import Callable, Collection, Iterator
@@ -20,14 +19,14 @@ from functools import partial
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.netlink.messages import NLMSG_ERROR, errno_of, messages
+from speaker.netlink.numbers import RTM_GETLINK
+from speaker.netlink.requests import Netlink, Request
 from speaker.system.threads import in_thread
 
 EVERY = 0.025
 """Seconds at least between two looks, and at most while a link has no carrier."""
 NESTING = 8
 """Links stacked on each other, at most (MAX_NEST_DEV, include/linux/netdevice.h)."""
-_DATAGRAM = 1 << 15
 _RTMGRP_LINK = 1
 _DRAINED = 64
 """Notifications read in one go; that more wait is a reason like one."""
@@ -92,44 +91,28 @@ def _drain(events: socket.socket, doubted: asyncio.Event) -> None:
 
 def _look(links: Collection[int]) -> dict[int, bool]:
     """In a thread."""
-    probe = _Probe()
-    with probe.socket:
-        return {link: probe.has_carrier(link) for link in links}
+    with Netlink(socket.NETLINK_ROUTE) as kernel:
+        return {link: _has_carrier(kernel, link) for link in links}
 
 
-class _Probe:
-    """Asks the kernel about one link at a time. Raises EdgeError."""
+def _has_carrier(kernel: Netlink, link: int) -> bool:
+    below: int | None = link
+    for _ in range(NESTING + 1):
+        if below is None:
+            return True
+        if (signal := _ask(kernel, below)) is None or not signal.carrier:
+            return False
+        below = signal.below
+    raise EdgeError(f"link {link} is stacked on more than {NESTING} others")
 
-    def __init__(self) -> None:
-        try:
-            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        except OSError as error:
-            raise EdgeError(f"rtnetlink: {error.strerror}") from error
 
-    def has_carrier(self, link: int) -> bool:
-        below: int | None = link
-        for _ in range(NESTING + 1):
-            if below is None:
-                return True
-            if (signal := self._ask(below)) is None or not signal.carrier:
-                return False
-            below = signal.below
-        raise EdgeError(f"link {link} is stacked on more than {NESTING} others")
-
-    def _ask(self, link: int) -> rtnetlink.Signal | None:
-        """None when there is no such link."""
-        try:
-            self.socket.send(rtnetlink.link_request(link, 0))
-            # The kernel has answered before `send` returns, or never will.
-            datagram = self.socket.recv(_DATAGRAM, socket.MSG_DONTWAIT)
-        except OSError as error:
-            raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
-        try:
-            (message, *_) = messages(datagram)
-            if message.kind == NLMSG_ERROR:
-                if (number := errno_of(datagram, message)) == errno.ENODEV:
-                    return None
-                raise EdgeError(f"rtnetlink: link {link}: {os.strerror(number)}")
-            return rtnetlink.read_signal(datagram, message.start, message.end)
-        except (struct.error, LookupError, ValueError) as error:
-            raise EdgeError(f"rtnetlink: link {link}: an answer that cannot be read") from error
+def _ask(kernel: Netlink, link: int) -> rtnetlink.Signal | None:
+    """None when there is no such link. Raises EdgeError."""
+    try:
+        return rtnetlink.read_signal(kernel.ask(Request(RTM_GETLINK, rtnetlink.link_question(link))))
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            return None
+        raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
+    except (struct.error, LookupError, ValueError) as error:
+        raise EdgeError(f"rtnetlink: link {link}: an answer that cannot be read") from error

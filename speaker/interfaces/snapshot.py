@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from ipaddress import ip_network
 from typing import Literal, NamedTuple, TypeAlias
 
-from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, IPNetwork, Link
+from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, IPNetwork, Link, of_speakers
 
 Version: TypeAlias = Literal[4, 6]
 
@@ -184,14 +184,29 @@ class Snapshot:
         return next(named, self.links.get(self.other_names.get(name, 0)))
 
 
-OF_SERVICES = frozenset({EIP_LINK, KUBE_PROXY_LINK, "kube-dummy-if"})
-"""Links on which addresses of Services are bound: by us, by kube-proxy in ipvs mode, by kube-router."""
+OF_SERVICES = frozenset({KUBE_PROXY_LINK, "kube-dummy-if"})
+"""Links on which others bind addresses of Services: kube-proxy in ipvs mode, kube-router."""
 
 
-def own(links: Mapping[int, Link], bound: Iterable[LinkAddress]) -> dict[IPAddress, str]:
-    """As in ``Snapshot``. What is bound for Services is nobody's own, or no EIP could be served beside kube-proxy."""
+def of_services(link: str) -> bool:
+    """Whether addresses of Services are bound on the link of that name: by others, by us or by another group."""
+    return link in OF_SERVICES or of_speakers(link)
+
+
+def own(links: Mapping[int, Link], bound: Iterable[LinkAddress], ours: str = EIP_LINK) -> dict[IPAddress, str]:
+    """As in ``Snapshot``; ``ours`` is the name of our dummy. What is bound for Services is nobody's own, or no EIP
+    could be served beside kube-proxy; but what another group's speaker has bound here is that group's. Of two that
+    bound it in the same instant the one whose link has the higher name keeps it: never the one without a group."""
     names = {index: link.name for index, link in links.items() if link.name not in OF_SERVICES}
-    return {each.address: names[each.link] for each in bound if each.link in names}
+    bound = [each for each in bound if each.link in names]
+    mine = {each.address for each in bound if names[each.link] == ours}
+    others = [each for each in bound if names[each.link] != ours]
+    return {
+        each.address: name
+        for each in others
+        for name in [names[each.link]]
+        if not (of_speakers(name) and each.address in mine and name < ours)
+    }
 
 
 def leads_nowhere(link: Link) -> bool:

@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere, own
-from speaker.model import Link
+from speaker.model import EIP_LINK, Link
 from speaker.netlink.messages import NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, SOL_NETLINK, Message, errno_of, messages
 from speaker.netlink.numbers import RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK
 from speaker.system.waiting import at_rest
@@ -78,7 +77,9 @@ class Watcher:
     It belongs to the network namespace it was entered in. Raises EdgeError when the kernel refuses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ours: str = EIP_LINK) -> None:
+        """``ours``: the name of our dummy link."""
+        self._ours = ours
         self._woken = asyncio.Event()
         self._dirty = set(Part)
         self._due = dict.fromkeys(Part, 0.0)
@@ -103,9 +104,7 @@ class Watcher:
         asyncio.get_running_loop().add_reader(self._events, self._drain)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._events)
         self._sockets.close()
 
@@ -194,7 +193,7 @@ class Watcher:
             rules = await self._list(Part.RULES, rtnetlink.RTM_GETRULE, rtnetlink.read_rule)
             self._seen = replace(self._seen, rules=tuple(rules))
         addresses = tuple(bound for bound in self._bound if not self._is_hidden(bound))
-        self._seen = replace(self._seen, addresses=addresses, own=own(self._seen.links, self._bound))
+        self._seen = replace(self._seen, addresses=addresses, own=own(self._seen.links, self._bound, self._ours))
 
     def _is_hidden(self, bound: LinkAddress) -> bool:
         link = self._seen.links.get(bound.link)
@@ -257,9 +256,9 @@ class Watcher:
             self._dirty.add(part)
 
 
-async def look() -> Snapshot:
+async def look(ours: str = EIP_LINK) -> Snapshot:
     """As things are now. Raises EdgeError when the kernel refuses."""
-    async with Watcher() as watcher:
+    async with Watcher(ours) as watcher:
         return await anext(aiter(watcher))
 
 

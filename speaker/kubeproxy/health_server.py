@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any
 
 import structlog
@@ -44,11 +43,9 @@ class HealthServer:
         await self._front.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         self._ports.clear()
-        await self._front.__aexit__(kind, error, tb)
+        await self._front.__aexit__(*error)
 
     @property
     def served(self) -> int:

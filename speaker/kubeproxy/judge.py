@@ -75,35 +75,26 @@ class KubeProxy:
 
 
 def recognise(signs: Signs) -> KubeProxy:
-    found = [*_by_its_word(signs), *_by_links(signs), *_by_tables(signs), *_by_health(signs)]
+    found = [*_recognised(signs)]
     mode = found[0][0] if found else Mode.NONE
     return KubeProxy(mode, tuple(evidence for _, evidence in found), signs.healthy, signs.configuration)
 
 
-def _by_its_word(signs: Signs) -> list[tuple[Mode, str]]:
-    mode = _OWN_WORDS.get(signs.proxy_mode or "")
-    return [] if mode is None else [(mode, f"its port {METRICS} says so")]
-
-
-def _by_links(signs: Signs) -> list[tuple[Mode, str]]:
-    """In another mode kube-proxy removes its own at the start."""
-    found = [(Mode.IPVS, KUBE_PROXY_LINK), (Mode.CILIUM, CILIUM_LINK)]
-    return [(mode, f"link {name}") for mode, name in found if name in signs.links]
-
-
-def _by_tables(signs: Signs) -> list[tuple[Mode, str]]:
-    """They outlive a kube-proxy whose place another took; and in ipvs mode it has a few chains in iptables too."""
+def _recognised(signs: Signs) -> Iterator[tuple[Mode, str]]:
+    """The best evidence first. Links: in another mode kube-proxy removes its own at the start. Tables outlive a
+    kube-proxy whose place another took; and in ipvs mode it has a few chains in iptables too."""
     chains = signs.chains or ()
-    found = []
+    if (mode := _OWN_WORDS.get(signs.proxy_mode or "")) is not None:
+        yield mode, f"its port {METRICS} says so"
+    for mode, name in ((Mode.IPVS, KUBE_PROXY_LINK), (Mode.CILIUM, CILIUM_LINK)):
+        if name in signs.links:
+            yield mode, f"link {name}"
     if any(table == NFT_TABLE for table, _ in chains):
-        found.append((Mode.NFTABLES, f"nftables table {NFT_TABLE}"))
+        yield Mode.NFTABLES, f"nftables table {NFT_TABLE}"
     if any(chain == IPTABLES_CHAIN for _, chain in chains):
-        found.append((Mode.IPTABLES, f"iptables chain {IPTABLES_CHAIN}"))
-    return found
-
-
-def _by_health(signs: Signs) -> list[tuple[Mode, str]]:
-    return [] if signs.healthy is None else [(Mode.UNKNOWN, f"port {HEALTH} answers")]
+        yield Mode.IPTABLES, f"iptables chain {IPTABLES_CHAIN}"
+    if signs.healthy is not None:
+        yield Mode.UNKNOWN, f"port {HEALTH} answers"
 
 
 # ── What it says ──────────────────────────────────────────────────────────────────────────────────────────────

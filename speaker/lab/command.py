@@ -10,22 +10,7 @@ import sys
 from dataclasses import fields
 
 from speaker.errors import EdgeError, SettingError
-from speaker.lab.request import (
-    AFTER,
-    EIPS,
-    HOLD_MS,
-    NODES,
-    NODES_HOLD_MS,
-    NODES_ONLY,
-    SCENARIOS,
-    SICK_EIPS,
-    SICK_LINKS,
-    STOP_MS,
-    Request,
-    Trouble,
-    parse,
-    practice,
-)
+from speaker.lab import request as asked
 from speaker.lab.timeline import Timeline
 from speaker.settings import DEFAULT_HELLO_MS
 from speaker.system.streams import wants_colour
@@ -38,65 +23,40 @@ INTERRUPTED = 130
 def add(commands: Commands) -> None:
     parser = commands.add_parser("lab", help="a LAN in network namespaces with the real speaker in it")
     parser.set_defaults(command=main)
-    parser.add_argument("--scenario", choices=SCENARIOS, help="what to play (default: reach)")
-    parser.add_argument(
-        "--fault",
-        metavar="NAME,…",
-        help="break the LAN in one way, let `speaker explain` or `doctor` name it, and repair it; `all`: each in turn",
-    )
-    parser.add_argument(
-        "--nodes",
-        metavar="N",
-        type=int,
-        help=f"how many speakers share the EIPs (default {NODES}, minority 4; reach has one)",
-    )
-    parser.add_argument(
-        "--eips", metavar="K", type=int, help=f"how many EIPs they share (default {EIPS}, with sick links {SICK_EIPS})"
-    )
-    parser.add_argument(
-        "--hello", metavar="MS", help=f"milliseconds between two hellos of a speaker (default {DEFAULT_HELLO_MS})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
-    parser.add_argument("--keep", action="store_true", help="leave the LAN up until Ctrl-C, and say how to use it")
-
-    sick = parser.add_argument_group(
+    parser.flag("--scenario", "what to play (default: reach)", choices=asked.SCENARIOS)
+    fault = "break the LAN in one way, let `speaker explain` or `doctor` name it, and repair it; `all`: each in turn"
+    parser.word("--fault", "NAME,…", fault, None)
+    shared = f"how many speakers share the EIPs (default {asked.NODES}, minority 4; reach has one)"
+    parser.number("--nodes", "N", shared)
+    eips = f"how many EIPs they share (default {asked.EIPS}, with sick links {asked.SICK_EIPS})"
+    parser.number("--eips", "K", eips)
+    hello = f"milliseconds between two hellos of a speaker (default {DEFAULT_HELLO_MS})"
+    parser.word("--hello", "MS", hello, None)
+    parser.switch("--json", "print one JSON object instead of the story")
+    parser.switch("--keep", "leave the LAN up until Ctrl-C, and say how to use it")
+    parser.group(
         "sick links",
-        f"{', '.join(SICK_LINKS)}: the switch spoils frames, or nodes stand still; clients ask for every EIP "
+        f"{', '.join(asked.SICK_LINKS)}: the switch spoils frames, or nodes stand still; clients ask for every EIP "
         "by ARP and NDP, and what they saw is compared with what is promised",
     )
-    sick.add_argument(
-        "--seconds",
-        metavar="S",
-        type=float,
-        help="how long the trouble lasts; for flap, each time (default 10; blip and flap 1, stp 2)",
-    )
-    sick.add_argument(
-        "--after",
-        metavar="S",
-        type=float,
-        default=AFTER,
-        help=f"how long to watch afterwards; flap goes on meanwhile (default {AFTER:.0f})",
-    )
-    sick.add_argument("--carrier", action="store_true", help="flap: pull the cable, so that the carrier goes too")
-    sick.add_argument("--second-link", action="store_true", help="send hellos over a second, healthy link too")
-    sick.add_argument(
-        "--loss", metavar="PERCENT", type=int, default=0, help="lose this share of all frames, all the time (default 0)"
-    )
-    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="delay all frames, all the time (default 0)")
-    sick.add_argument(
-        "--hold",
-        metavar="MS",
-        type=int,
-        help=f"burst: time between two deliveries (default {HOLD_MS}, with --only {NODES_HOLD_MS})",
-    )
-    sick.add_argument("--only", choices=[NODES_ONLY], default="", help="burst: hold only what nodes send each other")
-    sick.add_argument(
-        "--stop", metavar="MS", type=int, help=f"stutter: how long a node stands still at a time (default {STOP_MS})"
-    )
-    sick.add_argument("--unicast", action="store_true", help="mute: lose everything that the node sends to one host")
+    lasts = "how long the trouble lasts; for flap, each time (default 10; blip and flap 1, stp 2)"
+    parser.number("--seconds", "S", lasts, float)
+    after = f"how long to watch afterwards; flap goes on meanwhile (default {asked.AFTER:.0f})"
+    parser.number("--after", "S", after, float, asked.AFTER)
+    parser.switch("--carrier", "flap: pull the cable, so that the carrier goes too")
+    parser.switch("--second-link", "send hellos over a second, healthy link too")
+    parser.number("--loss", "PERCENT", "lose this share of all frames, all the time (default 0)", default=0)
+    parser.number("--delay", "MS", "delay all frames, all the time (default 0)", default=0)
+    hold = f"burst: time between two deliveries (default {asked.HOLD_MS}, with --only {asked.NODES_HOLD_MS})"
+    parser.number("--hold", "MS", hold)
+    only = "burst: hold only what nodes send each other"
+    parser.flag("--only", only, choices=[asked.NODES_ONLY], default="")
+    stop = f"stutter: how long a node stands still at a time (default {asked.STOP_MS})"
+    parser.number("--stop", "MS", stop)
+    parser.switch("--unicast", "mute: lose everything that the node sends to one host")
 
 
-def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
+def _practice(args: argparse.Namespace, trouble: asked.Trouble) -> asked.Request:
     from speaker.lab.practice.practise import names
 
     for flag in ("scenario", "nodes", "eips", "hello"):
@@ -105,7 +65,7 @@ def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
     fault: str = args.fault
     if not {*fault.split(",")} <= {*names()}:
         raise SettingError(f"--fault {fault[:80]!r}: must be some of {', '.join(names())}")
-    return practice(fault, trouble)
+    return asked.practice(fault, trouble)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -115,9 +75,9 @@ def main(args: argparse.Namespace) -> int:
     """
     from speaker.lab.play import play
 
-    trouble = Trouble(**{flag.name: getattr(args, flag.name) for flag in fields(Trouble)})
+    trouble = asked.Trouble(**{flag.name: getattr(args, flag.name) for flag in fields(asked.Trouble)})
     if args.fault is None:
-        request = parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
+        request = asked.parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
     else:
         request = _practice(args, trouble)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))

@@ -37,6 +37,19 @@ class Timeline:
             self.stream.write(f"{line}\n")
             self.stream.flush()
 
+    def table(self, rows: Iterable[tuple[str, ...]]) -> None:
+        """With an empty line on both sides; the first row is the heading."""
+        heading, *lines = columns(rows)
+        for line in ("", self.paint(heading, Tone.BOLD), *lines, ""):
+            self.write(line)
+
+    def verdict(self, problems: Iterable[str], well: str) -> None:
+        """A line for each problem, and ``well`` where that is not empty."""
+        for problem in problems:
+            self.write(self.paint(f"✗ {problem}", Tone.BAD))
+        if well:
+            self.write(self.paint(f"✓ {well}", Tone.GOOD))
+
     def paint(self, text: str, tone: Tone) -> str:
         return f"\x1b[{tone.value}m{text}\x1b[0m" if self.colour and tone.value else text
 

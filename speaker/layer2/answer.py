@@ -6,11 +6,23 @@ the same in full, and the tests hold the two to each other.
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
 from speaker.packets import PACKET_MULTICAST, PACKET_OTHERHOST, arp, is_station, ndp
+
+
+class Mirror(Protocol):
+    """What is told of each EIP as ``Claims`` is: the responder in the kernel."""
+
+    def answer(self, address: bytes) -> None: ...
+
+    def watch(self, address: bytes) -> None: ...
+
+    def discard(self, address: bytes) -> None: ...
+
+    def extend(self, deadline: float) -> None: ...
 
 
 class Claims:
@@ -20,10 +32,11 @@ class Claims:
     instant on nothing is answered or announced until the owner moves it. It starts in the past. ``peers`` are the MACs
     of other speakers, who may hold our EIPs in turn.
     Addresses are as they stand in packets, 4 or 16 bytes; ``arp`` and ``ndp`` map them to the ready part of a reply, or
-    to None as long as an address is only watched: not answered, but whoever claims it is reported.
+    to None as long as an address is only watched: not answered, but whoever claims it is reported. ``mirror`` is told
+    of all that changes.
     """
 
-    __slots__ = ("arp", "deadline", "mac", "ndp", "peers")
+    __slots__ = ("arp", "deadline", "mac", "mirror", "ndp", "peers")
 
     def __init__(self, mac: Mac) -> None:
         self.mac = mac
@@ -31,6 +44,12 @@ class Claims:
         self.peers: frozenset[Mac] = frozenset()
         self.arp: dict[bytes, bytes | None] = {}
         self.ndp: dict[bytes, ndp.AdvertisementPart | None] = {}
+        self.mirror: Mirror | None = None
+
+    def extend(self, deadline: float) -> None:
+        self.deadline = deadline
+        if self.mirror is not None:
+            self.mirror.extend(deadline)
 
     def add(self, address: bytes) -> None:
         """Answer for it."""
@@ -38,6 +57,8 @@ class Claims:
             self.arp[address] = arp.reply_part(self.mac, address)
         else:
             self.ndp[address] = ndp.advertisement_part(self.mac, address)
+        if self.mirror is not None:
+            self.mirror.answer(address)
 
     def watch(self, address: bytes) -> None:
         """Do not answer for it, but see who else does."""
@@ -45,8 +66,12 @@ class Claims:
             self.arp[address] = None
         else:
             self.ndp[address] = None
+        if self.mirror is not None:
+            self.mirror.watch(address)
 
     def discard(self, address: bytes) -> None:
+        if self.mirror is not None:
+            self.mirror.discard(address)
         (self.arp if len(address) == 4 else self.ndp).pop(address, None)
 
     def clear(self) -> None:

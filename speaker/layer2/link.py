@@ -7,10 +7,10 @@ Each request is decided by ``answer.py``, whose ``Claims`` say which EIPs this l
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeAlias
 from typing import Protocol as Interface
 
 from speaker.errors import EdgeError
@@ -22,11 +22,14 @@ from speaker.layer2.packet_socket import PacketSocket
 from speaker.layer2.responder import Clock, Observer, Proof, Protocol, Responder, Unproven
 from speaker.layer2.sender import Sender, Wakeup
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
-from speaker.model.events import Conflict, JoinFailed
+from speaker.model.events import Answers, Conflict, JoinFailed, KernelAnswers, SocketsAnswer
 from speaker.packets import arp, ndp
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, Supervisor, contained, lasting, report, single, supervised
+
+if TYPE_CHECKING:
+    from speaker.layer2.kernel import KernelResponder
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -73,6 +76,12 @@ class Owner(Interface):
         """A link failed: with an EdgeError of its sockets, or what nobody foresaw."""
 
 
+class InKernel(Interface):
+    """Makes what answers for a link in the kernel."""
+
+    def __call__(self, link: Link) -> "KernelResponder": ...
+
+
 class _Port(NamedTuple):
     """One family's socket while it is open, the filter in front of it and the loop behind it."""
 
@@ -106,6 +115,7 @@ class _Opened(NamedTuple):
     arp: _Port
     ndp: _Port
     groups: Groups
+    kernel: "KernelResponder | None"
 
     @property
     def ports(self) -> tuple[_Port, _Port]:
@@ -122,9 +132,17 @@ class LinkResponder:
     has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
-    def __init__(self, link: Link, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
-        self.link = link
-        self._clock, self._observer, self._owner = clock, observer, owner
+    def __init__(
+        self,
+        link: Link,
+        clock: Clock,
+        observer: Observer,
+        owner: Owner,
+        pace: Pace = AS_USUAL,
+        in_kernel: InKernel | None = None,
+    ) -> None:
+        self.link, self._in_kernel = link, in_kernel
+        self.clock, self._observer, self._owner = clock, observer, owner
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
         self._sender = Sender(self._holdings, clock, observer)
@@ -171,15 +189,31 @@ class LinkResponder:
         try:
             for port in opened.ports:
                 port.proof.give(port.filter)
+            self._agree(opened)
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
             for task, wakeup in at_work:
-                if wakeup.stands_still(self._clock(), STILL_SECONDS):
+                if wakeup.stands_still(self.clock(), STILL_SECONDS):
                     raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)
             let_go(error)
             return False
         return True
+
+    def _agree(self, opened: _Opened) -> None:
+        """The kernel says to a request what we would say, or it answers nothing any more, and the sockets do."""
+        if (kernel := opened.kernel) is None:
+            return
+        for protocol, port in zip((_ARP, _NDP), opened.ports, strict=True):
+            if (address := port.proof.proven) is not None:
+                request, ours = port.proof.question(address)
+                if (reply := kernel.reply(request, protocol.family)) is not None and reply != ours:
+                    kernel.close()
+                    raise Unproven("a request of our own got another answer in the kernel")
+        for family, number in kernel.answered().items():
+            if number:
+                self._observer.count(Answers(family), number)
+                self._observer.count(KernelAnswers(family), number)
 
     @property
     def holds(self) -> bool:
@@ -218,11 +252,20 @@ class LinkResponder:
 
     def extend(self, deadline: float) -> None:
         """Answer and announce until this instant of ``clock``; one in the past silences at once."""
-        now = self._clock()
+        now = self.clock()
         silent = self._claims.expired(now)
-        self._claims.deadline = deadline
+        self._claims.extend(deadline)
         if silent:
             self._sender.changed()
+
+    @property
+    def arrived(self) -> int:
+        """As ``Links`` says of this and the next."""
+        return opened.kernel.arrived if (opened := self._opened) is not None and opened.kernel is not None else 0
+
+    def heard(self, arrived: int) -> None:
+        if self._opened is not None and self._opened.kernel is not None:
+            self._opened.kernel.heard(arrived)
 
     def peers(self, macs: frozenset[Mac]) -> None:
         """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
@@ -237,7 +280,7 @@ class LinkResponder:
         if self._opened is not None:
             for port in self._opened.ports:
                 port.responder.drop_queued()
-        self._holdings.probes.interrupt(self._clock())
+        self._holdings.probes.interrupt(self.clock())
         self._sender.changed()
 
     # ── what follows ──
@@ -259,10 +302,15 @@ class LinkResponder:
     async def _serve_once(self) -> None:
         """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
         arps = PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
-        with closing(arps), closing(self._ndp_socket()) as ndps, closing(Groups(self.link)) as groups:
+        with (
+            closing(arps),
+            closing(self._ndp_socket()) as ndps,
+            closing(Groups(self.link)) as groups,
+            self._answering_in_kernel() as kernel,
+        ):
             arp_port = self._port(4, _ARP, arps, FilterTracker(arp_program))
             ndp_port = self._port(16, _NDP, ndps, FilterTracker(ndp_program))
-            self._opened = opened = _Opened(arp_port, ndp_port, groups)
+            self._opened = opened = _Opened(arp_port, ndp_port, groups, kernel)
             self._sender.sockets = {Family.IPV4: arps, Family.IPV6: ndps}
             try:
                 await self._work(opened)
@@ -271,13 +319,28 @@ class LinkResponder:
                 self._holdings.start_over()
                 self._acquit()
 
+    @contextmanager
+    def _answering_in_kernel(self) -> "Iterator[KernelResponder | None]":
+        """None where it is not asked for, or refused: the sockets answer."""
+        with ExitStack() as stack:
+            kernel = None
+            if self._in_kernel is not None:
+                try:
+                    kernel = stack.enter_context(self._in_kernel(link=self.link))
+                    kernel.extend(self._claims.deadline)
+                except EdgeError as error:
+                    self._observer.tell(SocketsAnswer(self.link, str(error)))
+            self._claims.mirror = kernel
+            stack.callback(setattr, self._claims, "mirror", None)
+            yield kernel
+
     def _ndp_socket(self) -> PacketSocket:
         return PacketSocket(self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH)
 
     def _port(self, length: int, protocol: Protocol, socket: PacketSocket, passes: FilterTracker) -> _Port:
-        responder = Responder(protocol, socket, self._claims, self, self._clock, self._observer)
+        responder = Responder(protocol, socket, self._claims, self, self._observer)
         ours = self._claims.arp if protocol is _ARP else self._claims.ndp
-        return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self._clock))
+        return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self.clock))
 
     async def _work(self, opened: _Opened) -> None:
         """Until cancelled, or until the link fails."""
@@ -311,7 +374,7 @@ class LinkResponder:
                 await asyncio.sleep(0)
                 continue
             for port in opened.ports:
-                port.tighten(self._clock())
+                port.tighten(self.clock())
             wakes = opened.groups.wake(), opened.arp.filter.wake(), opened.ndp.filter.wake()
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
@@ -319,7 +382,7 @@ class LinkResponder:
         """Whether there was something to work off."""
         if not self._holdings.unfinished:
             return False
-        now = self._clock()
+        now = self.clock()
         came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
         try:
             for port in opened.ports:
@@ -337,7 +400,7 @@ class LinkResponder:
 
     def _join_slice(self, groups: Groups) -> bool:
         try:
-            return groups.work(self._clock(), JOINS_A_SLICE)
+            return groups.work(self.clock(), JOINS_A_SLICE)
         except EdgeError as error:  # IPv4, and neighbours that know us already, are served all the same
             self._observer.tell(JoinFailed(str(error)))
             return True
@@ -352,7 +415,7 @@ class LinkResponder:
         self._tell(rival)
 
     def _tell(self, rival: Rival) -> None:
-        now, held = self._clock(), self._claims.answered(rival.address)
+        now, held = self.clock(), self._claims.answered(rival.address)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.tell(Conflict(self.link, ip_address(rival.address), rival.mac, held))
             if held:
@@ -360,7 +423,7 @@ class LinkResponder:
 
     def _note_used(self, rival: Rival) -> None:
         """Somebody uses what is probed for."""
-        self._holdings.probes.taken(rival.address, self._clock())
+        self._holdings.probes.taken(rival.address, self.clock())
         if not self._claims.answered(rival.address):
             self._owner.found(self.link.index, rival.address, rival.mac)
 
@@ -406,12 +469,20 @@ class Links:
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. Entering starts nothing; leaving withdraws
-    everything.
+    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. ``in_kernel``: what answers plain requests
+    before our sockets see them. Entering starts nothing; leaving withdraws everything.
     """
 
-    def __init__(self, clock: Clock, observer: Observer, owner: Owner, pace: Pace = AS_USUAL) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        observer: Observer,
+        owner: Owner,
+        pace: Pace = AS_USUAL,
+        in_kernel: InKernel | None = None,
+    ) -> None:
         self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
+        self._in_kernel = in_kernel
         self._responders: dict[_Identity, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
@@ -450,7 +521,11 @@ class Links:
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
         coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
-        for eip, (link, gratuitous) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
+        for eip, (
+            link,
+            gratuitous,
+            _,
+        ) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
             responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
             coming[responder][eip.packed] = gratuitous
         unproven = {address.packed for address in probe}
@@ -510,6 +585,16 @@ class Links:
         for responder in self._responders.values():
             responder.drop_queued()
 
+    def arrived(self, link: int) -> int:
+        """How many urgent hellos have come to the link of this index, as the kernel counts them. As long as it was not
+        told that they are ``heard``, it leaves requests to our sockets (ownership rule 28)."""
+        return max((responder.arrived for responder in self._on(link)), default=0)
+
+    def heard(self, link: int, arrived: int) -> None:
+        """All that follows from so many of them is done."""
+        for responder in self._on(link):
+            responder.heard(arrived)
+
     def is_unproven(self, address: IPAddress) -> bool:
         """It is held, and not answered for until a probe finds nobody else."""
         return any(responder.is_unproven(address.packed) for responder in self._responders.values())
@@ -526,7 +611,7 @@ class Links:
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if (responder := self._responders.get(identity)) is None:
-            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace)
+            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace, self._in_kernel)
             responder.extend(self._deadlines.get(link.index, self._deadline))
             responder.peers(self._peers.get(link.index, frozenset()))
             responder.ask_from(self._own.get(link.index))

@@ -19,7 +19,17 @@ from speaker.layer2.answer import Claims, Ignored, Rival, in_time
 from speaker.layer2.filter import FilterTracker
 from speaker.layer2.packet_socket import Received
 from speaker.model import Family, Mac
-from speaker.model.events import Announcements, Answers, Conflict, Event, Ignorings, JoinFailed, SendFailures
+from speaker.model.events import (
+    Announcements,
+    Answers,
+    Conflict,
+    Event,
+    Ignorings,
+    JoinFailed,
+    KernelAnswers,
+    SendFailures,
+    SocketsAnswer,
+)
 from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.system.supervise import BUGS, Supervisor, contained
 
@@ -35,9 +45,9 @@ class Observer(Supervisor, Interface):
     """Who hears what layer 2 reports (``wire/process.py`` hands it on to the main process). Called at most a few times
     per batch of packets, from the event loop: must be quick and must not raise."""
 
-    def tell(self, event: Conflict | JoinFailed) -> None: ...
+    def tell(self, event: Conflict | JoinFailed | SocketsAnswer) -> None: ...
 
-    def count(self, what: Answers | Ignorings | Announcements | SendFailures, number: int) -> None: ...
+    def count(self, what: Answers | KernelAnswers | Ignorings | Announcements | SendFailures, number: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,10 @@ class Requests(Interface):
 
 
 class Asked(Interface):
-    """For whom requests are answered: a ``LinkResponder``, or a request of our own."""
+    """For whom requests are answered: a ``LinkResponder``, or a request of our own. ``clock`` is the one that the
+    claims' deadline is measured by."""
+
+    clock: Clock
 
     def prepare(self) -> float:
         """Called when some were received, before any of them is answered: news that reached this host earlier by
@@ -75,19 +88,11 @@ class Asked(Interface):
 
 
 class Responder:
-    """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by."""
+    """Answers what arrives on ``socket``."""
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        socket: Requests,
-        claims: Claims,
-        asked: Asked,
-        clock: Clock,
-        observer: Observer,
-    ) -> None:
+    def __init__(self, protocol: Protocol, socket: Requests, claims: Claims, asked: Asked, observer: Observer) -> None:
         self._protocol, self._socket, self._claims, self._asked = protocol, socket, claims, asked
-        self._clock, self._observer = clock, observer
+        self._observer = observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
         self._unprepared = 0
@@ -147,7 +152,7 @@ class Responder:
                 raise EdgeError("requests are not answered")
 
     def _answer_batch(self, received: Received, oldest: float) -> None:
-        outcomes = self._outcomes(received, self._clock())
+        outcomes = self._outcomes(received, self._asked.clock())
         wall = time.time()
         if received.oldest(wall) > oldest:
             outcomes = in_time(outcomes, received.ages(wall), oldest)
@@ -177,7 +182,7 @@ class Responder:
 
     def _send(self, replies: list[bytes]) -> None:
         family = self._protocol.family
-        if self._claims.expired(self._clock()):  # frozen since the batch was read: another may answer by now
+        if self._claims.expired(self._asked.clock()):  # frozen since the batch was read: another may answer by now
             self._observer.count(Ignorings(family, Ignored.CLAIM_EXPIRED), len(replies))
             return
         try:
@@ -217,14 +222,16 @@ class Proof:
     """Of the answering of one family on one link. ``clock`` gives seconds."""
 
     def __init__(self, protocol: Protocol, claims: Claims, clock: Clock) -> None:
-        self._protocol, self._claims = protocol, claims
+        self._protocol, self._claims, self._clock = protocol, claims, clock
         stand_in = Claims(claims.mac)
         stand_in.deadline = float("inf")
         stand_in.add(_STAND_IN[protocol.family])
-        self._request = asked = _Request()
-        self._responder = Responder(protocol, asked, claims, asked, clock, asked)
-        self._stand_in = Responder(protocol, asked, stand_in, asked, clock, asked)
+        self._request = asked = _Request(clock)
+        self._responder = Responder(protocol, asked, claims, asked, asked)
+        self._stand_in = Responder(protocol, asked, stand_in, asked, asked)
         self._turn: Iterator[bytes] = iter(())
+        self.proven: bytes | None = None
+        """The EIP of the proof given last, if any is answered for."""
         self._asked: bytes | None = None
         """What got no answer, and is asked for again."""
         self._idle = 0
@@ -234,13 +241,19 @@ class Proof:
         """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. Each EIP has its turn. Where
         there is none, one time in IDLE suffices."""
         self._asked = address = self._next()
+        self.proven = None
         if address is None and self._idle % IDLE:
             self._idle += 1
             return
         if address is None or not self._is_answered(address, passes):
             self._stands_in()
-        self._asked = None
+        self._asked, self.proven = None, address
         self._idle = self._idle + 1 if address is None else 0
+
+    def question(self, address: bytes) -> tuple[bytes, bytes | Ignored]:
+        """A request of our own for it, and what is said to it at this moment."""
+        request = _request(self._protocol.family, _asker(self._claims.mac), address)
+        return request, self._protocol.answer(request, PACKET_BROADCAST, self._claims, self._clock())
 
     def blamed(self, passes: FilterTracker) -> bytes | None:
         """The EIP that got no answer where another gets one; None: none. Raises as ``give`` where nothing gets one."""
@@ -310,7 +323,8 @@ class _Request:
     """One request of our own. Stands in for the socket that it comes from and its reply goes to, for whom it is
     answered, and for the observer: it is counted nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self._frames, self._replies = list[bytes](), list[bytes]()
         self.ignored_as: Enum | None = None
         self.error: BaseException | None = None

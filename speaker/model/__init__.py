@@ -4,9 +4,11 @@ Values only, frozen, with no behaviour beyond naming themselves. Strings stop at
 manifests and API JSON into these, and nothing further in parses text.
 """
 
+from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal, NamedTuple, NewType, TypeAlias
 
@@ -29,6 +31,41 @@ EIP_LINK = "eip-speaker0"
 """The speaker's own dummy link, for EIPs that have to be bound."""
 KUBE_PROXY_LINK = "kube-ipvs0"
 """The same of kube-proxy in ipvs mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Speakers that share EIPs. Those of another name, on the same hosts and LAN, share nothing with them
+    (docs/groups.md)."""
+
+    name: str = ""
+    """A DNS label (RFC 1123); "" is a group as well: the one of all speakers that were given none."""
+
+    def __str__(self) -> str:
+        return f"group {self.name}" if self.name else "speakers without a group"
+
+    @property
+    def id(self) -> bytes:
+        """32 bytes that no other name has."""
+        return sha256(b"eip-speaker group\0" + self.name.encode()).digest()
+
+    @property
+    def link(self) -> str:
+        """Its dummy link. IFNAMSIZ leaves four letters to tell groups apart."""
+        return EIP_LINK[:-1] + b32encode(self.id)[:4].decode().lower() if self.name else EIP_LINK
+
+    def table(self, name: str) -> str:
+        """Of nftables; no label has a slash."""
+        return f"{name}/{self.name}" if self.name else name
+
+
+NO_GROUP = Group()
+
+
+def of_speakers(link: str) -> bool:
+    """Whether the link of that name is the dummy of some group."""
+    return link.startswith(EIP_LINK[:-1])
+
 
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)
@@ -109,6 +146,34 @@ class ServicePort:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """How a speaker finds out by itself whether an endpoint is well: annotation ``eip-speaker.io/health-check``.
+
+    Seconds: a check begins ``interval`` after the one before, and up to ``jitter`` later, and has ``timeout`` to
+    succeed. ``rise`` successes in a row make an endpoint well, ``fall`` failures unwell.
+    """
+
+    kind: Literal["tcp", "http", "https"]
+    path: str = ""
+    port: int | None = None
+    """None: the endpoint's own."""
+    interval: float = 1.0
+    jitter: float = 0.1
+    timeout: float = 1.0
+    rise: int = 2
+    fall: int = 3
+    status: tuple[tuple[int, int], ...] = ((200, 399),)
+    """HTTP statuses that are a success, as ranges with both ends."""
+    ca: str = ""
+    """A file of the certificates that sign the endpoint's; '': it is not verified, as kubelet's probes do it."""
+    server_name: str = ""
+    """What HTTP and TLS ask for and the certificate must name; '': the endpoint's address."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{f':{self.path}' if self.path else ''}{f' port={self.port}' if self.port else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """What the speaker reads of a ``Service`` of ``type: LoadBalancer`` that is ours to serve."""
 
@@ -121,10 +186,12 @@ class Service:
     """In the order asked for; the first is the primary family."""
     family_policy: FamilyPolicy = FamilyPolicy.SINGLE
     traffic_policy: TrafficPolicy = TrafficPolicy.CLUSTER
-    pool: str | None = None
-    """Annotation ``eip-speaker.io/pool``."""
+    pools: tuple[str, ...] = ()
+    """Annotation ``eip-speaker.io/pool``: of several, it asks for an address of each."""
     addresses: tuple[IPAddress, ...] = ()
-    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``; at most one per family."""
+    """Requested: annotation ``eip-speaker.io/addresses`` or ``spec.loadBalancerIP``."""
+    release: bool = False
+    """Annotation ``eip-speaker.io/release: now``: gives up what its pool does not offer to it any more, once."""
     share: str | None = None
     """Annotation ``eip-speaker.io/share``: may share an EIP with Services that carry the same key."""
     share_namespaces: frozenset[str] = frozenset()
@@ -137,8 +204,12 @@ class Service:
     """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone. See ``NOBODY``."""
     health_check_port: int | None = None
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
+    health_check: HealthCheck | None = None
+    """Of its endpoints; None: they are as ready as their EndpointSlice says."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    node_preference: "tuple[PreferredNodes, ...]" = ()
+    """Annotation ``eip-speaker.io/node-preference``: in place of the pool's."""
     unheeded: tuple[str, ...] = ()
     """Annotations by which it asks another load balancer for something, and nobody here obeys."""
     left_alone: frozenset[IPAddress] = frozenset()
@@ -161,6 +232,9 @@ class Endpoint:
     serving: bool = True
     terminating: bool = False
     node: str | None = None
+    unwell: str = ""
+    """What its health check found; '': it is well, or is not checked. One that is ``ready`` all the same is served
+    because no other is well."""
 
 
 Endpoints: TypeAlias = Mapping[ServiceKey, tuple[Endpoint, ...]]
@@ -249,6 +323,14 @@ class LabelSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class PreferredNodes:
+    """One term of a preference: nodes that ``selector`` matches are worth ``weight`` more, 1 to 100."""
+
+    weight: int
+    selector: LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
 class Gratuitous:
     """How a change of owner is announced: one packet at once, ``burst - 1`` repeats ``interval`` seconds apart
     (later than Linux's 1 s ``locktime``), then one every ``refresh`` seconds; 0 means no refresh."""
@@ -268,10 +350,11 @@ class Pool:
     interface: Selector = field(default_factory=OwnSubnet)
     node_selector: LabelSelector = field(default_factory=LabelSelector)
     namespaces: frozenset[str] = frozenset()
-    """Namespaces that may use it, besides those that match ``namespace_selector``; see ``namespace_selector``."""
-    namespace_selector: LabelSelector | None = None
-    """None and no ``namespaces``: every namespace."""
-    service_selector: LabelSelector = field(default_factory=LabelSelector)
+    """Namespaces that may use it, besides those that match one of ``namespace_selectors``."""
+    namespace_selectors: tuple[LabelSelector, ...] = ()
+    """None of them and no ``namespaces``: every namespace."""
+    service_selectors: tuple[LabelSelector, ...] = ()
+    """One of them has to match; none: every Service."""
     priority: int = 0
     """Higher first."""
     auto_assign: bool = True
@@ -279,6 +362,10 @@ class Pool:
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
+    node_preference: tuple[PreferredNodes, ...] = ()
+    """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""
+    failback: float | None = None
+    """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +385,8 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
+    """The EIPs a Service has, in the order of its families, and of one family in that of its pools; each with the pool
+    it came from, '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.
@@ -338,11 +426,22 @@ class Link:
     mtu: int = 1500
 
 
+class Preference(NamedTuple):
+    """How much this node is preferred for an EIP. ``number``: of the preference, 64 bits, on every node the same;
+    ``weight``: of this node, at least 0; ``failback`` as in ``Pool``."""
+
+    number: int
+    weight: int
+    failback: float | None = None
+
+
 class Placement(NamedTuple):
     """Where and how an EIP is answered for."""
 
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
+    """None: all nodes are alike."""
 
 
 # ── Speakers ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -118,6 +118,28 @@ class Refused(Event, frozen=True):
     message: str
 
 
+# ── Endpoints that are checked ────────────────────────────────────────────────────────────────────────────────
+
+
+class EndpointUnwell(Event, frozen=True):
+    """``endpoint``, an address and a port, gets nothing new, if any that can stand in for it is well. ``reason``: the
+    metric label."""
+
+    endpoint: str
+    services: tuple[ServiceKey, ...]
+    check: str
+    reason: str
+    message: str
+
+
+class EndpointWell(Event, frozen=True):
+    """It is again."""
+
+    endpoint: str
+    services: tuple[ServiceKey, ...]
+    check: str
+
+
 # ── Peers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -188,6 +210,13 @@ class JoinFailed(Event, frozen=True):
     error: str
 
 
+class SocketsAnswer(Event, frozen=True):
+    """The kernel was to answer what is plain on a link, and does not: the speaker's sockets answer all, as they can."""
+
+    link: Link
+    error: str
+
+
 class EdgeFailed(Event, frozen=True):
     """An edge refused; it is tried again."""
 
@@ -215,6 +244,12 @@ class BugMet(Event, frozen=True):
 
 class Answers(Event, frozen=True):
     """Replies handed to a link."""
+
+    family: Family
+
+
+class KernelAnswers(Event, frozen=True):
+    """Those of the replies that our program in the kernel sent."""
 
     family: Family
 
@@ -263,7 +298,15 @@ class PeersClaims(Event, frozen=True):
 
 
 Countable: TypeAlias = (
-    Answers | Ignorings | Announcements | SendFailures | HellosSent | HellosReceived | BugsMetAgain | PeersClaims
+    Answers
+    | KernelAnswers
+    | Ignorings
+    | Announcements
+    | SendFailures
+    | HellosSent
+    | HellosReceived
+    | BugsMetAgain
+    | PeersClaims
 )
 
 

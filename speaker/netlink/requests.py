@@ -7,8 +7,8 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, Self
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 from speaker.errors import EdgeError
 from speaker.netlink.messages import (
@@ -38,7 +38,7 @@ class Request(NamedTuple):
     flags: int = 0
 
 
-class Netlink:
+class Netlink(AbstractContextManager["Netlink"]):
     """A socket of one netlink protocol: ``socket.NETLINK_ROUTE``, or 16, generic netlink."""
 
     def __init__(self, protocol: int) -> None:
@@ -47,9 +47,6 @@ class Netlink:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
             self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._sequence = 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()

@@ -12,8 +12,21 @@ from typing import NamedTuple
 from speaker.forwarding.plan import Plan, Planner, without
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
+from speaker.model import (
+    Assignment,
+    Gratuitous,
+    IPAddress,
+    Link,
+    OwnSubnet,
+    Pool,
+    Preference,
+    Selector,
+    ServiceKey,
+    World,
+    of_speakers,
+)
 from speaker.ownership.eligibility import Ineligible, Veto, veto
+from speaker.ownership.preference import preference
 from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
 
@@ -27,6 +40,7 @@ class MayHold:
     services: tuple[ServiceKey, ...]
     link: Link
     gratuitous: Gratuitous
+    preference: Preference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,7 @@ class NodeDecider:
         self._assigned = assignments
         # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
         own = {bound.address for bound in snapshot.addresses}
+        own.update(address for address, link in snapshot.own.items() if of_speakers(link))
         return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
     def _one(
@@ -190,7 +205,8 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
         return MayNotHold(address, use.pool, use.services, no.reason.value, no.message)
     match links.choose(pool, address):
         case Resolved(link):
-            return MayHold(address, use.pool, use.services, link, pool.gratuitous if pool else Gratuitous())
+            gratuitous, preferred = pool.gratuitous if pool else Gratuitous(), preference(pool, services, node.labels)
+            return MayHold(address, use.pool, use.services, link, gratuitous, preferred)
         case Unresolved(reason, message):
             return MayNotHold(address, use.pool, use.services, reason.value, message)
 
@@ -198,6 +214,10 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
 def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> Veto | None:
     """Why no node may answer for it, as far as this one knows."""
     if (link := links.own(address)) is not None:
+        if of_speakers(link):
+            return Veto(
+                Ineligible.OTHER_GROUP, f"{address} is another group's: its speaker here has it bound on {link}"
+            )
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.settle import Settlement, given, tally
 from speaker.forwarding.limits import Tables, Use
+from speaker.health.judge import Tally
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events
 from speaker.node.decide import MayHold, MayNotHold
@@ -106,6 +107,8 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
     match what:
         case events.Answers(family=family):
             metrics.answers.labels(PROTOCOLS[family]).inc(number)
+        case events.KernelAnswers(family=family):
+            metrics.kernel_answers.labels(PROTOCOLS[family]).inc(number)
         case events.Ignorings(family=family, reason=reason):
             metrics.ignored_total.labels(PROTOCOLS[family], reason.value).inc(number)
         case events.Announcements(family=family):
@@ -162,9 +165,18 @@ def count_eips(
     states, reasons = standings(eips, claims, rivalled)
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
+    metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
     metrics.by_nobody.clear()
     for reason, number in reasons.items():
         metrics.by_nobody.labels(reason).set(number)
+
+
+def count_checks(metrics: Metrics, tally: Tally) -> None:
+    for result, number in tally.results.items():
+        metrics.endpoint_checks.labels(result.value).inc(number)
+    for state, well in (("well", True), ("unwell", False), ("unknown", None)):
+        metrics.endpoints_checked.labels(state).set(tally.states.get(well, 0))
+    metrics.endpoint_checks_late.inc(tally.late)
 
 
 def count_tables(metrics: Metrics, tables: Tables) -> None:

@@ -87,9 +87,9 @@ def handlers(
         if alone:
             yield _ALONE
             return
-        told: dict[str, Any] = {"planned": 0, "moved": 0, "refused": 0}
+        told: dict[str, Any] = {"planned": 0, "moved": 0, "refused": 0, "preferred": 0}
         async for state in wire.rebalance():
-            told = {"planned": state.planned, "moved": state.moved, "refused": state.refused}
+            told = {name: getattr(state, name) for name in told}
             yield told
         yield told | {"done": True}
 

@@ -32,7 +32,7 @@ from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding, reverse_path
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
-from speaker.interfaces.martians import dropped
+from speaker.interfaces.martians import Martians
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
@@ -93,8 +93,7 @@ class Host:
         hand_over: HandOver | None,
     ) -> None:
         self._hand_over = hand_over
-        self._settings = settings
-        self._keys = keys
+        self._settings, self._keys, self._martians = settings, keys, Martians()
         self._source = source
         self._forwarder = forwarder
         self._wire = wire
@@ -181,7 +180,7 @@ class Host:
     async def _follow_links(self) -> None:
         async for attempt in retrying(self._failing("netlink"), on=EdgeError):
             with attempt:
-                async with Watcher() as watcher:
+                async with Watcher(self._settings.group.link) as watcher:
                     async for snapshot in watcher:
                         self._report.recovered("netlink")
                         self._snapshot = snapshot
@@ -349,13 +348,14 @@ class Host:
         """What may be held where."""
         if touched is None:
             self._placements = {
-                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.may_hold().items()
+                address: Placement(eip.link, eip.gratuitous, eip.preference)
+                for address, eip in decision.may_hold().items()
             }
             return
         for address in touched:
             self._placements.pop(address, None)
             if isinstance(eip := decision.eips.get(address), MayHold):
-                self._placements[address] = Placement(eip.link, eip.gratuitous)
+                self._placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""
@@ -378,7 +378,8 @@ class Host:
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
-                self._report.martians(*dropped())
+                found = await self._martians.look(self._links, self._snapshot, ENVIRONMENT_SECONDS / 2)
+                self._report.martians(*found)
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await in_thread(partial(look, ipvs=ipvs)), refused)

@@ -37,6 +37,7 @@ class Area(Enum):
     ENVIRONMENT = "environment"
     LIMITS = "limits"
     LINKS = "links"
+    HEALTH_CHECKS = "health checks"
     KUBE_PROXY = "kube-proxy"
 
 

@@ -21,6 +21,7 @@ from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.handing_over import NextHop, fates
 from speaker.forwarding.limits import Tables, Watch
+from speaker.health.judge import Tally
 from speaker.kubeproxy.watch import LookReport
 from speaker.model import IPAddress, ServiceKey, events
 from speaker.node import gauges, transitions
@@ -203,11 +204,11 @@ class Report(gauges.Counted):
 
     # ── looked at now and then ──
 
-    def martians(self, total: int, reverse_path: int) -> None:
-        """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
-        self._metrics.martians.set(total - reverse_path)
+    def martians(self, martians: int, reverse_path: int) -> None:
+        """Packets dropped so far: for their source, and by a reverse path filter."""
+        self._metrics.martians.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
-        write(self._transitions.dropped(total - reverse_path, reverse_path))
+        write(self._transitions.dropped(martians, reverse_path))
 
     def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
@@ -236,6 +237,16 @@ class Report(gauges.Counted):
     def losses(self, peers: Collection[PeerSeen]) -> None:
         super().losses(peers)
         self._found(Area.LINKS, self._problems.links(peers, self._clock()))
+
+    def endpoints_checked(self, tally: Tally) -> None:
+        """What was counted of the checks of endpoints."""
+        gauges.count_checks(self._metrics, tally)
+        late = [f"{tally.late} health checks began more than a second late"] if tally.late else []
+        beyond = [f"{tally.beyond} endpoints are not checked: there are too many"] if tally.beyond else []
+        self._found(Area.HEALTH_CHECKS, said("checks_late", [*late, *beyond], "speaker status --json"))
+
+    def endpoints_changed(self, happened: Iterable[events.Event | None]) -> None:
+        self._happened(happened)
 
     def rivals_places(self) -> list[tuple[IPAddress, int]]:
         """EIPs that have a rival, and the index of the link that it was heard on."""

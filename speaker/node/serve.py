@@ -89,7 +89,9 @@ async def _serve(
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
             source = await make(report, stack)
-            opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+            opened = await open_forwarder(
+                settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts, settings.group
+            )
         forwarder = Isolating(opened, report)
         names = (settings.node.name,)
         if settings.metrics is not None:
@@ -109,7 +111,7 @@ async def _serve(
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         with limited_as_a_whole():
-            removed = await cleanup(settings.runtime_dir, keep=forwarder.name)
+            removed = await cleanup(settings.runtime_dir, forwarder.name, settings.group)
             hand_over = await _hand_over(settings, report)
         if removed:
             log.info("removed what another forwarder left", removed=list(removed))
@@ -136,12 +138,12 @@ async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
     peers = settings.peers
     if peers is not None and peers.hands_over(settings.forwarder):
         try:
-            return HandOver(await open_unknown_flows(), report)
+            return HandOver(await open_unknown_flows(settings.group), report)
         except Unsupported as error:
             if peers.hand_over:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
-    if removed := await remove_unknown_flows():
+    if removed := await remove_unknown_flows(settings.group):
         log.info("connections are no longer handed over", removed=list(removed))
     return None
 
@@ -177,6 +179,6 @@ def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) ->
 def _spec(settings: NodeSettings, keys: KeyFile | None, api: bool) -> Spec:
     peers = settings.peers
     if peers is None or keys is None:
-        return Spec(settings.node.name, None, settings.take_over)
-    told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision)
-    return Spec(settings.node.name, told, settings.take_over)
+        return Spec(settings.node.name, None, settings.take_over, settings.in_kernel)
+    told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision, settings.group.name)
+    return Spec(settings.node.name, told, settings.take_over, settings.in_kernel)

@@ -90,6 +90,8 @@ def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:
         "holder": status.holder,
         "term": status.term,
     }
+    if status.elsewhere is not None:
+        told["preferred"] = status.elsewhere
     if status.since is not None:
         told["since"] = status.since
     match eip:

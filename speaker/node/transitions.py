@@ -49,6 +49,12 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
             return Transition("warning", "conflict begun", "eip", eip, None, {"message": why})
         case events.ConflictEnded(eip=eip):
             return Transition("info", "conflict ended", "eip", eip, None, {})
+        case events.EndpointUnwell(endpoint=endpoint, check=check, reason=reason, message=why):
+            fields = {"services": [*map(str, event.services)], "check": check, "reason": reason, "message": why}
+            return Transition("warning", "endpoint unwell", "endpoint", endpoint, reason, fields)
+        case events.EndpointWell(endpoint=endpoint, check=check, services=services):
+            fields = {"services": [*map(str, services)], "check": check}
+            return Transition("info", "endpoint well", "endpoint", endpoint, None, fields)
         case events.EdgeFailed(edge=edge, error=error):
             return Transition("warning", "edge failed", "error", error, edge, {"edge": edge})
         case events.EdgeRecovered(edge=edge):
@@ -73,6 +79,8 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
             return Transition(level, name, "peer", node, link.name, {"link": link.name})
         case events.LinkLost(link=link, error=error):
             return Transition("warning", "link lost", "error", error, link.name, {"link": link.name})
+        case events.SocketsAnswer(link=link, error=error):
+            return Transition("warning", "sockets answer", "error", error, link.name, {"link": link.name})
         case PeersAddress(eip=eip, node=str(node)):
             return Line("error", "peer's address", {"eip": str(eip), "peer": node, "message": message})
         case NameClash(silent=silent):

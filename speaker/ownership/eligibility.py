@@ -18,6 +18,7 @@ class Ineligible(Enum):
     NODE_EXCLUDED = "node_excluded"
     NO_LOCAL_ENDPOINT = "no_local_endpoint"
     HOST_ADDRESS = "host_address"
+    OTHER_GROUP = "other_group"
     NOT_FORWARDED = "not_forwarded"
     POOL_UNKNOWN = "pool_unknown"
 

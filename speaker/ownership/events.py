@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from speaker.model import IPAddress, Link, Mac
+from speaker.model import IPAddress, Link, Mac, Preference
 from speaker.ownership.hello import Hello, Incarnation
 
 # ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,6 +68,8 @@ class EligibilityChanged:
     eip: IPAddress
     link: int | None
     demoted: bool = False
+    preference: Preference | None = None
+    """How much this node is preferred (rule 41); None: all are alike."""
 
 
 @dataclass(frozen=True, slots=True)

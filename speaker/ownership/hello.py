@@ -104,8 +104,8 @@ class Hello(NamedTuple):
     """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
 
     Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
-    ``heard``, ``lost`` or ``own`` may be in another part, so those are added to what was heard before, never put in its
-    place.
+    ``heard``, ``lost``, ``weights`` or ``own`` may be in another part, so those are added to what was heard before,
+    never put in its place.
     """
 
     node: str
@@ -159,6 +159,11 @@ class Hello(NamedTuple):
     """Nodes asked to speak at once (rule 6)."""
     wants: frozenset[str] = frozenset()
     """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
+    weights: Mapping[int, int] = _NONE
+    """By the number of a preference, how much the sender is preferred on this link (rule 41): 1 to 65535; one that is
+    left out is 0."""
+    weighs: bool = True
+    """The sender heeds preferences: speakers of a minor version before 6 go by the score alone."""
     moves: Mapping[IPAddress, str] = _NONE
     """Asked of the named node: claim this EIP, make before break (rebalance)."""
     unanswered: frozenset[Accused] = frozenset()
@@ -170,6 +175,8 @@ class Hello(NamedTuple):
     link: int = 0
     """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
     on one link and replayed on another proves no hearing there."""
+    group: str = ""
+    """Name of the sender's group; "": it has none."""
     part: int = 0
     """Which part of message ``sequence`` this is; set by ``frames.encode``."""
 

@@ -10,12 +10,8 @@ UNKNOWN = Mac(bytes(6))
 """What a request carries where the target's MAC is asked for."""
 HEADER_LENGTH = 14
 
-# sll_pkttype, <linux/if_packet.h>: whom a received frame was for, in the kernel's eyes.
-PACKET_HOST = 0
-PACKET_BROADCAST = 1
-PACKET_MULTICAST = 2
-PACKET_OTHERHOST = 3
-PACKET_OUTGOING = 4
+PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING = range(5)
+"""sll_pkttype, <linux/if_packet.h>: whom a received frame was for, in the kernel's eyes."""
 
 
 def is_station(mac: bytes) -> bool:

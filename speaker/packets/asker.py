@@ -7,7 +7,7 @@ its buffer holds, and a bounded number of frames is read of that.
 import asyncio
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from typing import Self
 
@@ -16,6 +16,7 @@ from speaker.model import IPAddress, Link
 from speaker.packets import arp, ndp, sockets
 from speaker.packets.asking import Answer, Question, answers_to, only_answers, question, question_from, read_answer
 from speaker.packets.bpf import Program
+from speaker.system.waiting import at_rest
 
 EVERY_PROTOCOL = 3
 """ETH_P_ALL, <linux/if_ether.h>."""
@@ -84,7 +85,17 @@ class Asker:
         self._socket.close()
 
 
-class Askers:
+async def heard(link: Link, program: Program, seconds: float, most: int) -> list[bytes]:
+    """Frames that come in on ``link`` within so many seconds and that ``program`` lets through: ``most`` of them, none
+    where the link is gone. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    what = f"listening on {link.name}"
+    with suppress(LinkGone), closing(Asker(what, link.index, program, buffer=most << 10)) as asker, at_rest():
+        await asyncio.sleep(seconds)
+        return [*asker.frames(most)]
+    return []
+
+
+class Askers(AbstractContextManager["Askers"]):
     """One for each link and family in use, which nobody listens to. A block, which closes them. Reads at most ``most``
     frames of each in a turn, of which the kernel keeps ``buffer`` bytes."""
 
@@ -93,9 +104,6 @@ class Askers:
         self._open: dict[tuple[Link, int], Asker] = {}
         self._own: Mapping[int, Collection[IPAddress]] = {}
         self._links: dict[int, Link] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.use((), {})

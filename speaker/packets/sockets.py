@@ -16,11 +16,8 @@ FULL = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.EINTR})
 """No room right now, in the socket's buffer or in the link's queue; or nothing to read."""
 SOCKADDR_LL = struct.Struct("@HHiHBB8s")  # family, protocol, ifindex, hatype, pkttype, halen, address
 
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS_NEW = (
-    26,
-    33,
-    64,
-)  # <asm-generic/socket.h>; missing from Python's socket module
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS_NEW = 26, 33, 64
+"""<asm-generic/socket.h>; missing from Python's socket module."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _bind = _libc.bind

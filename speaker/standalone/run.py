@@ -21,6 +21,8 @@ from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.reading import Reading
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
+from speaker.health.judge import event, judged, targets
+from speaker.health.prober import EDGE, Prober, Watched
 from speaker.model import Family, IPAddress, World
 from speaker.node.report import Report
 from speaker.node.serve import serve
@@ -32,6 +34,7 @@ from speaker.standalone.state import Holdings, holdings, one_speakers, only, rec
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
+from speaker.system.supervise import at_work
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
 from speaker.telemetry.page.host import Examine
@@ -39,6 +42,8 @@ from speaker.wire.remote import Wire
 
 AGAIN_SECONDS = 5.0
 """After which what could not be read or written is tried again, where nothing changes."""
+FIRST_CHECK_SECONDS = 1.5
+"""For which new endpoints that are checked hold a change up: what is not known by then goes last."""
 DISK_SECONDS = 2.0
 """After which a disk that has not taken the state file counts as one that refuses it, until it has."""
 
@@ -68,6 +73,7 @@ class Manifests:
     ) -> None:
         self._settings, self._allocator, self._report, self._write = settings, allocator, report, write
         self._patience = Patience(shown(settings.directory), settings.settle_seconds, bool(allocator.holders))
+        self._prober = Prober(self._checked, report)
         self._again = inf
         """When to read the directory again (boottime)."""
         self._world: World | None = None
@@ -86,9 +92,14 @@ class Manifests:
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
         self._changed = changed
-        async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
-            if await self._read():
-                changed()
+        async with at_work(EDGE, self._prober.run, self._report):
+            async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
+                if await self._read():
+                    changed()
+
+    def _checked(self, news: list[Watched]) -> None:
+        self._report.endpoints_changed(event(each.target, each.services, each.condition) for each in news)
+        self._changed()
 
     async def _read(self) -> bool:
         self._again = inf
@@ -103,8 +114,17 @@ class Manifests:
             self._report.bad_manifests(error, still_serving=self._world is not None)
             return False
         self._report.good_manifests(reading)
-        self._world = reading.world
+        await self._follow(reading.world)
         return True
+
+    async def _follow(self, world: World) -> None:
+        """Its new endpoints are checked before they get anything, those of the world before as long as it is used."""
+        wanted = targets(world)
+        if wanted or self._world is not None:
+            self._prober.follow((targets(self._world) if self._world is not None else {}) | wanted)
+            await self._prober.known(FIRST_CHECK_SECONDS)
+            self._prober.follow(wanted)
+        self._world = world
 
     def _load(self) -> Reading:
         """Raises InvalidManifests, DoubtfulManifests."""
@@ -125,7 +145,8 @@ class Manifests:
         if not await self._remember():
             settlement = only(settlement, self._on_disk)
         usage = self._usage(world)
-        return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
+        world = with_former_pools(judged(world, self._prober.unwell), self._allocator)
+        return View(world, settlement, self._settings.node, usage)
 
     def _usage(self, world: World) -> dict[str, Mapping[Family, Usage]]:
         """Looked at again once what rests now has rested."""

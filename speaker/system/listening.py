@@ -7,12 +7,11 @@ crowd that asks nothing keeps nobody out. aiohttp's own server keeps every conne
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from types import TracebackType
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
@@ -63,7 +62,7 @@ class Stream(NamedTuple):
 Answering: TypeAlias = Callable[[Question], Awaitable[Answer | Stream]]
 
 
-class Front:
+class Front(AbstractAsyncContextManager["Front"]):
     """``async with Front() as front: port = await front.open(HOST, PORT, answer)``; leaving it closes everything."""
 
     def __init__(self, seconds: float = CONNECTION_SECONDS, most_unread: int = MAX_UNREAD) -> None:
@@ -78,12 +77,7 @@ class Front:
         """Connections."""
         return len(self.visitors)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for port in [*self._ports]:
             self.shut(port)
         for visitor in [*self.visitors]:

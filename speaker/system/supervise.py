@@ -17,6 +17,9 @@ FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 BUGS = Exception, asyncio.CancelledError
 """What a bug of ours raises in a block without ``await``: nobody can cancel a task there, so that is a bug as well."""
 
+_WAITS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
+"""Flags of the functions into which an error can be thrown from outside."""
+
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 _K_contra = TypeVar("_K_contra", contravariant=True)
@@ -139,8 +142,9 @@ def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
 
 
 class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
-    """``with contained(TASK, supervisor)``: what is raised in the block ends it, and nothing else: work that goes on
-    without it. A CancelledError goes through only where somebody asked for it.
+    """``with contained(TASK, supervisor)``: an error in the block ends the block and is reported; what follows goes on.
+    A CancelledError goes through only where somebody asked for it, and only in a coroutine: nobody can cancel a plain
+    function, so there it is a bug even while the task around it is being cancelled.
 
     Each of many things has a block of its own: ``with contained(key, failures)``. What becomes of one that failed is
     written after the block."""
@@ -155,10 +159,17 @@ class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for 
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        if not isinstance(error, BUGS) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
+        if not isinstance(error, BUGS):
+            return False
+        if isinstance(error, asyncio.CancelledError) and _can_be_cancelled(tb) and _is_cancelled():
             return False
         report(self._task, error, self._supervisor)
         return True
+
+
+def _can_be_cancelled(block: TracebackType | None) -> bool:
+    """Whether the function that the block stands in can wait at an ``await``."""
+    return block is not None and bool(block.tb_frame.f_code.co_flags & _WAITS)
 
 
 def _is_cancelled() -> bool:

@@ -150,6 +150,7 @@ class Metrics:
         counter = self._made.counter
         Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         self.answers = counter("answers", "ARP replies and neighbour advertisements sent on request", "protocol")
+        self.kernel_answers = counter("kernel_answers", "Those of the answers that the kernel gave for us", "protocol")
         self.ignored_total = counter("ignored", "Packets not answered, by reason", "protocol", "reason")
         self.announcements = counter(
             "announcements", "Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol"
@@ -160,6 +161,7 @@ class Metrics:
         """What is in use, and what was asked for."""
         gauge = self._made.gauge
         self.eips = gauge("eips", "EIPs in use, by who holds them as far as this node knows", "state")
+        self.not_preferred = gauge("eips_not_preferred", "EIPs held here although another node here is preferred")
         self.by_nobody = gauge(
             "eips_by_nobody", "EIPs that no node holds, by the reason why this node does not", "reason"
         )
@@ -167,6 +169,16 @@ class Metrics:
             "manifests_valid", "1 when the manifests on disk are the ones in force"
         )
         self.manifest_problems = self._of_files.gauge("manifest_problems", "Mistakes in the manifests on disk")
+
+        self.endpoint_checks = self._of_files.counter(
+            "endpoint_checks", "Health checks of endpoints, by their result", "result"
+        )
+        self.endpoints_checked = self._of_files.gauge(
+            "endpoints_checked", "Endpoints that this node checks, by whether they are well", "state"
+        )
+        self.endpoint_checks_late = self._of_files.counter(
+            "endpoint_checks_late", "Health checks that began more than a second late"
+        )
 
     def _make_forwarding(self) -> None:
         """The kernel's forwarding, its tables, and whoever else is at work on this node."""
@@ -186,7 +198,7 @@ class Metrics:
         )
         self.martians = Total(
             "eip_speaker_martian_sources",
-            "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+            "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
             self.registry,
         )
         self.reverse_path_drops = Total(

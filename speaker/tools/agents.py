@@ -42,6 +42,7 @@ class Cluster:
     access: Access
     namespace: str = AGENTS_NAMESPACE
     nodes: frozenset[str] = frozenset()
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ async def _pods(client: Client, cluster: Cluster) -> dict[str, PodObject]:
 
 async def _said(client: Client, cluster: Cluster, pod: PodObject, command: Sequence[str]) -> bytes:
     place = cluster.namespace, pod.metadata.name, CONTAINER
-    said = await execute(client, *place, ("speaker", *command), within=SECONDS, most=MOST)
+    group = ["--group", cluster.group] if cluster.group else []
+    said = await execute(client, *place, ("speaker", *command[:1], *group, *command[1:]), within=SECONDS, most=MOST)
     if not said.out:
         first = next(iter(said.err.splitlines()), "") or said.failed or "it said nothing"
         raise EdgeError(first.removeprefix("speaker: "))

@@ -70,6 +70,8 @@ def rebalance(runtime_dir: Path, out: TextIO) -> int:
         if "planned" in answer and (moves := _read(answer, _Moves)) != told:
             told = moves
             write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
+    if told is not None and told.preferred:
+        write(out, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
     return 1 if told is not None and told.refused else 0
 
 
@@ -89,6 +91,7 @@ class _Moves(msgspec.Struct):
     planned: int
     moved: int
     refused: int
+    preferred: int = 0
 
 
 LATEST = 253_402_300_799

@@ -4,6 +4,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -11,11 +12,10 @@ from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
 from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
-from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.forwarding.nftables.nft import stamp
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.unknown_flows import open_unknown_flows
-from speaker.model import Forwarding
+from speaker.model import Forwarding, Group
 from speaker.node.control import ask
 from speaker.system.files import only_one
 from speaker.system.process import may_administer_network
@@ -32,22 +32,23 @@ class Part(NamedTuple):
     left: Callable[[], tuple[str, ...]]
 
 
-async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
-    """Of every kind of forwarder for AUTO. Prints what it removed; 1 where something is left, or may be.
+async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO) -> int:
+    """Of every kind of forwarder for AUTO, and of that group alone. Prints what it removed; 1 where something is
+    left, or may be.
 
     Raises EdgeError where it may not look, or a speaker that forwards runs here.
     """
     if not may_administer_network():
         raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined, and nothing removed")
     with ExitStack() as stack:
-        parts = _parts(kind, runtime_dir)
+        parts = _parts(kind, runtime_dir, group)
         try:
             stack.enter_context(only_one(runtime_dir / "lock"))
         except EdgeError as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
             # Beside one that does not forward, nftables' table is nobody's. What IPVS has may be kube-proxy's by now.
-            if not _leaves_it_alone(runtime_dir) or (kind is not Forwarding.NFTABLES and _ipvs_left()):
+            if not _leaves_it_alone(runtime_dir) or (kind is not Forwarding.NFTABLES and _ipvs_left(group)):
                 why = "stop it first (SIGTERM), or its EIPs are answered and not forwarded"
                 raise EdgeError(f"{error}: {why}") from error
             parts = tuple(_beside(part, runtime_dir) for part in parts if part.name != Forwarding.IPVS.value)
@@ -97,21 +98,21 @@ async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:
     return removed, left
 
 
-def _parts(kind: Forwarding, runtime_dir: Path) -> tuple[Part, ...]:
+def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...]:
     """What hands unknown flows over goes first: it may stand beside any forwarder."""
 
     def of(each: Forwarding) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def remove() -> tuple[str, ...]:
-            return await (await open_forwarder(each, runtime_dir)).cleanup()
+            return await (await open_forwarder(each, runtime_dir, group=group)).cleanup()
 
         return remove
 
     async def remove_unknown_flows() -> tuple[str, ...]:
-        return await (await open_unknown_flows()).cleanup()
+        return await (await open_unknown_flows(group)).cleanup()
 
     kinds = (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST) if kind is Forwarding.AUTO else (kind,)
-    forwarders = (Part(each.value, of(each), _LEFT[each]) for each in kinds)
-    return (Part("strays", remove_unknown_flows, _unknown_flows_left), *forwarders)
+    forwarders = (Part(each.value, of(each), partial(_LEFT[each], group)) for each in kinds)
+    return (Part("strays", remove_unknown_flows, partial(_unknown_flows_left, group)), *forwarders)
 
 
 def _tables_left(*tables: tuple[str, str]) -> tuple[str, ...]:
@@ -126,18 +127,18 @@ def _is_there(family: str, name: str) -> bool:
         return False
 
 
-def _unknown_flows_left() -> tuple[str, ...]:
-    return _tables_left(*((family, STRAYS_TABLE) for family in FAMILIES.values()))
+def _unknown_flows_left(group: Group) -> tuple[str, ...]:
+    return _tables_left(*((family, group.table(STRAYS_TABLE)) for family in FAMILIES.values()))
 
 
-def _ipvs_left() -> tuple[str, ...]:
-    links = (f"link {name}" for _, name in socket.if_nameindex() if name == LINK_NAME)
-    return (*links, *_tables_left(("inet", GUARD_TABLE)))
+def _ipvs_left(group: Group) -> tuple[str, ...]:
+    links = (f"link {name}" for _, name in socket.if_nameindex() if name == group.link)
+    return (*links, *_tables_left(("inet", group.table(GUARD_TABLE))))
 
 
-_LEFT: dict[Forwarding, Callable[[], tuple[str, ...]]] = {
-    Forwarding.NONE: tuple,
+_LEFT: dict[Forwarding, Callable[[Group], tuple[str, ...]]] = {
+    Forwarding.NONE: lambda group: (),
     Forwarding.IPVS: _ipvs_left,
-    Forwarding.NFTABLES: lambda: _tables_left(("inet", TABLE)),
-    Forwarding.ASSIST: lambda: _tables_left(("inet", ASSIST_TABLE)),
+    Forwarding.NFTABLES: lambda group: _tables_left(("inet", group.table(TABLE))),
+    Forwarding.ASSIST: lambda group: _tables_left(("inet", group.table(ASSIST_TABLE))),
 }

@@ -17,8 +17,7 @@ from speaker.forwarding.connections import (
     real_server_lines,
     survey,
 )
-from speaker.forwarding.ipvs.dummy import LINK_NAME
-from speaker.model import IPAddress
+from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.settings import number
 from speaker.system.files import read_regular
 from speaker.tools.terminal import table, write
@@ -35,11 +34,11 @@ class Source(NamedTuple):
     """None: all that is in there."""
 
 
-def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: bool) -> int:
+def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: bool, group: Group = NO_GROUP) -> int:
     """Writes how many connections each real server has, then ``limit`` connections; only those of ``eip`` where it is
     not ''. 0, or EdgeError where the kernel shows none, and SettingError for an EIP or a limit that is none."""
     shown = number("--limit", limit, 0, 10**9 - 1)
-    source = _source(runtime_dir, _address(eip))
+    source = _source(runtime_dir, group, _address(eip))
     try:
         with source.file.open(errors="replace") as lines:
             found = survey(lines, source.dialect, shown, source.eips)
@@ -60,11 +59,11 @@ def _address(text: str) -> IPAddress | None:
         raise SettingError(f"{written(text)}: must be an IPv4 or IPv6 address without a scope id: an EIP") from error
 
 
-def _source(runtime_dir: Path, eip: IPAddress | None) -> Source:
-    """Our link says that IPVS forwards here. Its table is that of virtual servers; conntrack's is that of everything,
-    so there one must know which addresses are EIPs."""
+def _source(runtime_dir: Path, group: Group, eip: IPAddress | None) -> Source:
+    """The group's link says that IPVS forwards here. Its table is that of virtual servers; conntrack's is that of
+    everything, so there one must know which addresses are EIPs."""
     asked = None if eip is None else (eip,)
-    if any(name == LINK_NAME for _, name in socket.if_nameindex()):
+    if any(name == group.link for _, name in socket.if_nameindex()):
         return Source(NET / "ip_vs_conn", IPVS, asked)
     return Source(NET / "nf_conntrack", CONNTRACK, asked or _eips(runtime_dir / "status.json"))
 

@@ -1,4 +1,4 @@
-"""``speaker convert``: manifests of another balancer → ours, with a list of what has no equal."""
+"""``speaker convert``: manifests of another balancer, or keepalived.conf → ours, with a list of what has no equal."""
 
 import argparse
 import json
@@ -12,9 +12,10 @@ from typing import BinaryIO, TextIO
 import yaml
 
 from speaker.api.fields import ApiObject
-from speaker.convert.conversion import Conversion, Settings
+from speaker.convert.conversion import Conversion, Settings, of_keepalived
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
+from speaker.convert.keepalived.files import read_files
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
@@ -22,6 +23,7 @@ from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, no_utf8
 from speaker.system.files import shown, write_atomically
 
 STDIN = "-"
+KEEPALIVED = "keepalived"
 NAMES = ("pools.yaml", "services.yaml", "back/services.yaml")
 """What is written into a directory; the last is not applied with it."""
 
@@ -34,8 +36,14 @@ def command(args: argparse.Namespace) -> int:
     peers = {peer.value: peer for peer in Balancer}
     if "" in args.sources:
         raise SettingError('PATH "": must be a path: this directory is .')
-    if args.peer and args.peer not in peers:
-        raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
+    if args.peer and args.peer not in (*peers, KEEPALIVED):
+        raise SettingError(f"--from {args.peer}: must be one of {', '.join((*peers, KEEPALIVED))}")
+    if args.peer == KEEPALIVED or all(source.endswith(".conf") for source in args.sources):
+        if args.classes or args.default_class or args.adopt:
+            raise SettingError(
+                "--adopt, --class and --default-class are of Services, which keepalived.conf has none of"
+            )
+        return _written(*_of_keepalived(args.sources, args.config_id), args.output, args.json, sys.stdout, sys.stderr)
     settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
     return convert(args.sources, settings, args.output, args.json, sys.stdout, sys.stderr)
 
@@ -52,20 +60,35 @@ def convert(
     objects, problems = _read(sources)
     if not objects and not problems:
         problems = [InvalidField("", "", "there is nothing to convert", place=Place(", ".join(sources)))]
+    found = converted([] if problems else objects, settings, _inner)
+    return _written(found, problems, into, as_json, out, err)
+
+
+def _written(
+    found: Conversion, problems: Sequence[InvalidField], into: Path | None, as_json: bool, out: TextIO, err: TextIO
+) -> int:
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
         return 2
-    found = converted(objects, settings, _inner)
+    objects = (*found.services, *found.endpoints)
     if into is not None:
-        for name, manifests in zip(NAMES, (found.pools, found.services, found.back), strict=True):
+        for name, manifests in zip(NAMES, (found.pools, objects, found.back), strict=True):
             write_atomically(into / name, _yaml(manifests).encode())
     if as_json:
         out.write(json.dumps(_json(found, whole=into is None), default=repr) + "\n")
     else:
         if into is None:
-            out.write(_yaml((*found.pools, *found.services)))
+            out.write(_yaml((*found.pools, *objects)))
         err.writelines(f"{line}\n" for line in _report(found))
     return 1 if found.decisions else 0
+
+
+# ── keepalived.conf ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_keepalived(sources: Sequence[str], config_id: str) -> tuple[Conversion, list[InvalidField]]:
+    found = read_files(sources, config_id, getattr(sys.stdin, "buffer", None))
+    return (Conversion((), (), ()) if found.problems else of_keepalived(found)), found.problems
 
 
 def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
@@ -185,7 +208,7 @@ def _json(found: Conversion, *, whole: bool) -> dict[str, object]:
         "services": len(found.services),
         "listed": [_json_listed(each) for each in found.listed],
     }
-    return told | ({"objects": [*found.pools, *found.services]} if whole else {})
+    return told | ({"objects": [*found.pools, *found.services, *found.endpoints]} if whole else {})
 
 
 def _json_listed(each: Listed) -> dict[str, object]:

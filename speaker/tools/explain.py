@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from speaker.errors import EdgeError, SettingError
-from speaker.model import Forwarding
+from speaker.model import Forwarding, Group
 from speaker.tools import flags
 from speaker.tools.terminal import write
 
@@ -59,13 +59,13 @@ def _explain(args: argparse.Namespace) -> int:
     about = asked_about(args.about)
     if (cluster := flags.asked_cluster(args)) is not None:
         return _together(cluster, args, asked_of_each("explain", about, args.forwarder))
-    return explain(args.runtime_dir, sys.stdout, about, args.forwarder, args.json, args.facts)
+    return explain(args.runtime_dir, args.group, sys.stdout, about, args.forwarder, args.json, args.facts)
 
 
 def _doctor(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
         return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
-    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts, args.all)
+    return doctor(args.runtime_dir, args.group, sys.stdout, args.forwarder, args.json, args.facts, args.all)
 
 
 def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
@@ -87,13 +87,21 @@ def asked_about(about: str) -> str:
     return str(address) if address is not None else about
 
 
-def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
+def explain(
+    runtime_dir: Path,
+    group: Group,
+    out: TextIO,
+    about: str,
+    forwarder: str,
+    as_json: bool,
+    as_facts: bool = False,
+) -> int:
     """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told."""
     from speaker.diagnosis.chain import explain as judged
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import chain_json, chain_lines
 
-    facts = asyncio.run(gather(runtime_dir, about, forwarder))
+    facts = asyncio.run(gather(runtime_dir, about, forwarder, group))
     if as_facts:
         return _facts(out, facts)
     if choice := several(about, [facts]):
@@ -118,7 +126,13 @@ def several(about: str, seen: Iterable["Facts"]) -> str:
 
 
 def doctor(
-    runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False, everything: bool = False
+    runtime_dir: Path,
+    group: Group,
+    out: TextIO,
+    forwarder: str,
+    as_json: bool,
+    as_facts: bool = False,
+    everything: bool = False,
 ) -> int:
     """0: nothing is wrong; 1: something is."""
     from speaker.diagnosis.chain import unseen
@@ -126,7 +140,7 @@ def doctor(
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
-    facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
+    facts = asyncio.run(gather(runtime_dir, "", forwarder, group))
     if as_facts:
         return _facts(out, facts)
     found, dark = examine(facts), unseen(facts)

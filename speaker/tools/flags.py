@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding
+from speaker.model import Forwarding, Group
 from speaker.settings import (
     AGENTS_NAMESPACE,
     DEFAULT_ETHERTYPE,
@@ -24,9 +24,12 @@ from speaker.settings import (
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_SETTLE,
+    DEFAULT_STATE,
     LogFormat,
     LogLevel,
     MqttSettings,
+    of_group,
+    parse_group,
     whole_number,
 )
 from speaker.tools.terminal import printable
@@ -49,14 +52,27 @@ _IN_WORDS = (
 class Parser(argparse.ArgumentParser):
     """Ends the process with 2 and two lines on stderr: what is wrong, and the command that says what would be right."""
 
+    _into: argparse._ActionsContainer | None = None
+
+    def group(self, title: str, text: str) -> None:
+        """The flags that follow belong to it."""
+        self._into = self.add_argument_group(title, text)
+
+    def flag(self, name: str, text: str, **how: Any) -> None:
+        """As ``add_argument`` takes it."""
+        (self._into or self).add_argument(name, help=text, **how)
+
     def switch(self, name: str, text: str) -> None:
-        self.add_argument(name, action="store_true", help=text)
+        self.flag(name, text, action="store_true")
 
     def word(self, name: str, metavar: str, text: str, default: str | None = "") -> None:
-        self.add_argument(name, metavar=metavar, default=default, help=text)
+        self.flag(name, text, metavar=metavar, default=default)
+
+    def number(self, name: str, metavar: str, text: str, kind: type = int, default: float | None = None) -> None:
+        self.flag(name, text, metavar=metavar, type=kind, default=default)
 
     def path(self, name: str, text: str, default: Path | None = None, metavar: str = "FILE") -> None:
-        self.add_argument(name, metavar=metavar, type=Path, default=default, help=text)
+        self.flag(name, text, metavar=metavar, type=Path, default=default)
 
     def error(self, message: str) -> NoReturn:
         for pattern, words in _IN_WORDS:
@@ -100,7 +116,18 @@ def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv, argparse.Namespace(argv=argv, parser=parser, **given))
     if unknown:
         getattr(args, "spoken_to", parser).refuse(unknown)
+    _place(args)
     return args
+
+
+def _place(args: argparse.Namespace) -> None:
+    """What a group has for itself, where it was not told otherwise. Raises SettingError."""
+    args.group = parse_group(getattr(args, "group", ""))
+    for name, default in (("runtime_dir", DEFAULT_RUNTIME_DIR), ("state", DEFAULT_STATE)):
+        if getattr(args, name, None) is default:
+            setattr(args, name, of_group(default, args.group))
+    if getattr(args, "metrics", "") is None:
+        args.metrics = "off" if args.group.name else DEFAULT_METRICS
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
@@ -157,7 +184,8 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
     from speaker.tools.agents import Cluster, kubeconfig
 
     nodes = frozenset(filter(None, args.nodes.split(",")))
-    return Cluster(Access(kubeconfig(args.kubeconfig), args.context), args.namespace or AGENTS_NAMESPACE, nodes)
+    access = Access(kubeconfig(args.kubeconfig), args.context)
+    return Cluster(access, args.namespace or AGENTS_NAMESPACE, nodes, args.group.name)
 
 
 def peers(run: Parser) -> None:
@@ -167,37 +195,45 @@ def peers(run: Parser) -> None:
     )
     key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})"
     run.path("--key", key)
-    run.word(
-        "--hello",
-        "MS",
+    hello = (
         "milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
-        f"(default {DEFAULT_HELLO_MS})",
-        None,
+        f"(default {DEFAULT_HELLO_MS})"
     )
+    run.word("--hello", "MS", hello, None)
     ethertype = f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})"
     run.word("--ethertype", "NUMBER", ethertype, None)
     hand_over(run)
 
 
 def hand_over(parser: Parser) -> None:
-    parser.add_argument(
-        "--hand-over",
-        action=argparse.BooleanOptionalAction,
-        help="let established TCP connections survive a move of their EIP, by passing their packets to the previous "
-        "holder; otherwise they are reset (default: on if this host forwards and its kernel can do it)",
+    text = (
+        "let established TCP connections survive a move of their EIP, by passing their packets to the previous "
+        "holder; otherwise they are reset (default: on if this host forwards and its kernel can do it)"
     )
+    parser.flag("--hand-over", text, action=argparse.BooleanOptionalAction)
 
 
 def take_over(parser: Parser) -> None:
-    parser.switch(
-        "--take-over",
-        "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)",
+    text = "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)"
+    parser.switch("--take-over", text)
+
+
+def responder(parser: Parser) -> None:
+    text = (
+        "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
+        "(Linux 6.6, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
     )
+    parser.add_argument("--responder", choices=("auto", "socket"), default="socket", help=text)
 
 
 def runtime(parser: Parser) -> None:
     text = "for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)"
     parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")
+    group = (
+        "the speakers on this host that have this name, beside others of another name or none; gives them a "
+        f"--runtime-dir of their own, {of_group(DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
+    )
+    parser.word("--group", "NAME", group)
 
 
 def kernel(parser: Parser, text: str = FORWARDS) -> None:
@@ -209,45 +245,35 @@ def kernel(parser: Parser, text: str = FORWARDS) -> None:
 def forwarder_of_cluster(parser: Parser, text: str) -> None:
     """The same on all of its nodes: none of them chooses."""
     kinds = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
-    parser.add_argument("--forwarder", choices=kinds, default=Forwarding.NONE.value, help=text)
+    parser.flag("--forwarder", text, choices=kinds, default=Forwarding.NONE.value)
 
 
 def limits(parser: Parser) -> None:
-    parser.word(
-        "--ipvs-timeouts",
-        "TCP,TCPFIN,UDP",
+    timeouts = (
         "with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
-        "0 keeps the current value (default: keep all)",
-        None,
+        "0 keeps the current value (default: keep all)"
     )
+    parser.word("--ipvs-timeouts", "TCP,TCPFIN,UDP", timeouts, None)
     most = "raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)"
     parser.word("--conntrack-max", "N", most, None)
-    parser.switch(
-        "--metrics-real-servers",
-        "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each",
-    )
+    text = "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each"
+    parser.switch("--metrics-real-servers", text)
 
 
 def outlive(parser: Parser) -> None:
-    parser.add_argument(
-        "--outlive",
-        metavar="S",
-        type=_seconds,
-        default=DEFAULT_OUTLIVE,
-        help="seconds for which EIPs stay answered without a main process; longer if no peer can take over "
-        "(default %(default)g)",
+    text = (
+        "seconds for which EIPs stay answered without a main process; longer if no peer can take over "
+        "(default %(default)g)"
     )
+    parser.flag("--outlive", text, metavar="S", type=_seconds, default=DEFAULT_OUTLIVE)
 
 
 def settle(parser: Parser) -> None:
-    parser.add_argument(
-        "--settle",
-        metavar="S",
-        type=float,
-        default=DEFAULT_SETTLE,
-        help="if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
-        "before believing it; 0: believe it at once (default %(default)g)",
+    text = (
+        "if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
+        "before believing it; 0: believe it at once (default %(default)g)"
     )
+    parser.number("--settle", "S", text, float, DEFAULT_SETTLE)
 
 
 def settle_seconds(args: argparse.Namespace) -> float:
@@ -265,8 +291,8 @@ def _seconds(text: str) -> float:
 
 def metrics(parser: Parser) -> None:
     """Where this process is watched: its metrics, its page, and a broker that it publishes to."""
-    where = "where to serve /metrics and /healthz, or 'off' (default %(default)s)"
-    parser.word("--metrics", "ADDRESS:PORT", where, DEFAULT_METRICS)
+    where = f"where to serve /metrics and /healthz, or 'off' (default {DEFAULT_METRICS}, with --group off)"
+    parser.word("--metrics", "ADDRESS:PORT", where, None)
     page = "where to serve a live status page, without a login (default %(default)s)"
     parser.word("--page", "ADDRESS:PORT", page, "off")
     broker = "publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)"
@@ -278,10 +304,9 @@ def metrics(parser: Parser) -> None:
 
 
 def log(parser: Parser) -> None:
-    form = "of the log on stderr (default %(default)s)"
-    parser.add_argument("--log-format", choices=get_args(LogFormat), default="text", help=form)
-    least = "log only what is at least this important (default %(default)s)"
-    parser.add_argument("--log-level", choices=get_args(LogLevel), default="info", help=least)
+    form, least = "of the log on stderr (default %(default)s)", "log only what is at least this important"
+    parser.flag("--log-format", form, choices=get_args(LogFormat), default="text")
+    parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(LogLevel), default="info")
 
 
 def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:

@@ -20,6 +20,7 @@ from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Balancer, ServiceKey, TrafficPolicy, World
 from speaker.node.decide import decide
+from speaker.ownership.preference import described
 from speaker.settings import DEFAULT_REST, Node, parse_balancers
 from speaker.standalone.manifests import load
 from speaker.standalone.state import recall
@@ -74,7 +75,10 @@ def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
     nodes = None
     if world.services[key].traffic_policy is TrafficPolicy.LOCAL:
         nodes = tuple(sorted({each.node for each in world.endpoints.get(key, ()) if each.ready and each.node}))
-    return Fate.of(key, settlement, nodes)
+    has = settlement.assignments.get(key)
+    pools = [world.pools.get(pool) for pool in dict.fromkeys(has.pools)] if has is not None else []
+    preferred = (described(pool, [world.services[key]]) for pool in pools)
+    return Fate.of(key, settlement, nodes, " and ".join(dict.fromkeys(filter(None, preferred))))
 
 
 # ── The command ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,6 +142,8 @@ def _words(fate: Fate | None) -> str:
     parts = [*fate.given(), *([fate.refused] if fate.refusal else ())]
     if fate.nodes is not None:
         parts.append(f"answered for by {', '.join(fate.nodes) or 'no node, as none has a ready endpoint'}")
+    if fate.preferred:
+        parts.append(f"prefers nodes by {fate.preferred}")
     return "; ".join(parts) or "nothing"
 
 
@@ -157,4 +163,5 @@ def _json_fate(fate: Fate | None) -> dict[str, object] | None:
         return None
     flagged = sorted(map(str, fate.assignment.flagged)) if fate.assignment else []
     nodes = {} if fate.nodes is None else {"nodes": list(fate.nodes)}
-    return {**fate.as_json(), "flagged": flagged, **nodes}
+    preferred = {"preferred": fate.preferred} if fate.preferred else {}
+    return {**fate.as_json(), "flagged": flagged, **nodes, **preferred}

@@ -34,10 +34,10 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
         world = load(settings.directory, named=settings.peers is not None, honoured=settings.honoured).world
         with foreseen(settings.directory):
             _must_count(settings, world, allocator, now)
-            snapshot = await look()
+            snapshot = await look(settings.group.link)
             settlement = settled(allocator, with_own_addresses(world, snapshot.own), now)
             decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
-            forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
+            forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir, group=settings.group)
             changes = await forwarder.pending(decision.forwarding)
     except (InvalidManifests, DoubtfulManifests) as error:
         print(error, file=out)

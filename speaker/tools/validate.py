@@ -47,10 +47,14 @@ class Fate:
     assignment: Assignment | None
     refusal: Refusal | None
     nodes: tuple[str, ...] | None = None
+    preferred: str = ""
+    """Of these the ones that are preferred, in words."""
 
     @classmethod
-    def of(cls, key: ServiceKey, settlement: Settlement, nodes: tuple[str, ...] | None = None) -> "Fate":
-        return cls(settlement.assignments.get(key), settlement.refusals.get(key), nodes)
+    def of(
+        cls, key: ServiceKey, settlement: Settlement, nodes: tuple[str, ...] | None = None, preferred: str = ""
+    ) -> "Fate":
+        return cls(settlement.assignments.get(key), settlement.refusals.get(key), nodes, preferred)
 
     def given(self) -> Iterator[str]:
         """Each address in words."""

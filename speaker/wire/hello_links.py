@@ -165,6 +165,8 @@ class HelloLink:
         self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
         self.crowded_until = now
+        self.arrived = 0
+        """Urgent hellos, as the kernel had counted them when they were read last."""
 
     @property
     def link(self) -> Link:
@@ -422,7 +424,7 @@ class HelloLinks:
             return False
 
     def _hear(self, hello_link: HelloLink) -> bool:
-        news = False
+        news, arrived = False, self._layer2.arrived(hello_link.link.index)
         try:
             hello_link.read.extend(hello_link.hellos.receive())
         except EdgeError as error:
@@ -432,6 +434,9 @@ class HelloLinks:
             received = hello_link.read.popleft()
             news |= not received.hello.routine
             self._user.heard(hello_link, received)
+        if not hello_link.hellos.crowded:  # what the kernel counted a moment ago may not be in our socket yet
+            self._layer2.heard(hello_link.link.index, hello_link.arrived)
+            hello_link.arrived = arrived
         self._come_back(hello_link)
         return news
 

@@ -19,6 +19,7 @@ from speaker.model import Addresses, Incarnation, IPAddress, Link, Mac, Placemen
 from speaker.model.events import Countable, Event
 from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.preference import Preferred
 from speaker.system.supervise import Supervisor
 
 # ── How things are ──────────────────────────────────────────────────────────────────────────────────────────
@@ -36,6 +37,14 @@ class ClaimStatus(NamedTuple):
     """Seconds since 1970 when this node claimed it; None unless ``mine``."""
     link: int | None = None
     """Index of the link on which a peer says that it holds it; None where none does."""
+    preferred: Preferred | None = None
+    """The node that it prefers; None: nobody holds it, or all are alike."""
+
+    @property
+    def elsewhere(self) -> str | None:
+        """The node that it prefers to the one that holds it."""
+        node = self.preferred.node if self.preferred is not None else None
+        return node if node != self.holder else None
 
 
 NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
@@ -97,15 +106,17 @@ class PeerSpec(Struct, frozen=True):
     secrets: tuple[bytes, ...]
     api: bool = False
     revision: int = 0
+    group: str = ""
 
 
 class Spec(Struct, frozen=True):
     """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
-    another load balancer, which still answers."""
+    another load balancer, which still answers. ``in_kernel``: plain requests are answered there where that may be."""
 
     node: str
     peers: PeerSpec | None
     take_over: bool = False
+    in_kernel: bool = False
 
 
 class Request(NamedTuple):

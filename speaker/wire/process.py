@@ -19,11 +19,12 @@ from secrets import randbits
 from speaker.errors import EdgeError, WireError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.holdings import AS_USUAL, TAKE_OVER
-from speaker.layer2.link import Links
-from speaker.model import Link
+from speaker.layer2.link import InKernel, Links
+from speaker.model import Group, Link
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
+from speaker.ownership.hellos.frames import FLAGS_AT, ROUTINE
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
@@ -165,12 +166,13 @@ class Conversation:
             revision=0 if peers is None else peers.revision,
             take_over=spec.take_over,
         )
-        layer2 = partial(Links, pace=TAKE_OVER if spec.take_over else AS_USUAL)
+        pace = TAKE_OVER if spec.take_over else AS_USUAL
+        layer2 = partial(Links, pace=pace, in_kernel=_in_kernel(peers) if spec.in_kernel else None)
         return SharedOwner(machine, self._open_hellos, boottime, self.events, layer2)
 
     def _open_hellos(self, link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
         assert self._peers is not None  # or there is nobody to hear them
-        return Hellos(link, lambda: self._keys, self._peers.ethertype, boottime, count)
+        return Hellos(link, lambda: self._keys, self._peers.ethertype, boottime, count, Group(self._peers.group))
 
     def _reply(self, owner: SharedOwner, request: Request) -> Reply:
         number, command, arguments, named = request
@@ -213,6 +215,14 @@ class Conversation:
         if self.owner is not None:
             self.owner.look()  # what waits was signed with the keys until now
         self._keys = _keys(secrets)
+
+
+def _in_kernel(peers: PeerSpec | None) -> InKernel:
+    from speaker.layer2.kernel import KernelResponder
+    from speaker.layer2.kernel_program import HelloFrames
+
+    hellos = None if peers is None else HelloFrames(peers.ethertype, FLAGS_AT, ROUTINE)
+    return partial(KernelResponder, hellos=hellos)
 
 
 def _keys(secrets: tuple[bytes, ...]) -> Keys:

@@ -165,12 +165,12 @@ class SharedOwner:
                     await asyncio.sleep(0)
 
     def _offer(self, address: IPAddress) -> None:
-        link = self.placements[address].link.index
+        link, preference = self.placements[address].link.index, self.placements[address].preference
         if self._recalled and self.informed():
             self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
-        self._step(events.EligibilityChanged(address, link, demoted=demoted))
+        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
@@ -206,10 +206,12 @@ class SharedOwner:
         return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
+        preferred = self.machine.preferred(address, now := self._clock())
         if (since := self._held.get(address)) is not None:
-            return ClaimStatus(True, self.node, self.machine.term(address), since)
-        known = self.machine.holder(address, self._clock())
-        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
+            return ClaimStatus(True, self.node, self.machine.term(address), since, None, preferred)
+        if (known := self.machine.holder(address, now)) is None:
+            return NOBODYS
+        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0]), preferred)
 
     def has_peers(self) -> bool:
         return any(peer.alive and not peer.draining for peer in self.peers())

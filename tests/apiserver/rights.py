@@ -82,6 +82,25 @@ def given(*ingress: Body, conditions: Iterable[Body] = (condition(),), **fields:
     return {"metadata": kept | fields, "status": status}
 
 
+def addresses(number: int) -> list[Body]:
+    return [{"ip": f"192.0.2.{n}", "ipMode": "VIP"} for n in range(1, number + 1)]
+
+
+def kept(number: int) -> Body:
+    return {
+        "annotations": {"eip-speaker.io/record": ",".join([*(each["ip"] for each in addresses(number)), "released"])}
+    }
+
+
+def from_pools(pools: str) -> Body:
+    return condition("eip-speaker.io/AssignedFrom", message=f"IPv4 from {pools}")
+
+
+def both(number: int) -> tuple[Body, Body]:
+    """The longest names that pools have."""
+    return condition(), from_pools(" and ".join(["?", *["a" * 253] * (number - 1)]) + ", IPv6 from lan")
+
+
 TAKEN = {
     "metadata": {"annotations": {"eip-speaker.io/record": None}},
     "status": {"loadBalancer": {"ingress": None}, "conditions": None},
@@ -102,10 +121,14 @@ def crowded(version: str) -> list[Body]:
 
 def services() -> Iterator[Write]:
     ours = {
-        "addresses, our two conditions, `eip-speaker.io/record`": given(),
+        "addresses, our two conditions, `eip-speaker.io/record`": given(
+            *addresses(32), conditions=both(32), **kept(32)
+        ),
         "a host name for an address": given({"hostname": "example.com"}),
         "ports of an address": given({"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP"}]}),
-        "three addresses": given(*({"ip": f"192.0.2.{n}", "ipMode": "VIP"} for n in (1, 2, 3))),
+        "33 addresses": given(*addresses(33)),
+        "a record without end": metadata(**kept(200)),
+        "free text in `eip-speaker.io/AssignedFrom`": given(conditions=(condition(), from_pools("lan, call me"))),
         "another condition": given(conditions=(condition(), condition("example.com/Mine"))),
         "another annotation": metadata(annotations={"example.com/mine": "x"}),
         "free text in `eip-speaker.io/record`": metadata(annotations={"eip-speaker.io/record": "call me"}),

@@ -114,7 +114,7 @@ WIRE = (
     "speaker.layer2.packet_socket:PacketSocket.receive",
     "speaker.layer2.link:Links.take",
     "speaker.layer2.sender:Sender._announce_slice",
-    "speaker.interfaces.carrier:_Probe.has_carrier",
+    "speaker.interfaces.carrier:_has_carrier",
     "speaker.wire.sender:EventSender.flush",
 )
 MORE_WIRE = (

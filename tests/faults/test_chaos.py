@@ -22,6 +22,7 @@ KNOWN = (
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",
     "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",
     "wire speaker.ownership.hellos.hellos:Hellos.receive EdgeError once STEADY",
+    "wire speaker.ownership.machine.segment:Segment.pause CancelledError once STOP",
 )
 """Some that once broke the promise, and are always among them."""
 

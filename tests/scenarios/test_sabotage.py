@@ -142,6 +142,9 @@ SABOTAGES = [
     Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
     Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),
     Row("blind to loss", (40,), wrong_rules.BlindToLoss, ("sick",)),
+    Row("blind to preference", (41,), wrong_rules.BlindToPreference, ("preferred",)),
+    Row("comes back at once", (42,), wrong_rules.ComesBackAtOnce, ("preferred",)),
+    Row("never comes back", (42,), wrong_rules.NeverComesBack, ("preferred",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

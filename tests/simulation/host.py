@@ -200,7 +200,8 @@ class Host:
     def tell_eligibility(self, eip: IPAddress) -> None:
         link = self._link_of[eip]
         offered, demoted = None if eip in self.ineligible else link, bool(self.demoted[link])
-        self.do(lambda: self._offer(EligibilityChanged(eip, offered, demoted)))
+        preference = self._schedule.preference(self.index, [*self._link_of].index(eip)) if offered else None
+        self.do(lambda: self._offer(EligibilityChanged(eip, offered, demoted, preference)))
 
     def _offer(self, event: EligibilityChanged) -> None:
         self.owner.offer(event.eip, event.link)

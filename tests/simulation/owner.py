@@ -150,7 +150,7 @@ class _Links(Links):
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
         super().take(placements, probe)
-        for eip, (link, _) in placements.items():
+        for eip, (link, *_) in placements.items():
             if not self.is_unproven(eip):
                 self.deeds.announce(link.index, (eip,))
             elif eip in probe:

@@ -39,6 +39,7 @@ class Promise(Enum):
     FEWEST_MOVES = "fewest moves"
     LEVEL = "level"
     LEFT = "a sick link is left"
+    PREFERRED = "where it is preferred"
     UNSWAYED = "unswayed"
     KEPT = "kept"
 
@@ -80,6 +81,8 @@ class Promises:
         self._double: dict[tuple[IPAddress, int, int], float] = {}
         self._crashes: dict[IPAddress, tuple[float, str]] = {}
         self._causes: list[float] = []
+        self._came_home: dict[IPAddress, float] = {}
+        """When each moved to a node that it prefers, last."""
         self._planned: tuple[float, int] | None = None
         """When the first rebalance began, and the moves planned since."""
         self._service = Service(clock, schedule, network, stations)
@@ -101,9 +104,34 @@ class Promises:
 
     def claimed(self, host: Host, eip: IPAddress, term: int) -> None:
         self.moves.append((self._clock.now, eip, host.name, term))
+        if self._limits.preferred:
+            self._note_preferred(host, eip)
         self._service.claimed(host, eip)
         if self._heal is not None:
             self._break_if(Promise.HEAL_MOVES, self._heal.claimed(host, eip))
+
+    def _note_preferred(self, host: Host, eip: IPAddress) -> None:
+        """Taken from one that answers for it, and that nothing keeps from it: for what it prefers."""
+        now, failback, network = self._clock.now, self._schedule.failback, self._network
+        link = network.link_of[eip]
+        quiet = [other for other in network.hosts if other is not host and other.answers(eip) and other.may_hold(eip)]
+        stood = [other for other in quiet if now - self._service.holds_since(other, eip) > 0.15]
+        near = [other for other in stood if self._hear_each_other(link, host, other)]
+        if not near or (self._planned is not None and all(self._worth(host, eip) >= self._worth(n, eip) for n in near)):
+            return  # a rebalance may move it as well
+        if failback is None or now - self._came_home.get(eip, -failback) < failback:
+            last = self._came_home.get(eip)
+            self._break(Promise.PREFERRED, f"{host.name} took {eip} from {[h.name for h in near]}, as at {last}")
+        self._came_home[eip] = now
+
+    def _worth(self, host: Host, eip: IPAddress) -> int:
+        preference = self._schedule.preference(host.index, [*self._network.link_of].index(eip))
+        return preference.weight if preference is not None else 0
+
+    def _hear_each_other(self, link: int, one: Host, other: Host) -> bool:
+        pairs = (one.index, other.index), (other.index, one.index)
+        calm = all(self._clock.now - self._network.heard_since.get((link, *pair), 0.0) > 1.0 for pair in pairs)
+        return calm and all(self._network.hears(link, *pair) for pair in pairs)
 
     def yielded(self, host: Host, eip: IPAddress, reason: Yielded) -> None:
         if reason is Yielded.DRAINED:
@@ -290,10 +318,24 @@ class Promises:
             self.changed(eip)
             if self._limits.settled:
                 self._check_settled(eip)
+        if self._limits.preferred:
+            self._check_preferred()
         self._check_moves()
         self._check_writes()
         self._check_gaps()
         self._check_balance()
+
+    def _check_preferred(self) -> None:
+        schedule, hosts = self._schedule, self._network.hosts
+        if schedule.failback is None or any(hosts[old].alive for old in schedule.heedless):
+            return
+        for number, eip in enumerate(self._network.link_of):
+            weights = {host: each.weight for host in hosts if (each := schedule.preference(host.index, number))}
+            able = [host for host in weights if host.may_hold(eip) and not host.demoted[self._network.link_of[eip]]]
+            best = max((weights[host] for host in able), default=0)
+            for host in self._answering(eip):
+                if host in able and weights[host] < best:
+                    self._break(Promise.PREFERRED, f"{eip} is at {host.name}, of {weights[host]} where {best} is best")
 
     def _check_settled(self, eip: IPAddress) -> None:
         for place in self._stations.places:

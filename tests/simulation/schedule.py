@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from speaker.model import Preference
 from speaker.ownership.machine.claims import A_SLICE
 from speaker.ownership.parameters import Parameters
 
@@ -144,6 +145,8 @@ class Limits:
     fewest: bool = False
     """No more moves than a rebalance planned. Not under loss: who hears the old holder yield and misses the new one's
     claim takes an EIP that looks vacant, as after any yield."""
+    preferred: bool = False
+    """At the end each EIP is where it is preferred most; it moves there once in ``failback`` seconds at most."""
     level: bool = False
     """At the end no node holds two more than another."""
     settled: bool = True
@@ -184,6 +187,12 @@ class Schedule:
     """Seconds between the first starts of two hosts, one after the other."""
     hellos: tuple[float, ...] = ()
     """Seconds between two hellos of each host; those behind the last one have ``times``."""
+    weights: tuple[int, ...] = ()
+    """How much each host is preferred for every EIP (none: all are alike); for every second one in reverse."""
+    failback: float | None = None
+    """As in ``Pool``."""
+    heedless: tuple[int, ...] = ()
+    """Hosts with the release before: they heed no preference, and say none."""
     clock_back: bool = False
     """Every boot finds an earlier wall clock than the one before."""
     faults: tuple[Fault, ...] = ()
@@ -218,6 +227,13 @@ class Schedule:
         further_slices = (self.eips - 1) // (A_SLICE * self.per_hello)
         return self.slowest + 2 * self.times.pace + further_slices * self.times.slot + 4 * self.delay
 
+    def preference(self, host: int, eip: int) -> Preference | None:
+        """Of the EIP of this number, to this host."""
+        if not self.weights or host in self.heedless:
+            return None
+        weights = self.weights[::-1] if eip % 2 else self.weights
+        return Preference(1 + eip % 2, weights[host], self.failback)
+
     def without(self, index: int) -> "Schedule":
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
 
@@ -234,6 +250,8 @@ class Schedule:
                 f", silent until {self.silent_until:.1f}" if self.silent_until else "",
                 f", clients beside {self.clients}" if self.clients is not None else "",
                 f", hellos {self.hellos}" if self.hellos else "",
+                f", weights {self.weights}, failback {self.failback}" if self.weights else "",
+                f", {self.heedless} heed none" if self.heedless else "",
                 f", starts {self.apart} s apart" if self.apart else "",
                 ", drift" if self.drift else "",
                 ", clock back" if self.clock_back else "",

@@ -56,6 +56,25 @@ class BlindToRevisions(Rules):
         return score(x.address, peer.node) > score(x.address, k.node)
 
 
+class BlindToPreference(Rules):
+    """Rule 41: EIPs go wherever the score says."""
+
+    def weighed(self, k: Known, x: Eip) -> bool:
+        return False
+
+
+class ComesBackAtOnce(Rules):
+    """Rule 42: whoever is preferred takes what it may, whatever happened a moment ago."""
+
+    def steady_since(self, k: Known, x: Eip) -> float:
+        return NEVER
+
+
+class NeverComesBack(Rules):
+    def preferred_to(self, k: Known, x: Eip, peer: Peer) -> bool:
+        return False
+
+
 class NeedsNoTouch(Rules):
     """Rule 12: what all others held is taken without a sign that anything reaches us."""
 

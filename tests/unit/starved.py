@@ -122,7 +122,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "dummy: bound on": lambda: bound_on(1),
         "strict arp: all": strict_arp.conf_all,
         "strict arp: answers": lambda: strict_arp.answers_for_all(["lo"]),
-        "strict arp: restore": lambda: strict_arp.StrictArp(Remembered(kept), ()).restore(),
+        "strict arp: restore": lambda: strict_arp.StrictArp(Remembered(kept)).restore(),
         "ipvs: opened": lambda: ipvs_tables().__enter__(),
         "ipvs: apply": lambda: ipvs.apply(EMPTY),
         "ipvs: traffic": lambda: ipvs.traffic(real_servers=True),

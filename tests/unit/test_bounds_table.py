@@ -34,6 +34,30 @@ CODE = {
         "kubeproxy.health_server.MAX_PORTS",
         "netns/kubeproxy/test_health_checks_served.py::test_the_rest_of_the_speaker_keeps_most_of_the_files_it_may_open",
     ),
+    "endpoints that are checked": (
+        "health.prober.MAX_TARGETS",
+        "unit/health/test_prober.py::test_of_too_many_endpoints_the_rest_count_as_well_and_are_told",
+    ),
+    "health checks under way at once": (
+        "health.prober.MAX_AT_ONCE",
+        "unit/health/test_prober.py::test_no_more_checks_are_under_way_than_may_be_and_late_ones_are_counted",
+    ),
+    "bytes of an answer's headers": (
+        "health.probe.MAX_HEAD",
+        "unit/health/test_behaviours.py::test_what_a_server_does_is_what_is_found",
+    ),
+    "parts in which they arrive": (
+        "health.probe.MAX_READS",
+        "unit/health/test_behaviours.py::test_headers_in_too_many_parts_are_given_up",
+    ),
+    "bytes of a health check's CA file": (
+        "health.probe.MAX_CA",
+        "unit/health/test_behaviours.py::test_a_ca_without_end_is_not_read",
+    ),
+    "characters of the annotation `eip-speaker.io/health-check`": (
+        "api.health_check.MAX_TEXT",
+        "unit/api/test_health_check.py::test_what_cannot_be_read_is_refused_by_its_rule",
+    ),
     "clients of the control socket": (
         "node.control.MAX_CLIENTS",
         "unit/system/test_listening.py::test_a_crowd_keeps_nobody_from_the_control_socket",
@@ -214,6 +238,26 @@ CODE = {
         "forwarding.plan.MAX_REAL_SERVERS",
         "unit/forwarding/test_plan_of_a_world.py::test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to_a_bound_and_it_is_told",
     ),
+    "selectors in `namespaceSelectors`, `serviceSelectors`": (
+        "api.eip.MAX_SELECTORS",
+        "unit/api/test_eip.py::test_a_pool_has_no_more_selectors_than_there_may_be",
+    ),
+    "addresses of each family that a Service names": (
+        "api.service.MAX_ADDRESSES",
+        "unit/api/test_service.py::test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had",
+    ),
+    "addresses of a Service in its status or its record": (
+        "api.service.MAX_HELD",
+        "unit/controller/test_restore_from_statuses.py::test_of_a_record_no_more_is_looked_at_than_one_of_ours_says",
+    ),
+    "characters of the condition that names its pools": (
+        "api.kinds.MAX_SAID",
+        "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
+    ),
+    "pools that a Service names": (
+        "api.service.MAX_POOLS",
+        "unit/api/test_service.py::test_of_pools_without_end_no_more_are_asked_for_than_may_be",
+    ),
     "namespaces in `share-namespaces`": (
         "api.service.MAX_SHARE_NAMESPACES",
         "unit/api/test_service.py::test_no_more_namespaces_share_than_there_may_be_sharers",
@@ -274,6 +318,15 @@ CODE = {
         "ownership.machine.hearing.MAX_SAID",
         "unit/ownership/test_bounds.py::test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard",
     ),
+    "terms of a `nodePreference`": (
+        "api.eip.MAX_PREFERENCES",
+        "unit/standalone/test_bad_manifests.py::test_a_preference_of_too_many_terms_is_refused",
+    ),
+    "preferences of the EIPs on one link that a node is preferred by": (
+        "ownership.machine.peers.MAX_WEIGHTS",
+        "unit/ownership/machine/test_preferred.py::"
+        "test_of_too_many_preferences_hellos_say_those_with_the_lowest_numbers_and_no_other_is_heeded",
+    ),
     "EIPs that a peer gave up, according to another link": (
         "ownership.machine.peers.MAX_LEFT",
         "unit/ownership/test_bounds.py::test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered",
@@ -312,6 +365,7 @@ LIMIT = re.compile(r"^(_?MAX_[A-Z_]+)(?:: [\w\[\]]+)? = ", re.MULTILINE)
 ELSEWHERE = {
     # A bound on what a field may say, not on how much there may be: named in messages, and in the CRDs.
     "api.eip.MAX_BURST",
+    "api.eip.MAX_WEIGHT",
     # Numbers of a format: what travels is cut to them.
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",

@@ -15,7 +15,16 @@ from speaker.allocator.settle import settle
 from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.api.reading import EIP
 from speaker.api.records import FORWARDER, MISSES
-from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
+from speaker.api.service import (
+    ADDRESSES,
+    LOAD_BALANCER_CLASS,
+    NODE_PREFERENCE,
+    POOL,
+    RECORD,
+    SCHEDULER,
+    SHARE,
+    SHARE_NAMESPACES,
+)
 from speaker.cli import main
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
@@ -77,7 +86,7 @@ def test_every_reason_to_ignore_a_packet_is_listed():
 
 
 def commands_in(help_text: str) -> set[str]:
-    return set(re.findall(r"^    ([a-z]+)\b", help_text, re.MULTILINE))
+    return set(re.findall(r"^    ([a-z-]+)", help_text, re.MULTILINE))
 
 
 def test_every_command_is_listed(capsys):
@@ -169,6 +178,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
         SHARE,
         SHARE_NAMESPACES,
         SCHEDULER,
+        NODE_PREFERENCE,
         RECORD,
         DRAIN,
         ASSIGNED,

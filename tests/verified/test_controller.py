@@ -380,6 +380,31 @@ async def test_both_families_of_a_dual_stack_service(cluster, start):
     await cluster.until(lambda: _used(cluster, pool, ipv4=1, ipv6=1))
 
 
+async def test_an_address_of_each_pool_that_a_service_names(cluster, start):
+    lan = await cluster.pool("lan", "192.0.2.10-192.0.2.11", "2001:db8::10")
+    dmz = await cluster.pool("dmz", "198.51.100.10", "2001:db8:d::10")
+    leader = await start()
+    await cluster.service("one", {"pool": f"{dmz},{lan}"})
+    one = ("198.51.100.10", "192.0.2.10")
+    await cluster.until_addresses(one=one)
+    await cluster.service("two", {"pool": f"{lan},{dmz}"}, ipFamilyPolicy="RequireDualStack")
+    await cluster.until_addresses(one=one, two=("192.0.2.11", "2001:db8::10", "2001:db8:d::10"))
+    said = [each["reason"] for each in (await cluster.services())["two"]["status"]["conditions"]]
+    assert said == ["PoolFull", "Recorded"]
+    await cluster.until(lambda: _said(cluster, "two", "PoolFull", "no free IPv4 address", "dmz"))
+    await cluster.delete("one")
+    await cluster.until_addresses(two=("192.0.2.11", "198.51.100.10", "2001:db8::10", "2001:db8:d::10"))
+    await leader.stop()
+    await start()
+    await cluster.change("two", {"pool": dmz})
+    await cluster.until_addresses(two=("198.51.100.10", "2001:db8:d::10"))
+
+
+async def _said(cluster: Cluster, name: str, reason: str, *words: str) -> bool:
+    """By an event."""
+    return any(why == reason and all(word in said for word in words) for why, said in await cluster.events(name))
+
+
 async def _used(cluster: Cluster, pool: str, **wanted: int) -> bool:
     status = (await cluster.eip(pool)).get("status", {})
     return {family: status.get(family, {}).get("used") for family in wanted} == wanted

@@ -50,7 +50,7 @@ FAMILIES = (
     (["IPv4", "IPv6"], "RequireDualStack"),
 )
 WANTED = {
-    "IPv4": (None, None, None, "192.0.2.10", "192.0.2.12", "192.0.2.14", "192.0.2.99"),
+    "IPv4": (None, None, None, "192.0.2.10", "192.0.2.12", "192.0.2.14", "192.0.2.99", "192.0.2.10,192.0.2.12"),
     "IPv6": (None, None, None, "2001:db8::10", "2001:db8::14"),
 }
 PORTS = (
@@ -74,7 +74,9 @@ pools = st.fixed_dictionaries(
         "excludes": rarely,
         "interface": nothing_or("eth1", "eth9,eth1", "can_reach:203.0.113.9"),
         "rack": st.booleans(),
-        "access": nothing_or("namespaces", "namespaceSelector", "serviceSelector"),
+        "access": nothing_or(
+            "namespaces", "namespaceSelector", "serviceSelector", "namespaceSelectors", "serviceSelectors"
+        ),
         "priority": st.sampled_from((0, 5)),
         "by_name_only": rarely,
         "disabled": rarely,
@@ -88,7 +90,8 @@ services = st.fixed_dictionaries(
         "families": st.sampled_from(FAMILIES),
         "IPv4": st.sampled_from(WANTED["IPv4"]),
         "IPv6": st.sampled_from(WANTED["IPv6"]),
-        "pool": nothing_or(None, None, "lan", "wan", "nope"),
+        "pool": nothing_or(None, None, "lan", "wan", "nope", "lan,wan", "wan,six,lan"),
+        "release": nothing_or(None, "now"),
         "share": nothing_or(None, "k"),
         "with": st.booleans(),
         "ports": st.sampled_from(PORTS),
@@ -189,6 +192,15 @@ def _pool_spec(wish: Json, taken: set[Any]) -> Json | None:
             spec["namespaceSelector"] = {"matchLabels": {"tier": "gold"}}
         case "serviceSelector":
             spec["serviceSelector"] = {"matchLabels": {"app": "web"}}
+        case "namespaceSelectors":
+            gold = {"matchLabels": {"tier": "gold"}}
+            spec["namespaceSelectors"] = [gold, {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}]
+        case "serviceSelectors":
+            several = [
+                {"matchLabels": {"app": "web"}},
+                {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]},
+            ]
+            spec["serviceSelectors"] = several[:: 1 if wish["rack"] else 2]
     return {**spec, "autoAssign": not wish["by_name_only"], "disabled": wish["disabled"]}
 
 
@@ -203,6 +215,7 @@ def _service(wish: Json) -> Json:
     annotations = {
         "pool": wish["pool"],
         "addresses": addresses or None,
+        "release": wish.get("release"),
         "share": wish["share"],
         "share-namespaces": ",".join(NAMESPACES) if wish["share"] and wish["with"] else None,
         "scheduler": wish["scheduler"],

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress
+from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, of_speakers
 from speaker.netlink import numbers as rt
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
 from speaker.netlink.requests import Netlink, Request
@@ -114,6 +114,12 @@ class DummyLink:
     def _must(self, answers: list[int], verb: str) -> None:
         for answer in filter(None, answers):
             raise EdgeError(f"cannot {verb} the link {self.name}: {_sentence(answer)}")
+
+
+def others_bind(ours: str) -> bool:
+    """Whether a speaker of another group has EIPs bound here: it needs what all of them set. Raises EdgeError."""
+    others = (name for _, name in socket.if_nameindex() if of_speakers(name) and name != ours)
+    return any(DummyLink(name).eips() for name in others)
 
 
 def is_kube_proxy_here() -> bool:

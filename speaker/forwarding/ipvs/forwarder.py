@@ -21,13 +21,13 @@ from speaker.forwarding.changes import AddEip, Change, RemoveEip, RemoveVirtualS
 from speaker.forwarding.ipvs import decisions
 from speaker.forwarding.ipvs.counters import FILE, traffic
 from speaker.forwarding.ipvs.decisions import Draining, Place
-from speaker.forwarding.ipvs.dummy import DummyLink, is_kube_proxy_here
+from speaker.forwarding.ipvs.dummy import DummyLink, is_kube_proxy_here, others_bind
 from speaker.forwarding.ipvs.settings import IpvsSettings, IpvsTimeouts, Remembered
 from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.ipvs.tables import Refusal, ipvs_tables
 from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
 from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, without
-from speaker.model import IPAddress
+from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
 
@@ -78,10 +78,11 @@ class IpvsForwarder:
         guard: NftablesGuard,
         clock: Callable[[], float] = time.monotonic,
         timeouts: Timeouts = AS_THEY_ARE,
+        group: Group = NO_GROUP,
     ) -> None:
-        self._link = DummyLink()
-        self._arp = StrictArp(Remembered(runtime_dir / "strict-arp.json"), except_for=[self._link.name])
-        self._settings = IpvsSettings(Remembered(runtime_dir / "ipvs-settings.json"))
+        self._link = DummyLink(group.link)
+        self._arp = StrictArp(Remembered(runtime_dir / "strict-arp.json", shared=True))
+        self._settings = IpvsSettings(Remembered(runtime_dir / "ipvs-settings.json", shared=True))
         self._timeouts = IpvsTimeouts(timeouts, Remembered(runtime_dir / "ipvs-timeouts.json"))
         self._guard = guard
         self._clock = clock
@@ -123,7 +124,7 @@ class IpvsForwarder:
         self._draining = step.draining
         refused = await self._change(step)
         if not decisions.standing(want, refused).eips:
-            await self._do(self._arp.restore)
+            await self._do(self._restore, self._arp.restore)
         self._plan = want
         causes = decisions.root_causes(refused)
         words = (*map(str, causes), *map(decisions.taken, sorted(map(str, plan.eips - want.eips))))
@@ -179,8 +180,8 @@ class IpvsForwarder:
                 await self._guard.apply(Plan(have.eips, {}))
             removed = await self._do(self._remove, have)
             removed += await self._guard.cleanup()
-            removed += tuple(map(str, await self._do(self._arp.restore)))
-            removed += await self._do(self._settings.restore)
+            removed += tuple(map(str, await self._do(self._restore, self._arp.restore)))
+            removed += await self._do(self._restore, self._settings.restore)
             removed += await self._do(self._timeouts.restore)
             self._plan, self._draining, self._refusals = EMPTY, Draining(), ()
             return removed
@@ -260,6 +261,10 @@ class IpvsForwarder:
             self._link.unbind(going)
         return refused
 
+    def _restore(self, restore: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
+        """Not while another group needs it: the last one does."""
+        return () if others_bind(self._link.name) else restore()
+
     def _keep_settings(self) -> None:
         """Others set them back, and links come; what is in the tables takes longer to look at."""
         self._arp.tighten()
@@ -281,10 +286,10 @@ class IpvsForwarder:
         return tuple(removed)
 
 
-async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> IpvsForwarder:
+async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE, group: Group = NO_GROUP) -> IpvsForwarder:
     """Makes nothing yet. Raises Unsupported where the kernel has no IPVS, or no nftables to guard it with."""
     await in_thread(_must_have_ipvs)
-    return IpvsForwarder(runtime_dir, await open_guard(), timeouts=timeouts)
+    return IpvsForwarder(runtime_dir, await open_guard(group), timeouts=timeouts, group=group)
 
 
 def _must_have_ipvs() -> None:

@@ -6,6 +6,7 @@ seconds of silence after which IPVS forgets a connection (``ipvsadm --set``), of
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.tables import ipvs_tables
-from speaker.settings import AS_THEY_ARE, Timeouts
+from speaker.settings import AS_THEY_ARE, DEFAULT_RUNTIME_DIR, Timeouts
 from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 
@@ -27,13 +28,26 @@ class Remembered:
     """Original values by name, in a small JSON file that outlives the process but not the machine's uptime.
 
     It is written before a setting is changed, and whole or not at all: a crash at any moment loses no original.
+    ``shared``: of settings that speakers of all groups make alike. Then what others remember counts too, as far as
+    their runtime directories are seen from here: the last one puts back what the first one found.
     Methods raise EdgeError when the file cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        self._path, self._shared = path, shared
 
     def read(self) -> dict[str, int]:
+        known: dict[str, int] = {}
+        for other in self._others():
+            with suppress(EdgeError):
+                known |= Remembered(other)._read()
+        return known | self._read()
+
+    def _others(self) -> list[Path]:
+        run = self._path.parent
+        return [*run.parent.glob(f"{DEFAULT_RUNTIME_DIR.name}*/{self._path.name}")] if self._shared else []
+
+    def _read(self) -> dict[str, int]:
         try:
             content, _ = read_regular(self._path, _MAX_BYTES)
             return _originals.decode(content)
@@ -46,9 +60,8 @@ class Remembered:
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
         """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
-        known = self.read()
-        new = {**originals, **{name: value for name, value in known.items() if name in keep}}
-        if new == known:
+        new = {**originals, **{name: value for name, value in self.read().items() if name in keep}}
+        if new == self._read():
             return
         write_atomically(self._path, json.dumps(new, indent=1, sort_keys=True).encode())
 
@@ -56,10 +69,11 @@ class Remembered:
         return EdgeError(f"cannot read {shown(self._path)}, which holds original settings: {why}")
 
     def forget(self) -> None:
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise EdgeError(f"cannot remove {self._path}: {error}") from error
+        for path in (self._path, *self._others()):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise EdgeError(f"cannot remove {path}: {error}") from error
 
 
 # ── net.ipv4.vs.* ─────────────────────────────────────────────────────────────────────────────────────────────

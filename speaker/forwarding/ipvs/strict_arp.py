@@ -17,6 +17,7 @@ from pathlib import Path
 from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.settings import Remembered
+from speaker.model import of_speakers
 from speaker.netlink.messages import attribute, attributes, nested, u32
 from speaker.netlink.numbers import IFF_LOOPBACK, IFF_NOARP, IFINFO, IFLA_AF_SPEC, IFLA_IFNAME, RTM_GETLINK, RTM_SETLINK
 from speaker.netlink.requests import Netlink, Request
@@ -91,11 +92,10 @@ def lax_everywhere(everywhere: Mapping[int, int]) -> tuple[Finding, ...]:
 
 
 class StrictArp:
-    """Of every link with ARP in the calling thread's network namespace, but not ``except_for``."""
+    """Of every link with ARP in the calling thread's network namespace, but not those that EIPs are bound on."""
 
-    def __init__(self, remembered: Remembered, except_for: Collection[str]) -> None:
+    def __init__(self, remembered: Remembered) -> None:
         self._remembered = remembered
-        self._except_for = frozenset(except_for)
 
     def tighten(self) -> tuple[Set, ...]:
         """Make every link strict, also those that came since; what was set. Raises EdgeError."""
@@ -120,7 +120,7 @@ class StrictArp:
         return changes
 
     def _links(self, netlink: Netlink) -> list[ArpLink]:
-        return [link for link in _list(netlink) if link.name not in self._except_for]
+        return [link for link in _list(netlink) if not of_speakers(link.name)]
 
 
 def answers_for_all(names: Collection[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``assist`` in the kernel: the table ``inet eip-speaker-assist``, there only as long as it is needed. An edge.
+"""``assist`` in the kernel: the table ``inet eip-speaker-assist``, or a group's, only as long as it is needed. An edge.
 
 What is to be in it, ``forwarding/assisted.py`` says.
 """
@@ -6,6 +6,7 @@ What is to be in it, ``forwarding/assisted.py`` says.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 from speaker.checks import Finding, said
@@ -14,10 +15,10 @@ from speaker.forwarding.assisted import stays
 from speaker.forwarding.changes import Change, diff, part_of
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import refusal
-from speaker.forwarding.nftables.ruleset import assist_ruleset, expressible, rebuild_script
+from speaker.forwarding.nftables.ruleset import Ruleset, assist_ruleset, expressible, rebuild_script
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE
 from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer
-from speaker.model import Protocol
+from speaker.model import NO_GROUP, Group, Protocol
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
@@ -47,8 +48,8 @@ class AssistForwarder:
 
     name = "assist"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, group: Group = NO_GROUP) -> None:
+        self._clock, self._table = clock, group.table(ASSIST_TABLE)
         self._turn = asyncio.Lock()
         self._asked = EMPTY
         self._made: Plan | None = None
@@ -81,9 +82,12 @@ class AssistForwarder:
 
     async def _bring_to(self, want: Plan) -> None:
         if want.virtual_servers:
-            await nft.run(await in_thread(lambda: rebuild_script(assist_ruleset(want))))
-        elif nft.stamp(ASSIST_TABLE).table is not None:
-            await nft.run(f"delete table inet {ASSIST_TABLE}\n")
+            await nft.run(await in_thread(lambda: rebuild_script(self._ruleset(want))))
+        elif nft.stamp(self._table).table is not None:
+            await nft.run(f"delete table inet {self._table}\n")
+
+    def _ruleset(self, plan: Plan) -> Ruleset:
+        return replace(assist_ruleset(plan), table=self._table)
 
     async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
         """Best effort: what is left ends as it would without us."""
@@ -114,16 +118,16 @@ class AssistForwarder:
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
             self._asked, self._made = EMPTY, EMPTY
-            if nft.stamp(ASSIST_TABLE).table is None:
+            if nft.stamp(self._table).table is None:
                 return ()
             await self._bring_to(EMPTY)
-            return (f"nftables table inet {ASSIST_TABLE}",)
+            return (f"nftables table inet {self._table}",)
 
 
-async def open_assist() -> AssistForwarder:
+async def open_assist(group: Group = NO_GROUP) -> AssistForwarder:
     """Raises Unsupported with the kernel's reason."""
     try:
         await nft.run(rebuild_script(assist_ruleset(_EVERYTHING)), check=True)
     except nft.Refused as error:
         raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
-    return AssistForwarder()
+    return AssistForwarder(group=group)

@@ -22,7 +22,7 @@ from speaker.forwarding.nftables.nft import Stamp, stamp
 from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
-from speaker.model import Protocol
+from speaker.model import NO_GROUP, Group, Protocol
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
@@ -54,12 +54,12 @@ _EVERYTHING = Plan(
 
 
 class NftablesForwarder:
-    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``."""
+    """The table ``inet eip-speaker``, or that of ``group``. Satisfies ``forwarder.Forwarder``."""
 
     name = "nftables"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._table = Table(TABLE, clock)
+    def __init__(self, clock: Callable[[], float] = time.monotonic, group: Group = NO_GROUP) -> None:
+        self._table = Table(TABLE, clock, group)
         self._turn = asyncio.Lock()
         """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
         self._asked: Plan | None = None
@@ -118,7 +118,8 @@ class NftablesForwarder:
 
 
 class NftablesGuard:
-    """The table ``inet eip-speaker-guard``: what IPVS needs around it, for EIPs that are bound on this node.
+    """The table ``inet eip-speaker-guard``, or that of ``group``: what IPVS needs around it, for EIPs that are bound on
+    this node.
 
     Rejects every port of an EIP that no virtual server names before a socket of this host sees it, and of the others
     what IPVS does not take; enforces source ranges (not for this node's own clients: IPVS takes those before the
@@ -127,8 +128,8 @@ class NftablesGuard:
 
     name = "nftables"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._table = Table(GUARD_TABLE, clock)
+    def __init__(self, clock: Callable[[], float] = time.monotonic, group: Group = NO_GROUP) -> None:
+        self._table = Table(GUARD_TABLE, clock, group)
 
     def concerned(self, changes: Iterable[Change]) -> bool:
         """Not by weights."""
@@ -145,19 +146,19 @@ class NftablesGuard:
         return await self._table.remove()
 
 
-async def open_nftables() -> NftablesForwarder:
+async def open_nftables(group: Group = NO_GROUP) -> NftablesForwarder:
     """Raises Unsupported with the kernel's reason."""
     await _supported(forwarder_ruleset(_EVERYTHING))
-    return NftablesForwarder()
+    return NftablesForwarder(group=group)
 
 
-async def open_guard() -> NftablesGuard:
+async def open_guard(group: Group = NO_GROUP) -> NftablesGuard:
     """Raises Unsupported with the kernel's reason."""
     try:
         await _supported(guard_ruleset(_EVERYTHING))
     except Unsupported as error:
         raise Unsupported(f"IPVS is guarded by nftables: {error}") from error
-    return NftablesGuard()
+    return NftablesGuard(group=group)
 
 
 async def _supported(rules: Ruleset) -> None:
@@ -210,16 +211,16 @@ class Made:
 
 
 class Table:
-    """The table ``inet`` ``name``.
+    """The table ``inet`` ``name`` of a group.
 
     As long as nobody has changed anything in nftables, it holds what we made. After somebody has, it is believed to
     until LOOK_SECONDS after the last look, if it is the same table at least: whoever reloads a firewall often flushes
     everybody's, and kube-proxy changes its own all the time.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, clock: Callable[[], float], group: Group = NO_GROUP) -> None:
         """``name``: TABLE or GUARD_TABLE."""
-        self._name, self._clock = name, clock
+        self._kind, self._name, self._clock = name, group.table(name), clock
         self._made: Made | None = None
         self._look_again = 0.0
 
@@ -272,28 +273,30 @@ class Table:
 
     async def _compared(self, plan: Plan) -> tuple[Plan, Step]:
         listing = await nft.list_table(self._name)
-        return await in_thread(lambda: (want := expressible(plan), _step(self._name, listing, want)))
+        return await in_thread(lambda: (want := expressible(plan), self._step(listing, want)))
 
     def _step_from(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
         want = expressible(plan, known)
-        return want, (diff(known.form, want), ruleset.step_script(known.form, want, _RULESETS[self._name]))
+        return want, (diff(known.form, want), ruleset.step_script(known.form, want, self._ruleset))
+
+    def _ruleset(self, plan: Plan) -> Ruleset:
+        return replace(_RULESETS[self._kind](plan), table=self._name)
 
     async def _run(self, script: str, want: Plan) -> None:
         try:
             await nft.run(script)
         except EdgeError:
             # Somebody may have changed the table since we looked. From scratch it works, or says what is wrong.
-            await nft.run(await in_thread(lambda: ruleset.rebuild_script(_RULESETS[self._name](want))))
+            await nft.run(await in_thread(lambda: ruleset.rebuild_script(self._ruleset(want))))
 
-
-def _step(name: str, listing: Listing | None, want: Plan) -> Step:
-    """What the listed table lacks of ``want``. Of the guard nobody asks for the changes."""
-    made = _RULESETS[name](want)
-    if name == GUARD_TABLE:
-        guard = None if listing is None else read_guard(listing, made)
-        return (), ruleset.rebuild_script(made) if guard is None else ruleset.change_script(guard, made)
-    have = None if listing is None else read_plan(listing)
-    if have is None:
-        return diff(EMPTY, want), ruleset.rebuild_script(made)
-    changes = diff(have, want)
-    return changes, ruleset.change_script(forwarder_ruleset(have), made) if changes else ""
+    def _step(self, listing: Listing | None, want: Plan) -> Step:
+        """What the listed table lacks of ``want``. Of the guard nobody asks for the changes."""
+        made = self._ruleset(want)
+        if self._kind == GUARD_TABLE:
+            guard = None if listing is None else read_guard(listing, made)
+            return (), ruleset.rebuild_script(made) if guard is None else ruleset.change_script(guard, made)
+        have = None if listing is None else read_plan(listing)
+        if have is None:
+            return diff(EMPTY, want), ruleset.rebuild_script(made)
+        changes = diff(have, want)
+        return changes, ruleset.change_script(self._ruleset(have), made) if changes else ""

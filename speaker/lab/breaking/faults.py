@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 from pyroute2 import IPRoute
 
-from speaker.lab.network.lan import Lan, netlink_in
-from speaker.lab.network.topology import Port, Segment, switch_port
+from speaker.lab.network.lan import Lan, index_of, netlink_in
+from speaker.lab.network.topology import Segment, switch_port
 
 #: ``master`` 0 takes a port out of its bridge (rtnl_link(7)): it stays up, and so does the carrier at the other end.
 _NO_BRIDGE = 0
@@ -23,7 +23,7 @@ def cut(lan: Lan, host: str, link: str = "eth0") -> None:
 
 def mend(lan: Lan, host: str, link: str = "eth0") -> None:
     """The opposite of ``cut``."""
-    _move(lan, host, link, _port(lan, host, link).segment.name)
+    _move(lan, host, link, lan.topology.host(host).port(link).segment.name)
 
 
 def pull(lan: Lan, host: str, link: str = "eth0") -> None:
@@ -39,9 +39,9 @@ def plug(lan: Lan, host: str, link: str = "eth0") -> None:
 def distrust(lan: Lan, host: str, link: str = "eth0") -> None:
     """The switch learns no address from ``host``'s port any more (port security): whatever sender it makes up, nobody's
     packets go there instead."""
-    segment = _port(lan, host, link).segment
+    segment = lan.topology.host(host).port(link).segment
     with netlink_in(lan.namespace(segment.owner)) as switch:
-        switch.brport("set", index=_index(switch, switch_port(host, link)), learning=0)
+        switch.brport("set", index=index_of(switch, switch_port(host, link)), learning=0)
 
 
 def split(lan: Lan, groups: Sequence[Collection[str]], link: str = "eth0") -> None:
@@ -57,7 +57,7 @@ def split(lan: Lan, groups: Sequence[Collection[str]], link: str = "eth0") -> No
         for number, group in enumerate(groups, 1):
             bridge = segment.name if number == 1 else _piece(switch, segment, number)
             for host in group:
-                _set_master(switch, switch_port(host, _port_on(lan, host, segment).link), bridge)
+                _set_master(switch, switch_port(host, lan.topology.host(host).port_on(segment).link), bridge)
 
 
 def heal(lan: Lan, link: str = "eth0") -> None:
@@ -80,7 +80,7 @@ def _piece(switch: IPRoute, segment: Segment, number: int) -> str:
         switch.link("add", ifname=bridge, kind="bridge")
         switch.link("add", ifname=here, kind="veth", peer=there)
         for name in (bridge, here, there):
-            switch.link("set", index=_index(switch, name), state="up")
+            switch.link("set", index=index_of(switch, name), state="up")
         _set_master(switch, there, segment.name)
     return bridge
 
@@ -96,33 +96,20 @@ def _pieces(switch: IPRoute, segment: Segment) -> dict[str, str]:
 
 
 def _move(lan: Lan, host: str, link: str, bridge: str | None) -> None:
-    with netlink_in(lan.namespace(_port(lan, host, link).segment.owner)) as switch:
+    with netlink_in(lan.namespace(lan.topology.host(host).port(link).segment.owner)) as switch:
         _set_master(switch, switch_port(host, link), bridge)
 
 
 def _set_state(lan: Lan, host: str, link: str, state: str) -> None:
-    with netlink_in(lan.namespace(_port(lan, host, link).segment.owner)) as switch:
-        switch.link("set", index=_index(switch, switch_port(host, link)), state=state)
+    with netlink_in(lan.namespace(lan.topology.host(host).port(link).segment.owner)) as switch:
+        switch.link("set", index=index_of(switch, switch_port(host, link)), state=state)
 
 
 def _set_master(switch: IPRoute, port: str, bridge: str | None) -> None:
-    master = _NO_BRIDGE if bridge is None else _index(switch, bridge)
-    switch.link("set", index=_index(switch, port), master=master)
-
-
-def _port(lan: Lan, host: str, link: str) -> Port:
-    return next(port for port in lan.topology.host(host).ports if port.link == link)
-
-
-def _port_on(lan: Lan, host: str, segment: Segment) -> Port:
-    return next(port for port in lan.topology.host(host).ports if port.segment == segment)
+    master = _NO_BRIDGE if bridge is None else index_of(switch, bridge)
+    switch.link("set", index=index_of(switch, port), master=master)
 
 
 def _segment(lan: Lan, link: str) -> Segment:
     """The one that the nodes reach by ``link``."""
-    return _port(lan, lan.topology.nodes[0], link).segment
-
-
-def _index(netlink: IPRoute, link: str) -> int:
-    index: int = netlink.link_lookup(ifname=link)[0]
-    return index
+    return lan.topology.host(lan.topology.nodes[0]).port(link).segment

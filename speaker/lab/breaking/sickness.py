@@ -9,16 +9,55 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from speaker.lab.breaking.promised import (
-    AT_A_TIME,
-    SICK_SETTLES,
-    STUTTERING,
-    Promise,
-    in_bursts,
-    in_bursts_between_nodes,
-)
-
 Hosts = frozenset[str]
+
+
+# ── What clients are owed while a link is sick, and what they count as an answer ───────────────────────────────
+
+FAILOVER = 0.5
+"""Seconds within which another node answers for an EIP."""
+SETTLED = 3.0
+"""Seconds within which a node that says hello and answers nobody has lost its EIPs to one that answers."""
+SOON = 0.1
+"""Seconds within which a client has its answer where nothing holds it up; a busy machine may take so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """``dark``: the seconds for which an EIP may be unanswered whose holder could serve the client all the time;
+    ``sick_dark``: one whose holder could not. The seconds that one node stood still come on top."""
+
+    dark: float = FAILOVER
+    sick_dark: float = FAILOVER
+    in_sum: bool = False
+    """All the times that it is unanswered, or answered twice, count together; or else the longest does."""
+    still: bool = True
+    """No EIP leaves a node that could serve the client all the time."""
+    patience: float = 0.0
+    """Seconds within which a request is answered; 0: before the next one for the same EIP."""
+    twice: float = 0.0
+    """Seconds for which two may answer, beside a hello interval for each minute."""
+    apart: float = 0.0
+    """Seconds between two bursts of answers: a node that is silent for less has not stopped answering."""
+
+
+AT_A_TIME = Promise()
+STUTTERING = Promise(in_sum=True, still=False, patience=SOON)
+SICK_SETTLES = Promise(sick_dark=SETTLED, in_sum=True, patience=SOON)
+
+
+def in_bursts_between_nodes(hold: float) -> Promise:
+    """The first gap looks like a death, and what is claimed then is heard of a burst later."""
+    return Promise(in_sum=True, patience=SOON, twice=2 * hold)
+
+
+def in_bursts(hold: float) -> Promise:
+    """A request waits for a burst, and its answer for the next one. Who does not answer when a burst comes leaves all
+    requests unanswered that it brings, those of ``hold`` seconds."""
+    return Promise(dark=FAILOVER + hold, in_sum=True, still=False, patience=2 * hold + SOON, apart=hold)
+
+
+# ── What happens, and to whom ──────────────────────────────────────────────────────────────────────────────────
 
 
 class Cast(Enum):
@@ -279,20 +318,6 @@ def sick(ward: Ward) -> Course:
     return ward.once(Step(0.0, what, drops, useless=one), SICK_SETTLES)
 
 
-COURSES: Mapping[str, Callable[[Ward], Course]] = {
-    "deaf": deaf,
-    "blip": blip,
-    "flap": flap,
-    "stp": stp,
-    "partial": partial,
-    "oneway": oneway,
-    "minority": minority,
-    "filtered": filtered,
-    "burst": burst,
-    "stutter": stutter,
-    "nobroadcast": nobroadcast,
-    "mute": mute,
-    "storm": storm,
-    "sick": sick,
-}
+_COURSES = (deaf, blip, flap, stp, partial, oneway, minority, filtered, burst, stutter, nobroadcast, mute, storm, sick)
+COURSES: Mapping[str, Callable[[Ward], Course]] = {course.__name__: course for course in _COURSES}
 """By the name that ``--scenario`` has for it."""

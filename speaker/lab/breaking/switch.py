@@ -18,11 +18,10 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.lab.breaking.sickness import Cast, Drop, Hold, Hosts
-from speaker.lab.network.lan import Lan, netlink_in
+from speaker.lab.network.lan import Lan, index_of, netlink_in
 from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.topology import LAN, Port, Segment, Topology, switch_port
-from speaker.lab.watching.arp_listener import ETH_P_ALL
-from speaker.lab.watching.prober import SO_TIMESTAMPNS
+from speaker.lab.network.topology import LAN, Segment, Topology, switch_port
+from speaker.lab.watching.capture import ETH_P_ALL, SO_TIMESTAMPNS
 from speaker.lab.watching.sending import BUFFER, Order, started
 from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
@@ -52,7 +51,7 @@ def delayed(lan: Lan, milliseconds: int) -> Iterator[None]:
 @contextmanager
 def holding(lan: Lan, hold: Hold) -> Iterator["Relay"]:
     """What holds frames as ``hold`` says, from ``Relay.redirect`` on until ``Relay.release``. Raises as ``delayed``."""
-    senders = [lan.topology.host(host).mac(_lan_port(lan.topology, host).link).hex() for host in hold.senders]
+    senders = [lan.topology.host(host).mac(lan.topology.host(host).port_on(LAN).link).hex() for host in hold.senders]
     with _relay(lan, hold.receivers, {"do": "burst", "seconds": hold.seconds, "senders": senders}) as relay:
         yield relay
 
@@ -93,13 +92,13 @@ class Relay:
         """Frames go straight to their ports again; those that wait come with the next burst."""
         with netlink_in(self.space) as switch:
             for port in self.ways:
-                switch.tc("del", "clsact", _index(switch, port))
+                switch.tc("del", "clsact", index_of(switch, port))
 
     def _redirect(self, switch: IPRoute, port: str, hold: str) -> None:
-        switch.tc("add", "clsact", _index(switch, port))
-        redirect = {"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": _index(switch, hold)}
+        switch.tc("add", "clsact", index_of(switch, port))
+        redirect = {"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": index_of(switch, hold)}
         everything = {"protocol": ETH_P_ALL, "keys": ["0x0/0x0+0"], "target": 0x10000}
-        switch.tc("add-filter", "u32", _index(switch, port), parent="ffff:fff3", action=redirect, **everything)
+        switch.tc("add-filter", "u32", index_of(switch, port), parent="ffff:fff3", action=redirect, **everything)
 
 
 def _detour(space: Namespace, hold: str) -> str:
@@ -109,7 +108,7 @@ def _detour(space: Namespace, hold: str) -> str:
         switch.link("add", ifname=hold, kind="veth", peer=held)
         for name in (hold, held):
             space.sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)  # it would talk to its link, and so to the host
-            switch.link("set", index=_index(switch, name), state="up")
+            switch.link("set", index=index_of(switch, name), state="up")
     return held
 
 
@@ -177,19 +176,12 @@ def _claiming(address: IPAddress) -> str:
 
 
 def _ports(topology: Topology, hosts: Hosts) -> str:
-    return f"{{ {', '.join(_quoted(_port(topology, host)) for host in sorted(hosts))} }}"
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
+    names = (f'"{_port(topology, host)}"' for host in sorted(hosts))
+    return f"{{ {', '.join(names)} }}"
 
 
 def _port(topology: Topology, host: str) -> str:
-    return switch_port(host, _lan_port(topology, host).link)
-
-
-def _lan_port(topology: Topology, host: str) -> Port:
-    return next(port for port in topology.host(host).ports if port.segment == LAN)
+    return switch_port(host, topology.host(host).port_on(LAN).link)
 
 
 def _nft(text: str) -> None:
@@ -199,8 +191,3 @@ def _nft(text: str) -> None:
         raise EdgeError(f"cannot run nft, with which the lab spoils frames: {error}") from error
     if done.returncode != 0:
         raise EdgeError(f"nft: {' '.join(done.stderr.split())}")
-
-
-def _index(netlink: IPRoute, link: str) -> int:
-    index: int = netlink.link_lookup(ifname=link)[0]
-    return index

@@ -1,4 +1,4 @@
-"""Backends that say their name: every answer is ``pod1 saw 192.0.2.100``.
+"""Backends that say their name, and clients that ask them: every answer is ``pod1 saw 192.0.2.100``.
 
 One event loop serves them all; only their sockets are spread over the namespaces. On TCP an HTTP request gets an HTTP
 answer, so that ``curl`` works, and anything else the bare line.
@@ -8,12 +8,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from speaker.lab.hosts.expectations import Listener
 from speaker.lab.network.lan import Lan
 from speaker.lab.network.namespaces import Namespace
-from speaker.model import Protocol
+from speaker.model import IPAddress, Protocol
 
 #: A client that connects and says nothing is dropped after this many seconds.
 PATIENCE = 5.0
@@ -83,3 +84,41 @@ def _http(body: bytes) -> bytes:
 def reply(name: str, client: tuple[Any, ...]) -> bytes:
     """``client`` is a socket address of family AF_INET6; an IPv4 client shows as ``::ffff:192.0.2.100`` there."""
     return f"{name} saw {client[0].removeprefix('::ffff:')}\n".encode()
+
+
+# ── A client's questions: a new connection, or a datagram from a new port, for each probe ──────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which backend answered, and from which address it saw the question come."""
+
+    backend: str
+    seen_client: str
+
+
+async def ask(client: Namespace, address: IPAddress, protocol: Protocol, port: int, seconds: float) -> Answer | None:
+    """One probe; None when nobody answered sensibly within ``seconds``."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    kind = socket.SOCK_DGRAM if protocol is Protocol.UDP else socket.SOCK_STREAM
+    with client.entered():
+        sock = socket.socket(family, kind)
+    with sock:
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.sock_connect(sock, (str(address), port))
+                await loop.sock_sendall(sock, b"who are you?\n")
+                return parse_answer(await loop.sock_recv(sock, 1024))
+        except (TimeoutError, OSError):  # refused, unreachable, reset: all the same to a client
+            return None
+
+
+def parse_answer(line: bytes) -> Answer | None:
+    """``pod1 saw 192.0.2.100``, as ``backends.reply`` writes it; None for anything else."""
+    match line.decode(errors="replace").split():
+        case [backend, "saw", seen_client]:
+            return Answer(backend, seen_client)
+        case _:
+            return None

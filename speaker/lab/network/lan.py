@@ -7,7 +7,6 @@ netlink (no ``ip`` program), and synchronous: build it before an event loop runs
 from collections.abc import Mapping
 from contextlib import ExitStack
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Any, Self
 
 from pyroute2 import IPRoute
@@ -46,7 +45,7 @@ class Lan:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def namespace(self, host: str) -> Namespace:
@@ -75,6 +74,11 @@ def netlink_in(namespace: Namespace) -> IPRoute:
         return IPRoute()
 
 
+def index_of(netlink: IPRoute, link: str) -> int:
+    index: int = netlink.link_lookup(ifname=link)[0]
+    return index
+
+
 def neighbours(namespace: Namespace) -> Mapping[IPAddress, Mac]:
     """The namespace's neighbour table, resolved entries only. Blocking; not in a thread with a running loop."""
     with netlink_in(namespace) as netlink:
@@ -96,7 +100,7 @@ def _configure(namespace: Namespace, host: Host) -> None:
 
 def _make_bridge(netlink: IPRoute, segment: Segment) -> None:
     netlink.link("add", ifname=segment.name, kind="bridge")
-    index = _index(netlink, segment.name)
+    index = index_of(netlink, segment.name)
     netlink.link("set", index=index, state="up")
     for address in segment.addresses:
         netlink.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen)
@@ -111,8 +115,8 @@ def _plug_in(netlink: Mapping[str, IPRoute], host: Host, port: Port, namespace_f
         kind="veth",
         peer={"ifname": port.link, "address": format_mac(port.mac), "net_ns_fd": namespace_fd},
     )
-    switch.link("set", index=_index(switch, socket_name), master=_index(switch, port.segment.name), state="up")
-    index = _index(mine, port.link)
+    switch.link("set", index=index_of(switch, socket_name), master=index_of(switch, port.segment.name), state="up")
+    index = index_of(mine, port.link)
     mine.link("set", index=index, state="up")
     for address in port.addresses:
         mine.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen)
@@ -125,14 +129,9 @@ def _fall_silent(switch: Namespace, port: str) -> None:
 
 def _add_routes(netlink: IPRoute, host: Host) -> None:
     for route in host.routes:
-        way: dict[str, Any] = {"oif": _index(netlink, route.link)}
+        way: dict[str, Any] = {"oif": index_of(netlink, route.link)}
         if route.via is not None:
             way["gateway"] = str(route.via)
         else:
             way["scope"] = "link"
         netlink.route("add", dst=str(route.destination), **way)
-
-
-def _index(netlink: IPRoute, link: str) -> int:
-    index: int = netlink.link_lookup(ifname=link)[0]
-    return index

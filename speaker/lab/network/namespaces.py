@@ -8,10 +8,8 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
@@ -29,7 +27,7 @@ def _own_namespace() -> int:
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
-class Namespace:
+class Namespace(AbstractContextManager["Namespace"]):
     """A new, empty network namespace; closing it (or the end of this process) removes it.
 
     ``label`` is for people: timelines and error messages. Raises OSError (EPERM) without CAP_SYS_ADMIN.
@@ -56,10 +54,7 @@ class Namespace:
     def __repr__(self) -> str:
         return f"Namespace({self.label!r}, {self.path})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

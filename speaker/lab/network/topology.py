@@ -67,8 +67,14 @@ class Host:
     routes: tuple[Route, ...] = ()
     forwards: bool = False
 
+    def port(self, link: str) -> Port:
+        return next(port for port in self.ports if port.link == link)
+
+    def port_on(self, segment: Segment) -> Port:
+        return next(port for port in self.ports if port.segment == segment)
+
     def mac(self, link: str) -> Mac:
-        return next(port.mac for port in self.ports if port.link == link)
+        return self.port(link).mac
 
     @property
     def addresses(self) -> tuple[IPAddress, ...]:

@@ -201,13 +201,8 @@ def _halves(stage: Stage) -> tuple[list[str], list[str]]:
     return [*EVERYBODY, *nodes[:half]], [*OTHER_SIDE, *nodes[half:]]
 
 
-#: By the name that ``--scenario`` has for it.
+_SCENARIOS = (crash, cable, freeze, drain, partition, rejoin, stranger)
 SCENARIOS: Mapping[str, Callable[[Scene, Mapping[IPAddress, str]], Awaitable[Played]]] = {
-    "crash": crash,
-    "cable": cable,
-    "freeze": freeze,
-    "drain": drain,
-    "partition": partition,
-    "rejoin": rejoin,
-    "stranger": stranger,
+    scenario.__name__: scenario for scenario in _SCENARIOS
 }
+"""By the name that ``--scenario`` has for it."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from speaker.lab.scenarios.failover_result import FailedOver, View, settle_ms
 from speaker.lab.scenarios.narrator import sentence
 from speaker.lab.scenarios.scene import Played, Scene
-from speaker.lab.timeline import Timeline, Tone, columns
+from speaker.lab.timeline import Timeline, Tone
 from speaker.lab.watching.capture import Reply, moves
 from speaker.lab.watching.outage import Outage
 from speaker.model import IPAddress
@@ -40,24 +40,15 @@ def tell_holders(timeline: Timeline, holders: Mapping[IPAddress, str]) -> None:
 
 def show(scene: Scene, played: Played, result: FailedOver) -> None:
     """The story, the table, and what is wrong, if anything is."""
-    timeline = scene.stage.timeline
-    tell(timeline, _lines(scene, played, result), [_HEADING, *map(_row, result.views)])
-    for problem in result.problems:
-        timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
-    if result.ok:
-        timeline.write(timeline.paint(f"✓ {summary(result)}", Tone.GOOD))
+    tell(scene.stage.timeline, _lines(scene, played, result))
+    scene.stage.timeline.table([_HEADING, *map(_row, result.views)])
+    scene.stage.timeline.verdict(result.problems, summary(result) if result.ok else "")
 
 
-def tell(timeline: Timeline, events: Iterable[Event], table: Iterable[tuple[str, ...]]) -> None:
-    """What happened, in order, and a table with its heading."""
+def tell(timeline: Timeline, events: Iterable[Event]) -> None:
+    """What happened, in order."""
     for event in sorted(events, key=lambda event: event.at):
         timeline.say(event.who, event.what, event.tone, event.at)
-    timeline.write()
-    heading, *rows = columns(table)
-    timeline.write(timeline.paint(heading, Tone.BOLD))
-    for row in rows:
-        timeline.write(row)
-    timeline.write()
 
 
 def happened(scene: Scene) -> Iterator[Event]:

@@ -10,16 +10,15 @@ from ipaddress import ip_address
 from typing import Any
 
 from speaker.errors import EdgeError
-from speaker.lab.hosts.backends import backends
+from speaker.lab.hosts.backends import ask, backends
 from speaker.lab.hosts.expectations import Expectation, read_expectations
 from speaker.lab.hosts.process import SpeakerProcess, started
 from speaker.lab.network.lan import neighbours
 from speaker.lab.scenarios.narrator import sentence
 from speaker.lab.scenarios.reached import EipResult, PortResult, Reached
 from speaker.lab.stage import Stage
-from speaker.lab.timeline import Tone, bars, columns
-from speaker.lab.watching.arp_listener import Claimed, Heard, listening
-from speaker.lab.watching.probes import ask
+from speaker.lab.timeline import Tone, bars
+from speaker.lab.watching.capture import Capture, Reply, capturing
 from speaker.model import Family, IPAddress, format_mac
 from speaker.system.threads import in_thread
 
@@ -65,22 +64,21 @@ async def reach(stage: Stage, linger: Callable[[], Awaitable[None]]) -> Reached:
 
 
 @contextmanager
-def _observers_listening(stage: Stage) -> Iterator[Mapping[str, Heard]]:
+def _observers_listening(stage: Stage) -> Iterator[Mapping[str, Capture]]:
     """What the observer of each link hears, by link."""
     told: set[tuple[str, IPAddress]] = set()
 
-    def tell(observer: str, claim: Claimed) -> None:
+    def tell(observer: str, claim: Reply) -> None:
         if claim.unasked and (observer, claim.address) not in told:
             told.add((observer, claim.address))
             how = "gratuitous ARP" if claim.address.version == 4 else "unsolicited NA"
             stage.timeline.say(observer, f"hears {how}: {claim.address} is at {format_mac(claim.mac)}", Tone.DIM)
 
     with ExitStack() as stack:
-        heard: dict[str, Heard] = {}
-        for link, observer in stage.lan.topology.observers:
-            namespace = stage.lan.namespace(observer)
-            heard[link] = stack.enter_context(listening(namespace, "eth0", partial(tell, observer)))
-        yield heard
+        yield {
+            link: stack.enter_context(capturing(stage.lan.namespace(observer), "eth0", partial(tell, observer)))
+            for link, observer in stage.lan.topology.observers
+        }
 
 
 async def _narrate(stage: Stage, speaker: SpeakerProcess) -> None:
@@ -131,7 +129,7 @@ async def _visit(
     stage: Stage,
     expectations: tuple[Expectation, ...],
     eips: tuple[_Eip, ...],
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, Capture],
 ) -> tuple[EipResult, ...]:
     """Ask everywhere at once, then look at what the observers know by then."""
     async with asyncio.TaskGroup() as tasks:
@@ -159,7 +157,7 @@ async def _visit(
             observer=_observer(stage, eip.link),
             expected=node.mac(eip.link),
             mac=tables[eip.link].get(eip.address),
-            claimed_by=frozenset(heard[eip.link][eip.address]),
+            claimed_by=frozenset(each.mac for each in heard[eip.link].replies() if each.address == eip.address),
             ports=tuple(task.result() for task in ports),
         )
         for (eip, service), ports in asking.items()
@@ -198,7 +196,6 @@ async def _ask_port(stage: Stage, eip: _Eip, expected: Expectation) -> PortResul
 
 def _show(stage: Stage, reached: Reached) -> None:
     """The table at the end, and what is wrong, if anything is."""
-    timeline = stage.timeline
     names = stage.lan.topology.backends
     rows = [
         (
@@ -211,13 +208,5 @@ def _show(stage: Stage, reached: Reached) -> None:
         for eip in reached.eips
         for port in eip.ports
     ]
-    timeline.write()
-    heading, *lines = columns([("SERVICE", "EIP", "PORT", "LINK", "ANSWERS"), *rows])
-    timeline.write(timeline.paint(heading, Tone.BOLD))
-    for line in lines:
-        timeline.write(line)
-    timeline.write()
-    for problem in reached.problems:
-        timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
-    if reached.ok:
-        timeline.write(timeline.paint(f"✓ {reached.summary()}", Tone.GOOD))
+    stage.timeline.table([("SERVICE", "EIP", "PORT", "LINK", "ANSWERS"), *rows])
+    stage.timeline.verdict(reached.problems, reached.summary() if reached.ok else "")

@@ -1,32 +1,30 @@
 """Which MAC said when that it has which address: a capture of ARP replies, gratuitous ARP and neighbour advertisements.
 
 The kernel stamps every frame when it arrives, so a busy lab reads late but not wrong. Times are seconds of
-CLOCK_MONOTONIC, as ``time.monotonic`` and the event loop give them.
+CLOCK_MONOTONIC, as ``time.monotonic`` and the event loop give them. ARP (RFC 826) and neighbour advertisements
+(RFC 4861 §4.4) are read by code of the lab's own, so that it does not check the speaker's packets with the speaker's
+own codec.
 """
 
 import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from itertools import groupby, pairwise
 
 from speaker.lab.network.namespaces import Namespace
-from speaker.lab.watching.arp_listener import (
-    ETH_P_ALL,
-    ETH_P_ARP,
-    ETH_P_IPV6,
-    ICMPV6,
-    NEIGHBOUR_ADVERTISEMENT,
-    PACKET_OUTGOING,
-    read_claim,
-)
 from speaker.model import IPAddress, Mac, rank
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal, load_byte, load_half
 
+ETH_P_ALL, ETH_P_ARP, ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
+PACKET_OUTGOING = 4
+ICMPV6, NEIGHBOUR_ADVERTISEMENT, TARGET_LINK_LAYER = 58, 136, 2
+SOLICITED = 0x40
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; not in Python's socket module
 BUFFER = 8 << 20
 """Bytes: 10,000 frames, some seconds of everybody moving at once."""
@@ -73,8 +71,9 @@ class Move:
 class Capture:
     """Grows while the block of ``capturing`` runs, and stays readable after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Reply], None]) -> None:
         self._replies: list[Reply] = []
+        self._tell = tell
 
     def replies(self) -> tuple[Reply, ...]:
         """Everything read so far, in order of arrival; what arrived within the last milliseconds may be missing."""
@@ -82,15 +81,17 @@ class Capture:
 
     def add(self, reply: Reply) -> None:
         self._replies.append(reply)
+        self._tell(reply)
 
 
 @contextmanager
-def capturing(namespace: Namespace, link: str) -> Iterator[Capture]:
-    """What ``link`` inside ``namespace`` hears of others, read by a thread until the end of the block."""
+def capturing(namespace: Namespace, link: str, tell: Callable[[Reply], None] = lambda _: None) -> Iterator[Capture]:
+    """What ``link`` inside ``namespace`` hears of others, read by a thread until the end of the block. The thread calls
+    ``tell`` with each."""
     with namespace.entered():
         sock = sockets.open_socket(socket.if_nametoindex(link), ETH_P_ALL, _FILTER, _prepare)
     with sock:
-        capture, over = Capture(), threading.Event()
+        capture, over = Capture(tell), threading.Event()
         reader = threading.Thread(target=_read, args=(sock, capture, over), name=f"capture {namespace.label} {link}")
         reader.start()
         try:
@@ -109,8 +110,8 @@ def _read(sock: socket.socket, capture: Capture, over: threading.Event) -> None:
             return
         except OSError:  # nothing yet; or the link went down (ENETDOWN, once), and is heard again when it is back up
             continue
-        if (claim := read_claim(frame)) is not None:
-            capture.add(Reply(_arrival(ancillary), claim.address, claim.mac, claim.unasked))
+        if (reply := read_reply(frame, _arrival(ancillary))) is not None:
+            capture.add(reply)
 
 
 def _arrival(ancillary: list[tuple[int, int, bytes]]) -> float:
@@ -122,6 +123,19 @@ def _arrival(ancillary: list[tuple[int, int, bytes]]) -> float:
 def _prepare(sock: socket.socket) -> None:
     sockets.enlarge(sock, BUFFER)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+
+def read_reply(frame: bytes, at: float) -> Reply | None:
+    """What an Ethernet frame that came ``at`` that time says; None for everything else, whatever the bytes."""
+    match int.from_bytes(frame[12:14]):
+        case 0x0806 if len(frame) >= 42:
+            operation, mac, sender, target = struct.unpack_from("!20x H 6s 4s 6x 4s", frame)
+            if operation == 2 or sender == target:  # a plain request claims nothing new
+                return Reply(at, IPv4Address(sender), Mac(mac), unasked=sender == target)
+        case 0x86DD if len(frame) >= 86 and frame[20] == ICMPV6 and frame[54] == NEIGHBOUR_ADVERTISEMENT:
+            if frame[78] == TARGET_LINK_LAYER:
+                return Reply(at, IPv6Address(frame[62:78]), Mac(frame[80:86]), not frame[58] & SOLICITED)
+    return None
 
 
 # ── what a capture tells: pure ────────────────────────────────────────────────────────────────────────────────

@@ -108,6 +108,8 @@ class KnownEip:
     candidates: tuple[Candidate, ...] = ()
     servers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    preferred: str = ""
+    """Which node it prefers, and when it moves there, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class KnownEndpoint:
     ready: bool
     takes_new: bool
     """Ready, or still serving while it terminates."""
+    unwell: str = ""
+    """What its health check found."""
     lost: bool = False
     """Its node is dead, by what the speakers hear: we send nothing new there if there are others."""
 
@@ -246,7 +250,7 @@ def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[S
     first = {key for eip in eips[:MOST] for key in state.decision.eips[eip].services}
     chosen = first.union(key for eip in eips[MOST:] for key in state.decision.eips[eip].services)
     for key, service in state.world.services.items():
-        asked = (str(key), key.name, service.pool, *map(str, service.addresses))
+        asked = (str(key), key.name, *service.pools, *map(str, service.addresses))
         if not about or about in asked:
             chosen.add(key)
     many, refused = len(chosen) > MOST, state.settlement.refusals
@@ -256,7 +260,8 @@ def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[S
 def pools_of(state: InForce, about: str, eips: Collection[IPAddress], services: Collection[ServiceKey]) -> list[str]:
     asked = an_address(about)
     named = {state.decision.eips[eip].pool for eip in eips}
-    named |= {found.pool for key in services if (found := state.world.services.get(key)) is not None and found.pool}
+    asking = (found for key in services if (found := state.world.services.get(key)) is not None)
+    named |= {pool for found in asking for pool in found.pools}
     return sorted(
         name
         for name, pool in state.world.pools.items()
@@ -302,6 +307,7 @@ def known_eip(
         candidates=(own, *_candidates(state, eip, peers)),
         servers=tuple(_servers(state.decision.forwarding, address)),
         missing=tuple(str(change).strip() for change in pending if _adds(change, address)),
+        preferred=status.preferred.words(status.holder or "nobody") if status.preferred is not None else "",
         **found,
     )
 
@@ -366,7 +372,7 @@ def known_service(state: InForce, key: ServiceKey) -> KnownService:
 
 def _known_endpoint(lost: Collection[str], each: Endpoint) -> KnownEndpoint:
     where = str(each.address), each.port, each.protocol.value, each.node
-    return KnownEndpoint(*where, each.ready, _takes_new(each), each.node in lost)
+    return KnownEndpoint(*where, each.ready, _takes_new(each), each.unwell, each.node in lost)
 
 
 def _takes_new(each: Endpoint) -> bool:

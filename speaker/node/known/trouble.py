@@ -1,13 +1,13 @@
 """What is wrong with an EIP or a Service, as far as the node knows: for ``problems`` and for the doctor. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 
-from speaker.checks import KINDS, Finding
+from speaker.checks import FEW, KINDS, Finding
 from speaker.errors import shown
 from speaker.forwarding.plan import EMPTY
-from speaker.model import IPAddress
+from speaker.model import IPAddress, ServiceKey, with_port
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.known.knowledge import InForce, KnownEip, KnownService, known_eip, known_service
 from speaker.wire.messages import NOBODYS, ClaimStatus
@@ -117,8 +117,25 @@ def of_all(
             yield from endpoints_there(known, [known_service(state, key) for key in eip.services])
             if address in vacant:
                 yield from nobody_holds(state.node, known, draining=draining)
+        yield from _unwell(state, address, eip.services)
         if (hosts := answering.get(address, 1)) != 1 and claim.holder is not None:
             yield _answered(str(address), claim.holder, hosts)
+
+
+def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> Iterator[Finding]:
+    """What the checks of this node find of its endpoints."""
+    for key in services:
+        service, endpoints = state.world.services.get(key), state.world.endpoints.get(key, ())
+        mine = [each for each in endpoints if each.address.version == eip.version]
+        if service is None or service.health_check is None or not (bad := [each for each in mine if each.unwell]):
+            continue
+        named = ", ".join(f"{with_port(each.address, each.port)} ({each.unwell})" for each in bad[:FEW])
+        more = f" and {len(bad) - FEW} more" if len(bad) > FEW else ""
+        served = sum(each.ready for each in bad)
+        fate = f"{served} of them are served all the same, as no other is well" if served else "they get nothing new"
+        what = f"{key}: {len(bad)} of {len(mine)} endpoints are unwell by {service.health_check}: {named}{more}: {fate}"
+        mend = f"speaker explain {eip}   # and what is wrong there"
+        yield Finding("all_unwell" if served else "endpoint_unwell", what, mend, str(eip))
 
 
 def _lacks(eip: MayNotHold, claim: ClaimStatus) -> bool:

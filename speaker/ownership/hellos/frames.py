@@ -4,7 +4,8 @@ A frame, numbers in network order::
 
     Ethernet   6 broadcast, or the MAC of one peer · 6 source
                · 2 EtherType (0x88B5 unless set otherwise: IEEE 802 local experimental)
-    header     4 "EIPh" · 1 major version · 1 minor version · 2 length from "EIPh" to the end of the tag · 4 key id
+    header     4 "EIPh", or of a group "EG" and the first 2 bytes of ``Group.id`` · 1 major version · 1 minor version
+               · 2 length from the header to the end of the tag · 4 key id
     fixed      8 incarnation · 8 sequence · 2 part · 4 link · 8 clock · 1 flags · 4 claims · 8 sum of their hashes
                · 1 length and node name
     sections   1 kind · 2 length · value; those of one kind add up
@@ -30,6 +31,8 @@ Values, by kind (``Kind``)::
     UNANSWERED entries of 1 IP version · name (since 1.5)
     LOSS       entries of 1 percent, at most 100 · name (since 1.5)
     LINKS      1; left out where it is 0, or more than 255 (since 1.5)
+    GROUP      its name; left out where it has none (since 1.6)
+    WEIGHTS    entries of 8 number of a preference · 2 weight, at least 1 (since 1.6)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -55,7 +58,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from speaker.errors import MalformedPacket
-from speaker.model import Mac
+from speaker.model import NO_GROUP, Group, Mac
 from speaker.ownership.hello import (
     MAX_INCARNATION,
     Digest,
@@ -70,7 +73,12 @@ from speaker.packets import BROADCAST
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 5
+"""Of those without a group; a group has its own (``magic``), so that kernels tell its frames apart."""
+OF_GROUPS = b"EG"
+"""How the magic of each group begins."""
+MAJOR, MINOR = 1, 6
+_WEIGHS = 6
+"""The first minor version whose speakers heed preferences."""
 
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
@@ -82,7 +90,6 @@ _FIXED = struct.Struct("!QQHIQBIQB")
 _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
-_OURS = MAGIC + bytes((MAJOR,))
 _DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE = 0x01, 0x02, 0x04, 0x08, 0x10
 _HEADLESS, _DIRECT = 0x20, 0x40
 FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
@@ -90,7 +97,8 @@ FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
 
 _HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size + LINKS.size
 MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
-"""Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
+"""Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME; with a
+group ``_said_group`` comes to it."""
 
 Sender: TypeAlias = tuple[str, int]
 """Node, and its own number of the link that the frame left by (``Hello.link``): each counts for itself, so that what a
@@ -102,6 +110,8 @@ Stamp: TypeAlias = tuple[int, int, int]
 class Rejected(Enum):
     """Why a frame is no hello for us. The value is the metric label. All but MALFORMED can be a stranger's doing."""
 
+    OTHER_GROUP = "other_group"
+    """Of another group than ours: its speakers are none of our peers."""
     FOREIGN = "foreign"
     """Another protocol on our EtherType."""
     TRUNCATED = "truncated"
@@ -117,6 +127,11 @@ class Rejected(Enum):
     """Authentic, and breaks the format: a peer with a bug."""
 
 
+@lru_cache(maxsize=16)
+def magic(group: Group) -> bytes:
+    return OF_GROUPS + group.id[:2] if group.name else MAGIC
+
+
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -130,17 +145,22 @@ def encode(
     Claims inside ``covers`` come last and in order, and every frame covers the stretch it lists, so that a lost one
     leaves a gap and never a wrong absence.
 
-    Raises ValueError for an MTU below MIN_MTU or a name that is empty or longer than MAX_NAME. A number beyond its
-    field (a term of 2³²) is a bug and raises ValueError or struct.error.
+    Raises ValueError for an MTU below ``least_mtu`` or a name that is empty or longer than MAX_NAME. A number beyond
+    its field (a term of 2³²) is a bug and raises ValueError or struct.error.
     """
-    if mtu < MIN_MTU:
-        raise ValueError(f"an MTU of {mtu}: must be at least {MIN_MTU}")
+    if mtu < (least := least_mtu(hello.group)):
+        raise ValueError(f"an MTU of {mtu}: must be at least {least}")
     first = _in_every_frame(hello)
     room = mtu - (_NAME_AT - MAGIC_AT) - len(coded_name(hello.node)) - len(first) - _TAG
     return (
         to + _frame(hello, number, first + sections, keys.signing, source, ethertype)
         for number, sections in enumerate(split(hello, room))
     )
+
+
+def least_mtu(group: str) -> int:
+    """Bytes that a link has to take for the hellos of that group."""
+    return MIN_MTU + len(_said_group(group))
 
 
 def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
@@ -157,7 +177,8 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
         hello.digest.sum,
         len(node),
     )
-    header = _HEADER.pack(MAGIC, MAJOR, MINOR, _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG, key.id)
+    length = _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG
+    header = _HEADER.pack(magic(Group(hello.group)), MAJOR, MINOR, length, key.id)
     signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
     return signed + _tag(key, signed)
 
@@ -177,7 +198,12 @@ def _flags(hello: Hello) -> int:
 def _in_every_frame(hello: Hello) -> bytes:
     revision = REVISION.pack(Kind.REVISION, 4, hello.revision) if hello.revision else b""
     interval = INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b""
-    return revision + interval + (LINKS.pack(Kind.LINKS, 1, hello.links) if 0 < hello.links < 256 else b"")
+    links = LINKS.pack(Kind.LINKS, 1, hello.links) if 0 < hello.links < 256 else b""
+    return revision + interval + links + _said_group(hello.group)
+
+
+def _said_group(name: str) -> bytes:
+    return SECTION.pack(Kind.GROUP, len(name.encode())) + name.encode() if name else b""
 
 
 def _tag(key: Key, signed: bytes) -> bytes:
@@ -187,14 +213,14 @@ def _tag(key: Key, signed: bytes) -> bytes:
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def peek(frame: bytes) -> tuple[Sender, Stamp] | None:
+def peek(frame: bytes, group: Group = NO_GROUP) -> tuple[Sender, Stamp] | None:
     """Sender and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
 
     A frame whose stamp is not above that of an authenticated one of the same sender and incarnation is worthless,
     whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
     above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
     """
-    if frame[MAGIC_AT : MAJOR_AT + 1] != _OURS or len(frame) <= _NAME_AT:
+    if frame[MAGIC_AT : MAJOR_AT + 1] != magic(group) + bytes((MAJOR,)) or len(frame) <= _NAME_AT:
         return None
     try:
         node = str(frame[_NAME_AT : _NAME_AT + frame[_NAME_AT - 1]], "utf-8")
@@ -204,13 +230,13 @@ def peek(frame: bytes) -> tuple[Sender, Stamp] | None:
     return (node, link), (incarnation, sequence, part)
 
 
-def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
-    """One frame from its Ethernet header on. Raises nothing, whatever the bytes.
+def decode(frame: bytes, keys: Keys, group: Group | None = NO_GROUP) -> Hello | Rejected:
+    """One frame from its Ethernet header on; None takes one of any group. Raises nothing, whatever the bytes.
 
     Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
     our version, key and length.
     """
-    if (unfit := _unfit(frame)) is not None:
+    if (unfit := _unfit(frame, group)) is not None:
         return unfit
     key = keys.accepted.get(frame[_FIXED_AT - ID_SIZE : _FIXED_AT])
     if key is None:
@@ -219,18 +245,25 @@ def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
         return unfit
     if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
         return Rejected.FORGED
-    return _said(frame)
+    said = _said(frame)
+    # Of two groups whose magic is alike, by one chance in 65,536, the name tells.
+    return Rejected.OTHER_GROUP if isinstance(said, Hello) and group and said.group != group.name else said
 
 
 def unverified(frame: bytes) -> Hello | Rejected:
-    """As ``decode``, whoever signed it: for a person to look at. Nothing may act on it."""
-    return _unfit(frame) or _cut(frame) or _said(frame)
+    """As ``decode``, of whatever group and whoever signed it: for a person to look at. Nothing may act on it."""
+    return _unfit(frame, None) or _cut(frame) or _said(frame)
 
 
-def _unfit(frame: bytes) -> Rejected | None:
+def _unfit(frame: bytes, group: Group | None) -> Rejected | None:
     """Why it has no header that we read."""
-    if frame[MAGIC_AT:MAJOR_AT] != MAGIC:
-        return Rejected.TRUNCATED if len(frame) < MAJOR_AT else Rejected.FOREIGN
+    if (found := frame[MAGIC_AT:MAJOR_AT]) != (magic(group) if group else MAGIC):
+        if len(frame) < MAJOR_AT:
+            return Rejected.TRUNCATED
+        if found != MAGIC and not found.startswith(OF_GROUPS):
+            return Rejected.FOREIGN
+        if group:
+            return Rejected.OTHER_GROUP
     if len(frame) < _FIXED_AT:
         return Rejected.TRUNCATED
     return None if frame[MAJOR_AT] == MAJOR else Rejected.VERSION
@@ -246,7 +279,7 @@ def _cut(frame: bytes) -> Rejected | None:
 
 def _said(frame: bytes) -> Hello | Rejected:
     try:
-        return _read(frame[_FIXED_AT:-_TAG])
+        return _read(frame[_FIXED_AT:-_TAG], weighs=frame[MAJOR_AT + 1] >= _WEIGHS)
     except (MalformedPacket, struct.error, UnicodeDecodeError):
         return Rejected.MALFORMED
 
@@ -255,7 +288,7 @@ _digest = lru_cache(maxsize=1024)(Digest)
 """Cached: a node's changes as its claims do."""
 
 
-def _read(body: bytes) -> Hello:
+def _read(body: bytes, weighs: bool) -> Hello:
     incarnation, sequence, part, link, clock, flags, count, total, name_size = _FIXED.unpack_from(body)
     demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
     end = _FIXED.size + name_size
@@ -275,5 +308,6 @@ def _read(body: bytes) -> Hello:
         direct=bool(flags & _DIRECT),
         link=link,
         part=part,
+        weighs=weighs,
         **read_fields(body, end),
     )

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.model import Link, Mac
+from speaker.model import NO_GROUP, Group, Link, Mac
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.frames import Sender, Stamp
@@ -33,6 +33,8 @@ from speaker.packets.bpf import (
     if_any_of,
     if_equal,
     load_byte,
+    load_half,
+    load_word,
 )
 
 MOST_MTU = 1500
@@ -55,8 +57,8 @@ _STAMP = struct.Struct("@qq")
 _STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
 
 
-def _only(*, routine: bool) -> Program:
-    """Routine hellos, or all other frames; none from another VLAN."""
+def _only(group: Group, *, routine: bool) -> Program:
+    """Routine hellos, or all other frames; none from another VLAN, and no hellos of another group."""
     ours = (LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT)
     flagged = (
         LOAD_LENGTH,
@@ -64,7 +66,17 @@ def _only(*, routine: bool) -> Program:
         load_byte(frames.FLAGS_AT),
         if_any_of(frames.ROUTINE, 1, 0),
     )
-    return (*ours, *flagged, *((REJECT, ACCEPT) if routine else (ACCEPT, REJECT)))
+    return (*ours, *_parted(group), *flagged, *((REJECT, ACCEPT) if routine else (ACCEPT, REJECT)))
+
+
+def _parted(group: Group) -> Program:
+    """Rejects hellos of other groups; all else is looked at, and counted."""
+    groups = load_half(frames.MAGIC_AT), if_equal(int.from_bytes(frames.OF_GROUPS, "big"), 0, 1), REJECT
+    if not group.name:
+        return LOAD_LENGTH, if_above(frames.MAJOR_AT - 1, 0, 3), *groups
+    own, none = (int.from_bytes(frames.magic(each), "big") for each in (group, NO_GROUP))
+    known = load_word(frames.MAGIC_AT), if_equal(own, 4, 0), if_equal(none, 2, 0)
+    return LOAD_LENGTH, if_above(frames.MAJOR_AT - 1, 0, 6), *known, *groups
 
 
 class Replayed(Enum):
@@ -90,7 +102,8 @@ class Hellos:
     """Sends and receives hellos on ``link``; non-blocking.
 
     ``count`` hears of frames and their number: why they count for nothing, or None for those that were read. ``clock``
-    gives seconds. Entering opens the socket (in the caller's network namespace) and raises EdgeError where the link is
+    gives seconds; ``group`` is that of the sender and of those that are heard.
+    Entering opens the socket (in the caller's network namespace) and raises EdgeError where the link is
     gone or too narrow, Unsupported without CAP_NET_RAW.
     """
 
@@ -101,10 +114,11 @@ class Hellos:
         ethertype: int,
         clock: Callable[[], float],
         count: Callable[[Enum | None, int], None],
+        group: Group = NO_GROUP,
     ) -> None:
-        if link.mtu < frames.MIN_MTU:
-            raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
-        self.link = link
+        if link.mtu < (least := frames.least_mtu(group.name)):
+            raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {least}")
+        self.link, self._group = link, group
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
         self.crowded = False
         """The last turn left frames unread."""
@@ -117,9 +131,9 @@ class Hellos:
 
     def __enter__(self) -> Self:
         try:
-            self._urgent = sockets.open_socket(self.link.index, self._ethertype, _only(routine=False), _prepare)
+            self._urgent = self._open(routine=False)
             try:
-                self._routine = sockets.open_socket(self.link.index, self._ethertype, _only(routine=True), _prepare)
+                self._routine = self._open(routine=True)
             except BaseException:
                 self._urgent.close()
                 raise
@@ -131,6 +145,9 @@ class Hellos:
         self._urgent.close()
         self._routine.close()
 
+    def _open(self, *, routine: bool) -> socket.socket:
+        return sockets.open_socket(self.link.index, self._ethertype, _only(self._group, routine=routine), _prepare)
+
     def fileno(self) -> int:
         """Readable when a hello came that is not routine."""
         return self._urgent.fileno()
@@ -138,6 +155,8 @@ class Hellos:
     def send(self, hello: Hello, to: Mac = BROADCAST) -> bool:
         """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
         room = min(self.link.mtu, MOST_MTU)
+        if self._group.name:
+            hello = hello._replace(group=self._group.name)
         for frame in frames.encode(hello, self._keys(), self.link.mac, room, self._ethertype, to):
             try:
                 self._urgent.send(frame)
@@ -200,12 +219,12 @@ class Hellos:
 
     def _read(self, frame: bytes) -> Hello | Enum:
         # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
-        if (claimed := frames.peek(frame)) is None:
-            return frames.decode(frame, self._keys())
+        if (claimed := frames.peek(frame, self._group)) is None:
+            return frames.decode(frame, self._keys(), self._group)
         source, stamp = (claimed[0], frame[6:12]), claimed[1]
         if self._is_stale(source, stamp):
             return Replayed.REPLAYED
-        hello = frames.decode(frame, self._keys())
+        hello = frames.decode(frame, self._keys(), self._group)
         if isinstance(hello, Hello):
             last = self._last.get(source)
             if last is None or stamp > last:

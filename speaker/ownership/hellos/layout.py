@@ -14,6 +14,7 @@ HEARD = struct.Struct("!HBB")
 ALIKE = struct.Struct("!BBB")
 REVISION, INTERVAL, LINKS = struct.Struct("!BHI"), struct.Struct("!BHH"), struct.Struct("!BHB")
 """Whole sections: the kind, the bytes of the number, the number."""
+WEIGHT = struct.Struct("!QH")
 AGES = {1: "B", 2: "H"}
 """struct's letter for the bytes of an age."""
 ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (IPv4Address, 4), 6: (IPv6Address, 16)}
@@ -39,6 +40,8 @@ class Kind(IntEnum):
     UNANSWERED = 14
     LOSS = 15
     LINKS = 16
+    GROUP = 17
+    WEIGHTS = 18
 
 
 def octets(bits: int) -> int:

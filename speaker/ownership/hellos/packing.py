@@ -20,7 +20,7 @@ from speaker.ownership.hello import (
     Span,
     Terms,
 )
-from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, SECTION, SPAN, Kind, coded_name, octets
+from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, SECTION, SPAN, WEIGHT, Kind, coded_name, octets
 
 _Entry: TypeAlias = tuple[int, int, int]
 """IP version, EIP and term: sorts like ``rank``."""
@@ -41,7 +41,7 @@ def _again(hello: Hello, room: int) -> bytes | None:
         return None
     if hello.weak or hello.probes or hello.wants or hello.moves or hello.unanswered or hello.intents or hello.yielded:
         return None
-    said = hello.addresses, hello.own, hello.lost, room
+    said = hello.addresses, hello.own, hello.lost, hello.weights, room
     if written.rest is None or written.rest[0] != said:
         frames = list(_parts(hello._replace(heard={}), room))
         written.rest = said, frames[0] if len(frames) == 1 else None
@@ -138,6 +138,8 @@ class _Part:
 
 def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
     """All that does not lean on ``covers``, the urgent things first."""
+    if hello.weights:
+        yield _Queue(Kind.WEIGHTS, _pack_weights, sorted(hello.weights.items()))
     if hello.probes:
         yield _Queue(Kind.PROBES, _pack_names, sorted(hello.probes))
     if hello.wants:
@@ -285,6 +287,11 @@ def _pack_accused(accused: Sequence[Accused], room: int) -> tuple[bytes, int]:
 
 def _pack_addresses(addresses: Sequence[Addresses], room: int) -> tuple[bytes, int]:
     entries = _filled((b"".join(address.packed for address in each) for each in addresses), room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_weights(weights: Sequence[tuple[int, int]], room: int) -> tuple[bytes, int]:
+    entries = _filled((WEIGHT.pack(*each) for each in weights), room)
     return b"".join(entries), len(entries)
 
 

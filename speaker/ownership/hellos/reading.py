@@ -18,7 +18,7 @@ from speaker.ownership.hello import (
     Span,
     Terms,
 )
-from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, MAX_NAME, SECTION, SPAN, Kind, octets
+from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, MAX_NAME, SECTION, SPAN, WEIGHT, Kind, octets
 
 RUNS_REMEMBERED = 1 << 16
 """Bytes of claims whose reading is remembered: of 20,000 claims, which take 4 MB as values."""
@@ -246,6 +246,14 @@ def _read_accused(values: list[bytes]) -> frozenset[Accused]:
     return frozenset(found)
 
 
+def _read_weights(values: list[bytes]) -> dict[int, int]:
+    demand(not any(len(value) % WEIGHT.size for value in values), "an entry cut off")
+    entries = [entry for value in values for entry in WEIGHT.iter_unpack(value)]
+    found = dict(entries)
+    demand(len(found) == len(entries) and all(found.values()), "a preference twice, or a weight of 0")
+    return found
+
+
 def _read_own(values: list[bytes]) -> frozenset[IPAddress]:
     return _read_bound(values[0]) if len(values) == 1 else frozenset().union(*map(_read_bound, values))
 
@@ -321,7 +329,9 @@ READERS: Mapping[int, _Reader] = {
     Kind.OWN: _Reader("own", _read_own),
     Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
     Kind.LOSS: _Reader("lost", _read_lost),
+    Kind.WEIGHTS: _Reader("weights", _read_weights),
     Kind.LINKS: _Reader("links", partial(_read_number, size=1)),
+    Kind.GROUP: _Reader("group", lambda values: b"".join(values).decode()),
 }
 """WEAK is read with the claims that it is of."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Preference
 from speaker.ownership.events import Record
 from speaker.ownership.hello import EVERYTHING, Digest, Listed, Span, Terms
 from speaker.ownership.machine.order import Ordered
@@ -48,6 +48,12 @@ class Eip:
     probed_until: float = NEVER
     """When the probe that goes before the first answer is over, as a rule."""
     yielded_at: float = NEVER
+    offered_at: float = NEVER
+    """Since when this node may hold it there."""
+    moved_at: float = NEVER
+    """When we last learnt of another holder than the one before."""
+    preference: Preference | None = None
+    """How much we are preferred for it; None: all are alike."""
     owner: str | None = None
     """The peer that says it is its own address."""
     aside: bool = False
@@ -76,10 +82,11 @@ class Eip:
     def raise_maxterm(self, term: int) -> None:
         self.maxterm = max(self.maxterm, term)
 
-    def note_holder(self, term: int, node: str) -> None:
+    def note_holder(self, term: int, node: str, now: float) -> None:
         """Another's. Of one term the claim that is the better one counts."""
         known, other = self.held_by
         if term > known or (term == known and score(self.address, node) > score(self.address, other)):
+            self.moved_at = now if node != other else self.moved_at
             self.held_by = term, node
 
 

@@ -52,6 +52,7 @@ class Hearing:
         made_way = old is not None and old.makes_way
         was_missed = old is None or now >= old.missed_at(self._k.times)
         accused = old.accuses if old is not None else frozenset()
+        weights = old.weights if old is not None else {}
         if not segment.peers.by_node:
             segment.meet_the_first(now)
         hearing, peer = segment.peers.hear(hello, self._k.incarnation, at)
@@ -75,6 +76,8 @@ class Hearing:
             self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.makes_way is not made_way:
             self._silence.peer_changed(peer)
+        if peer.weights != weights or (old is not None and peer.weighs is not old.weighs):
+            self._agenda.look_later(segment.weights.eips)
         if peer.accuses != accused:
             self._unanswered.hear_accused(segment, accused, peer, now)
         if was_missed and not hello.direct and not peer.claims.keys().isdisjoint(segment.own.terms):
@@ -162,7 +165,7 @@ class Hearing:
             else:
                 nodes.add(peer.node)
                 x.raise_maxterm(term)
-                x.note_holder(term, peer.node)
+                x.note_holder(term, peer.node, now)
                 x.served_until = NEVER  # whoever answered has said so by now
         if changed:
             self._k.claims_heard += 1

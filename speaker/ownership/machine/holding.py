@@ -20,6 +20,8 @@ class Claims:
     def __init__(self, k: Known, rules: Rules, records: Records, take_over: bool) -> None:
         self._k, self._rules, self._agenda, self._records = k, rules, k.agenda, records
         self.take_over = take_over
+        self.due_back: dict[IPAddress, None] = {}
+        """Those that prefer this node, and may move to it now (rule 42)."""
         self.waiting: set[IPAddress] = set()
         """Neither held nor known to be somebody's: what a change among the peers may touch."""
 
@@ -50,13 +52,21 @@ class Claims:
         held_until = rules.held_until(k, x, now)
         if held_until > now:
             self._set_vacant(x, None)
-            return held_until
+            return min(held_until, self._moves_here(x, now)) if x.preference is not None else held_until
         if x.vacant_since is None:
             self._set_vacant(x, now)
         claim_at = rules.claim_at(k, x, x.vacant_since if x.vacant_since is not None else now, now)
         if now < claim_at:
             return claim_at
         self.claim(x, 0 if k.times.alone else next_term(x.maxterm), now)
+        return FOREVER
+
+    def _moves_here(self, x: Eip, now: float) -> float:
+        """Rule 42: when to look again."""
+        at = self._rules.moves_here_at(self._k, x, now)
+        if at > now:
+            return at
+        self.due_back[x.address] = None
         return FOREVER
 
     def _set_vacant(self, x: Eip, since: float | None) -> None:
@@ -211,13 +221,18 @@ class Claims:
         self._records.end(x)
         if x.link is not None:
             k.at(x).eligible -= 1
+            k.at(x).weights.put(x.address, None)
         if event.link is not None:
             segment = k.segment(event.link, now)
             segment.eligible += 1
+            segment.well_at = now if segment.demoted else segment.well_at
             segment.demoted = event.demoted
+            segment.weights.put(x.address, event.preference)
         if x.owner is not None and (x.link is None) is not (event.link is None):
             self._agenda.orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
-        x.link = event.link
+        if event.link != x.link or event.preference != x.preference:
+            x.offered_at = now
+        x.link, x.preference = event.link, event.preference
         self._agenda.look_at([x.address])
 
     def yield_(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:

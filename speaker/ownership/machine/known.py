@@ -46,6 +46,7 @@ class Known:
         """When the last hello left: all that is answered hangs on it."""
         self.away_at = NEVER
         """When we came back after more than a hello interval without a step."""
+        self.undrained_at = NEVER
         self.standstills = Returns()
         """When we came back after more than the self-lease."""
         self.silent_until: float | None = None

@@ -50,6 +50,7 @@ from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.preference import Preferred
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
@@ -115,6 +116,7 @@ class Ownership:
             self._end_listening,
             self.moves.watch_health,
             self.moves.guide_plans,
+            self.moves.take_back,
             self.records.review,
         ):
             try:
@@ -197,6 +199,11 @@ class Ownership:
     def holder(self, eip: IPAddress, now: float) -> tuple[str, int] | None:
         """As ``Known.holder``."""
         return self.known.holder(eip, now)
+
+    def preferred(self, eip: IPAddress, now: float) -> Preferred | None:
+        """As ``Rules.preferred``."""
+        x = self.known.eips.get(eip)
+        return self._rules.preferred(self.known, x, now) if x is not None and x.preference is not None else None
 
     def heard_on(self, eip: IPAddress, node: str) -> int | None:
         """A link on which ``node`` says that it holds it; of one that went, and is another now, it says no more."""
@@ -303,6 +310,8 @@ class Ownership:
             case SetAside():
                 self.claims.set_aside(self.known.eip(event.eip), now)
             case Drain():
+                if self.draining_since is not None and not event.on:
+                    self.known.undrained_at = now
                 self.known.draining_since = (self.draining_since or now) if event.on else None
                 self._agenda.look_later(self.known.eips)
                 self._agenda.hurry()

@@ -1,5 +1,7 @@
 """Moves that somebody planned, make before break: asked for in hellos, claimed on request (``balance`` plans). Pure."""
 
+from collections.abc import Iterable
+
 from speaker.model import IPAddress
 from speaker.ownership.balance import Move, MovePlan, Rebalancing, plan
 from speaker.ownership.hello import Hello, next_term
@@ -30,6 +32,7 @@ class Moves:
             sum(move_plan.moved for move_plan in plans),
             sum(move_plan.refused for move_plan in plans),
             all(move_plan.finished for move_plan in plans),
+            sum(move_plan.preferred for move_plan in plans),
         )
 
     # ── Asked of others ───────────────────────────────────────────────────────────────────────────────────────
@@ -38,12 +41,12 @@ class Moves:
         if self._plans is not None and not all(move_plan.finished for move_plan in self._plans.values()):
             return
         self._plans = {
-            link: MovePlan(self._plan(segment, now))
+            link: MovePlan(*self._plan(segment, now))
             for link, segment in self._k.segments.items()
             if segment.up and not self._rules.listening(segment, now)
         }
 
-    def _plan(self, segment: Segment, now: float) -> list[Move]:
+    def _plan(self, segment: Segment, now: float) -> tuple[list[Move], int]:
         holdings: dict[str, list[IPAddress]] = {node: [] for node in self._fit(segment, now)}
         claimed = dict.fromkeys(segment.own.terms)
         for peer in segment.peers.living(now):
@@ -52,7 +55,15 @@ class Moves:
             best = self._k.holder(eip, now)
             if best is not None and best[0] in holdings:
                 holdings[best[0]].append(eip)
-        return plan(holdings, self._k.node, set(self._k.eips_on(segment.link)))
+        may_hold = set(self._k.eips_on(segment.link))
+        weights = {eip: self._weights(eip, segment, holdings) for eip in segment.weights.eips if eip in claimed}
+        preferred = sum(min(each.values()) < max(each.values()) for each in weights.values())
+        return plan(holdings, self._k.node, may_hold, weights), preferred
+
+    def _weights(self, eip: IPAddress, segment: Segment, nodes: Iterable[str]) -> dict[str, int]:
+        k, x, by_node = self._k, self._k.eip(eip), segment.peers.by_node
+        others = {node: self._rules.weight(k, x, by_node[node]) for node in nodes if node != k.node}
+        return {k.node: self._rules.own_weight(k, x), **others}
 
     def _fit(self, segment: Segment, now: float) -> list[str]:
         """Who may be given more, or has some to give."""
@@ -79,6 +90,19 @@ class Moves:
         if segment.sick is not before:
             self._k.peers_changed += 1
             self._agenda.look_at(self._k.eips_on(segment.link))
+
+    # ── Back to the preferred node ────────────────────────────────────────────────────────────────────────────
+
+    def take_back(self, now: float) -> None:
+        """Once an interval: the next few EIPs that prefer this node (rule 42)."""
+        if now < self._agenda.beat_at:
+            return
+        for address in [*self._claims.due_back][: self._k.times.moves_a_hello]:
+            del self._claims.due_back[address]
+            x = self._k.eip(address)
+            if self._rules.moves_here_at(self._k, x, now) <= now:
+                self._claim_on_request(x, now)
+            self._agenda.look_at([address])
 
     # ── Plans ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,6 +157,8 @@ class Moves:
             return
         rivals = self._k.rivals(x, now)
         if not rivals or not all(self._mutual(peer, now) for peer in rivals):
+            return
+        if any(self._rules.keeps(self._k, x, peer) for peer in rivals):
             return
         if now < x.yielded_at + 2 * self._k.times.move_patience:
             return

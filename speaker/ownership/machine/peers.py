@@ -1,6 +1,7 @@
 """What one link has told us of the other nodes: who is alive, since when, and what they claim (rules 3 to 6). Pure."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -17,6 +18,8 @@ NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
 MAX_LEFT = 4096  # EIPs that a node yielded by the word of another link: the latest are remembered
+MAX_WEIGHTS = 64
+"""Preferences of one link of which a node says how much it is preferred."""
 MOST_DIRECT = 8
 """Peers to whom one hello is sent by unicast as well."""
 FORGOTTEN = 3600.0
@@ -67,6 +70,9 @@ class Peer:
         """Questions for each EIP that it claims, since it last answered for that one, or was heard."""
         self.accuses: frozenset[Accused] = frozenset()
         """By its last hello (rule 37)."""
+        self.weights: Mapping[int, int] = {}
+        """By preference how much it is preferred here (rule 41)."""
+        self.weighs = hello.weighs
         self.hears_us_at = NEVER
         """When it last heard us, by its word."""
         self.alive = True
@@ -331,6 +337,10 @@ class Peers:
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         if not hello.part and (hello.unanswered or peer.accuses):
             peer.accuses = frozenset(islice(hello.unanswered, SAID))
+        if hello.weights or peer.weights:
+            told = islice(sorted(hello.weights.items()), MAX_WEIGHTS)
+            peer.weights = {**(peer.weights if hello.part else {}), **dict(told)}
+        peer.weighs = hello.weighs
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         peer.unanswered.clear()

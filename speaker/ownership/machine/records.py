@@ -44,7 +44,7 @@ class Records:
             self.naming[record.holder].add(x.address)
         x.record, x.record_read_at = record, now
         if record.holder not in (None, k.node):
-            x.note_holder(record.term, record.holder)
+            x.note_holder(record.term, record.holder, now)
         x.raise_maxterm(record.term)
         self._agenda.look_at([x.address])
         if x.link is not None and not self._rules.knows(k, x, k.segments[x.link]):

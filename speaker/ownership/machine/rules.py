@@ -14,6 +14,7 @@ from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.loss import AGAIN, sick, well
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.preference import Preferred
 from speaker.ownership.score import fair_share, score
 
 _DIRECT = 8
@@ -214,7 +215,8 @@ class Rules:
         tried = self.tried(segment, x.address.version, now)
         first = [p for p in others if not p.demoted and p.node not in tried]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
-        share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
+        alike = x.maxterm == 0 and not self.weighed(k, x)
+        share = fair_share(segment.eligible, len(others) + 1) if alike else None
         last = segment.goes_last(now) or k.node in tried
         if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
@@ -223,12 +225,98 @@ class Rules:
 
     def precedes(self, k: Known, x: Eip, peer: Peer) -> bool:
         """Is it the peer's turn before ours? Only order: which claim stands is for ``beats``."""
-        return (peer.revision, score(x.address, peer.node)) > (k.revision, score(x.address, k.node))
+        theirs = peer.revision, self.weight(k, x, peer), score(x.address, peer.node)
+        return theirs > (k.revision, self.own_weight(k, x), score(x.address, k.node))
 
     def assembling(self, k: Known, x: Eip, now: float) -> bool:
         """A node has only just come, we or another: it may still listen."""
         lately = now - k.times.sync - k.times.listen
         return k.boot > lately or any(p.met_at > lately for p in k.at(x).peers.living(now))
+
+    # ── Preferred nodes ───────────────────────────────────────────────────────────────────────────────────────
+
+    def weighed(self, k: Known, x: Eip) -> bool:
+        """Rule 41: it has a preference, and everybody here heeds it."""
+        if x.preference is None or x.link is None:
+            return False
+        return all(peer.weighs for peer in k.at(x).peers.by_node.values() if peer.alive)
+
+    def weight(self, k: Known, x: Eip, peer: Peer) -> int:
+        """Rule 41: how much the peer is preferred; where not all heed it nobody is."""
+        if x.preference is None or not self.weighed(k, x):
+            return 0
+        return peer.weights.get(x.preference.number, 0)
+
+    def own_weight(self, k: Known, x: Eip) -> int:
+        """As our hellos say it."""
+        if x.preference is None or not self.weighed(k, x):
+            return 0
+        return k.at(x).weights.said.get(x.preference.number, 0)
+
+    def moves_here_at(self, k: Known, x: Eip, now: float) -> float:
+        """Rule 42: when we claim it from nodes that are preferred less; later than ``now``, perhaps only to look again,
+        where we may not. FOREVER: as things are we never do."""
+        failback = x.preference.failback if x.preference is not None else None
+        if failback is None or x.holding or not self.may_claim(k, x, now):
+            return FOREVER
+        again = now + max(k.times.move_patience, failback / 10)
+        if not self.weighed(k, x):
+            return again
+        rivals = k.rivals(x, now)
+        if not rivals or not all(self.preferred_to(k, x, peer) for peer in rivals):
+            return FOREVER
+        better = self.better(k, x, now)
+        at = max(self.steady_since(k, x), *(peer.met_at for peer in better), NEVER) + failback
+        at += 2 * k.times.move_patience * len(better)
+        return at if self.steady(k, x, rivals, now) else max(at, again)
+
+    def keeps(self, k: Known, x: Eip, peer: Peer) -> bool:
+        """Rule 41: a holder that stays, and is preferred to us."""
+        return not self.making_way(peer) and self.weight(k, x, peer) > self.own_weight(k, x)
+
+    def preferred_to(self, k: Known, x: Eip, peer: Peer) -> bool:
+        """We are, for this EIP; and the next step of a rolling upgrade will not undo it."""
+        return peer.revision <= k.revision and self.own_weight(k, x) > self.weight(k, x, peer)
+
+    def better(self, k: Known, x: Eip, now: float) -> list[Peer]:
+        """Those that it prefers to us. They go first, if they may hold it, which we cannot know."""
+        staying = [p for p in k.at(x).peers.living(now) if not self.making_way(p) and not p.demoted]
+        return [p for p in staying if self.weight(k, x, p) >= self.own_weight(k, x) > 0 and self.precedes(k, x, p)]
+
+    def preferred(self, k: Known, x: Eip, now: float) -> Preferred | None:
+        """For a person; None: nobody holds it, or all nodes are alike."""
+        held = k.holder(x.address, now)
+        if held is None or x.preference is None or x.link is None:
+            return None
+        if not self.weighed(k, x):
+            return Preferred(None)
+        peers = k.at(x).peers.living(now)
+        weights = {k.node: self.own_weight(k, x), **{peer.node: self.weight(k, x, peer) for peer in peers}}
+        gone = {peer.node for peer in peers if self.making_way(peer)} | (set() if self.eligible(k, x) else {k.node})
+        ranked = [(weight, score(x.address, node), node) for node, weight in weights.items() if node not in gone]
+        weight, _, node = max(ranked, default=(0, 0, held[0]))
+        holders = weights.get(held[0], 0)
+        if weight <= holders:
+            return Preferred(held[0], holders, holders)
+        since = next((peer.met_at for peer in peers if peer.node == node), self.steady_since(k, x))
+        since = max(since, x.moved_at, x.held_since if x.holding else NEVER)
+        moves_at = since + (FOREVER if x.preference.failback is None else x.preference.failback)
+        if node == k.node:
+            moves_at = max(moves_at, self.moves_here_at(k, x, now))
+        return Preferred(node, weight, holders, now - since, moves_at - now if moves_at < FOREVER else None)
+
+    def steady_since(self, k: Known, x: Eip) -> float:
+        """Nothing has happened to this node or to the EIP since."""
+        s = k.at(x)
+        here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.undrained_at)
+        return max(here, x.offered_at, x.moved_at, x.yielded_at)
+
+    def steady(self, k: Known, x: Eip, rivals: list[Peer], now: float) -> bool:
+        """What we claim would stand, and stay here."""
+        s = k.at(x)
+        heard = all(p.is_heard(now, k.times) and p.hears_us(now, k.times) for p in rivals)
+        known = heard and not self.deaf_to_somebody(k, x, now)
+        return known and not s.goes_last(now) and not s.sick and k.node not in self.tried(s, x.address.version, now)
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
 

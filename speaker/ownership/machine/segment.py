@@ -1,13 +1,14 @@
 """One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Preference
 from speaker.ownership.hello import Accused, Hello, Incarnation
 from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.loss import AGAIN, SAID, Losses
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, Peers, Worth
+from speaker.ownership.machine.peers import FOREVER, MAX_WEIGHTS, NEVER, Peer, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
 REPEATED = 3
@@ -30,6 +31,10 @@ class Returns:
     def many(self, now: float) -> bool:
         """It comes and goes: its node lets others go first."""
         return sum(now - at < _LATELY for at in self._times) > 1
+
+    @property
+    def last(self) -> float:
+        return self._times[-1] if self._times else NEVER
 
 
 @dataclass(slots=True)
@@ -78,6 +83,30 @@ class Watch:
         self.asked, self.others = (), False
 
 
+class Weights:
+    """How much this node is preferred on one link, by the preferences of the EIPs that it may hold there."""
+
+    def __init__(self) -> None:
+        self.eips: dict[IPAddress, Preference] = {}
+        self._said: Mapping[int, int] | None = {}
+
+    def put(self, eip: IPAddress, preference: Preference | None) -> None:
+        if self.eips.get(eip) != preference:
+            self._said = None
+        if preference is not None:
+            self.eips[eip] = preference
+        else:
+            self.eips.pop(eip, None)
+
+    @property
+    def said(self) -> Mapping[int, int]:
+        """What our hellos say of it: of too many the lowest numbers, and so on every node the same ones."""
+        if self._said is None:
+            found = {each.number: each.weight for each in self.eips.values() if each.weight}
+            self._said = dict(sorted(found.items())[:MAX_WEIGHTS])
+        return self._said
+
+
 class Segment:
     """``link``'s side of the ownership machine. It listens from its making on."""
 
@@ -88,6 +117,9 @@ class Segment:
         self.own = OwnClaims(times, per_hello)
         self.demoted = False
         """A soft reason puts this node behind the others."""
+        self.well_at = now
+        """When that was so last."""
+        self.weights = Weights()
         self.eligible = 0
         """EIPs this node may announce here."""
         self.listening = True
@@ -231,7 +263,8 @@ class Segment:
         asks = self.probes or self.moves or self.accused
         urgent = everything or yielded or weak or wants or asks or self.peers.missed(now)
         who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
-        repeats = beat and self._repeats((self.own.digest, draining, self.deaf, demoted, lost, who_hears))
+        weights = self.weights.said
+        repeats = beat and self._repeats((self.own.digest, draining, self.deaf, demoted, lost, who_hears, weights))
         hello = ours._replace(
             digest=self.own.digest,
             draining=draining,
@@ -247,6 +280,7 @@ class Segment:
             lost=lost,
             probes=frozenset(self.probes),
             wants=wants,
+            weights=weights,
             moves=dict(self.moves),
             unanswered=self.accused,
             link=self.link,

@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import aiomqtt
@@ -117,12 +116,10 @@ class Connection(aiomqtt.Client):
                 self._given_up = True
                 self._hang_up()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         try:
             with suppress(aiomqtt.MqttError):
-                await super().__aexit__(kind, error, tb)
+                await super().__aexit__(*error)
         finally:
             self._hang_up()
 

@@ -232,6 +232,8 @@ _KINDS: Mapping[type[events.Event], str] = {
     events.ConflictBegun: "conflict_begun",
     events.ConflictEnded: "conflict_ended",
     events.ApiAnswers: "api_back",
+    events.EndpointUnwell: "endpoint_unwell",
+    events.EndpointWell: "endpoint_well",
 }
 """Events that are said by their own fields."""
 

@@ -84,13 +84,13 @@ class Hello(Packet):
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_: Any, **__: Any) -> type[Packet]:
         """Other protocols use the EtherType, too."""
-        return cls if not _pkt or _pkt.startswith(frames.MAGIC) else Raw
+        return cls if not _pkt or _pkt.startswith((frames.MAGIC, frames.OF_GROUPS)) else Raw
 
     @staticmethod
     def meaning(frame: Packet, keys: Keys | None = None) -> said.Hello | frames.Rejected:
         """Of a whole frame, from its Ethernet header on; without ``keys`` whoever signed it."""
         raw = bytes(frame)
-        return frames.unverified(raw) if keys is None else frames.decode(raw, keys)
+        return frames.unverified(raw) if keys is None else frames.decode(raw, keys, None)
 
 
 bind_layers(Ether, Hello, type=frames.ETHERTYPE)

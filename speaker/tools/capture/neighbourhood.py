@@ -52,7 +52,7 @@ def _message(frame: bytes, keys: Keys | None, ethertype: int) -> Message | None:
     kind = int.from_bytes(frame[12:14], "big")
     try:
         if kind == ethertype:
-            return frames.unverified(frame) if keys is None else frames.decode(frame, keys)
+            return frames.unverified(frame) if keys is None else frames.decode(frame, keys, None)
         if kind == arp.ETHERTYPE:
             return arp.parse(frame)
         if kind == ndp.ETHERTYPE and _is_neighbour_message(frame):

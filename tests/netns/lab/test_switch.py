@@ -12,8 +12,7 @@ import pytest
 from speaker.lab.breaking.sickness import Cast, Drop, Hold
 from speaker.lab.breaking.switch import HELLO, delayed, holding, hosts_on, spoil
 from speaker.lab.network.topology import LAN
-from speaker.lab.watching.arp_listener import ETH_P_ALL
-from speaker.lab.watching.capture import capturing
+from speaker.lab.watching.capture import ETH_P_ALL, capturing
 from speaker.lab.watching.outage import arp_request, asking
 
 pytestmark = pytest.mark.netns

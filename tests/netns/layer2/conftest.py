@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_address
 from typing import TypeVar
 
@@ -20,8 +21,9 @@ from link_owner import LinkOwner
 from speaker.errors import EdgeError
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.holdings import AS_USUAL, Pace
-from speaker.layer2.link import LinkResponder, Links
-from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+from speaker.layer2.kernel import KernelResponder
+from speaker.layer2.link import InKernel, LinkResponder, Links
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Announcements, Answers, Conflict, Ignorings, JoinFailed, SendFailures
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ class Counts:
     def __init__(self):
         self.answers, self.reasons, self.announcements = Counter(), Counter(), Counter()
         self.refused: list[str] = []
+        self.told: list[object] = []
         self.conflicts: list[tuple[IPAddress, Mac, bool]] = []
         self.errors: list[tuple[str, BaseException]] = []
         self._news = threading.Condition()
@@ -68,6 +71,7 @@ class Counts:
 
     def tell(self, event: Conflict | JoinFailed) -> None:
         with self._news:
+            self.told.append(event)
             match event:
                 case JoinFailed(error=error):
                     self.refused.append(error)
@@ -152,9 +156,16 @@ class Station(Inside):
     """
 
     def __init__(
-        self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, policy: LinkOwner, pace: Pace
+        self,
+        namespace: Namespace,
+        holding: tuple[str, ...],
+        gratuitous: Gratuitous,
+        policy: LinkOwner,
+        pace: Pace,
+        in_kernel: InKernel | None,
     ) -> None:
         super().__init__(namespace)
+        self._in_kernel = in_kernel
         self._held, self._gratuitous, self._policy, self._pace = set(holding), gratuitous, policy, pace
         self._may_go = threading.Event()
         self._may_go.set()
@@ -169,7 +180,7 @@ class Station(Inside):
     async def work(self) -> None:
         self.link = link_here("eth0")
         self.speaker = LinkResponder(
-            self.link, self._clock, self.counts, replace(self._policy, lost=self._lost), self._pace
+            self.link, self._clock, self.counts, replace(self._policy, lost=self._lost), self._pace, self._in_kernel
         )
         async with asyncio.TaskGroup() as tasks:
             self.speaker.start(tasks)
@@ -177,12 +188,14 @@ class Station(Inside):
             self.speaker.take(self._eips(self._held))
             for _ in range(TURNS):  # its sockets are open then
                 await asyncio.sleep(0)
+            self._proving = tasks.create_task(_proving(self.speaker.answers if self._in_kernel else lambda: None))
             self._ready.set()
             assert self._may_go.wait(PATIENCE)  # the whole loop with it: it is to miss what arrives meanwhile
 
     def _lost(self, _: Link, error: Exception) -> None:
         """It would try again: the test is to see why."""
         self._over.append(error)
+        self._proving.cancel()
         self.speaker.stop()
 
     def _eips(self, addresses: Iterable[str]) -> dict[bytes, Gratuitous]:
@@ -219,8 +232,11 @@ class Station(Inside):
 class Fleets(Inside):
     """A Links at work; ``do`` calls its methods."""
 
-    def __init__(self, namespace: Namespace, before_answer: Callable[[], None], oldest: float) -> None:
+    def __init__(
+        self, namespace: Namespace, before_answer: Callable[[], None], oldest: float, in_kernel: InKernel | None
+    ) -> None:
         super().__init__(namespace)
+        self._in_kernel = in_kernel
         self._before_answer, self._oldest = before_answer, oldest
         self.lost: list[Exception] = []
         self.failed: list[bytes] = []
@@ -237,6 +253,11 @@ class Fleets(Inside):
 
         return asyncio.run_coroutine_threadsafe(inside(), self._loop).result(PATIENCE)
 
+    def hold(self, link: Link, eip: IPAddress) -> None:
+        """For an hour."""
+        self.do(self.layer2.extend, boottime() + 3600)
+        self.do(self.layer2.take, {eip: Placement(link, Gratuitous(burst=1))})
+
     def wait_for_loss(self) -> None:
         """Until a link's sockets failed."""
         assert self._lost.wait(PATIENCE)
@@ -248,9 +269,9 @@ class Fleets(Inside):
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
         owner = LinkOwner(self._before_answer, self._oldest, failed=failed, lost=lost)
-        async with Links(boottime, self.counts, owner) as self.layer2:
+        async with Links(boottime, self.counts, owner, in_kernel=self._in_kernel) as self.layer2:
             self._ready.set()
-            await asyncio.Event().wait()
+            await _proving(lambda: [self.layer2.answers_on(index) for index, _ in socket.if_nameindex()])
 
 
 class Ear:
@@ -289,12 +310,23 @@ class Ear:
             self._socket.settimeout(PATIENCE)
         return True
 
+    def drain(self) -> None:
+        """An answer in the kernel comes before the request is sent, and finds no room behind what was not read."""
+        self.never(lambda _: False, 0.01)
+
     def to_us(self, frame: bytes) -> bool:
         """Addressed to this station alone: an answer."""
         return frame[:6] == self.mac
 
     def close(self) -> None:
         self._socket.close()
+
+
+async def _proving(prove: Callable[[], object]) -> None:
+    """As before each hello: with it what the kernel answered is counted."""
+    while True:
+        await asyncio.sleep(0.05)
+        prove()
 
 
 def packed(address: str) -> bytes:
@@ -325,8 +357,14 @@ def lan(new_namespace, wire, sh) -> Lan:
     return lan
 
 
+@pytest.fixture(params=[None, partial(KernelResponder, hellos=None)], ids=["sockets", "kernel"])
+def in_kernel(request) -> InKernel | None:
+    """What answers plain requests: our sockets alone, or the kernel before them."""
+    return request.param
+
+
 @pytest.fixture
-def speaking(lan) -> Iterator[Callable[..., Station]]:
+def speaking(lan, in_kernel) -> Iterator[Callable[..., Station]]:
     """``speaking("192.0.2.10")`` puts a LinkResponder on the node's eth0 that holds these EIPs."""
     with ExitStack() as stack:
 
@@ -342,7 +380,7 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             pace: Pace = AS_USUAL,
         ) -> Station:
             policy = LinkOwner(before, oldest, excuses, trial, ours)
-            station = Station(lan.node, addresses, gratuitous, policy, pace)
+            station = Station(lan.node, addresses, gratuitous, policy, pace, in_kernel)
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)
@@ -373,14 +411,21 @@ def stamping(lan) -> Iterator[None]:
 
 
 @pytest.fixture
-def layer2(lan) -> Iterator[Callable[..., Fleets]]:
+def layer2(lan, in_kernel) -> Iterator[Callable[..., Fleets]]:
     """``layer2()`` starts ``Links`` in the node's namespace that holds nothing yet; no request is too old for it."""
     with ExitStack() as stack:
 
         def start(before_answer: Callable[[], None] = lambda: None, oldest: float = math.inf) -> Fleets:
-            return stack.enter_context(Fleets(lan.node, before_answer, oldest))
+            return stack.enter_context(Fleets(lan.node, before_answer, oldest, in_kernel))
 
         yield start
+
+
+@pytest.fixture
+def layer2_with(lan) -> Iterator[Callable[[InKernel], Fleets]]:
+    """As ``layer2``, with what answers in the kernel."""
+    with ExitStack() as stack:
+        yield lambda in_kernel: stack.enter_context(Fleets(lan.node, lambda: None, math.inf, in_kernel))
 
 
 @pytest.fixture

@@ -8,7 +8,11 @@ from speaker.layer2.answer import Ignored
 from speaker.model import Family
 from speaker.packets import BROADCAST, UNKNOWN, arp, ndp
 
-pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("stamping")]
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.usefixtures("stamping"),
+    pytest.mark.parametrize("in_kernel", [None], ids=["sockets"]),
+]
 
 EIP4, EIP6 = "192.0.2.10", "2001:db8::10"
 ARP, IPV6 = 0x0806, 0x86DD

@@ -248,6 +248,7 @@ def test_thousands_of_first_claims_are_probed_and_then_all_answered(lan, speakin
     eips = [f"10.1.{number // 250}.{number % 250}" for number in range(2000)]
     station.claim(*eips)
     station.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 2 * len(eips))
+    client.drain()
     client.send(arp.request(client.mac, IPv4Address(0), IPv4Address(eips[-1])).pack())
     client.until(client.to_us)
     assert not station.counts.conflicts

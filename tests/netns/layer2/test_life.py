@@ -42,6 +42,7 @@ def holding(lan, layer2, link):
     return start
 
 
+@pytest.mark.parametrize("in_kernel", [None], ids=["sockets"])
 def test_a_cancel_that_nobody_asked_for_costs_one_answer(lan, holding, ear):
     raised = []
 

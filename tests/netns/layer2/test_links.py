@@ -11,6 +11,8 @@ from speaker.model import Family, Gratuitous, Placement
 from speaker.packets import BROADCAST, UNKNOWN, arp
 
 pytestmark = pytest.mark.netns
+OF_SOCKETS = pytest.mark.parametrize("in_kernel", [None], ids=["sockets"])
+"""What is told of does not reach them where the kernel answers."""
 
 EIP, OTHER, SIX = IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), IPv6Address("2001:db8::10")
 ARP = 0x0806
@@ -184,6 +186,7 @@ def test_peers_are_known_on_links_that_open_later(lan, at_work, ear, link):
     running.counts.wait_for(lambda counts: counts.reasons == {Ignored.PEER: 1})
 
 
+@OF_SOCKETS
 def test_news_heard_before_an_answer_may_take_the_eip_away(lan, at_work, ear, link):
     client, eth0 = ear(lan.client, ARP), link(lan.node, "eth0")
 
@@ -197,6 +200,7 @@ def test_news_heard_before_an_answer_may_take_the_eip_away(lan, at_work, ear, li
     running.counts.wait_for(lambda counts: counts.reasons == {Ignored.NOT_OURS: 1})
 
 
+@OF_SOCKETS
 @pytest.mark.usefixtures("stamping")
 def test_an_old_request_is_not_answered(lan, at_work, ear, link):
     """The loop is held up inside ``do`` until the request is older than the limit."""
@@ -218,6 +222,7 @@ def test_ten_thousand_are_all_answered_and_all_silent_when_dropped(lan, at_work,
     eips = [ip_address("10.1.0.0") + number for number in range(10_000)]
     running.do(running.layer2.take, dict.fromkeys(eips, Placement(eth0, ONCE)))
     running.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 20_000)
+    client.drain()
     assert {mac_of_answer(client, eips[number]) for number in (0, 5_000, 9_999)} == {eth0.mac}
     running.do(running.layer2.drop, eips)
     answers = dict(running.counts.answers)

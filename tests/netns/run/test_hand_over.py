@@ -14,9 +14,10 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
+from alert_lan import eventually
 from live_connections import echoing, talking
 
 from speaker.ownership.hellos.keys import generate
@@ -31,13 +32,30 @@ COUNT = 100
 DROP = {"drop": None}
 
 
-def site(version):
+PREFERRING = "nodePreference: [{weight: 80, matchLabels: {kubernetes.io/hostname: n2}}], failback: preferred-after 3s"
+OPENING = """
+import json, socket, sys, threading, time
+done, opened, failed = threading.Event(), 0, []
+threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
+while not done.wait(0.01):
+    try:
+        with socket.create_connection((sys.argv[1], 80), timeout=2) as each:
+            each.sendall(bytes(8))
+            assert each.recv(8) == bytes(8)
+        opened += 1
+    except (OSError, AssertionError) as error:
+        failed.append(f"{time.monotonic():.3f} {error!r}")
+print(json.dumps([opened, failed]))
+"""
+
+
+def site(version, more=""):
     pod = [PODS[version].format(last).partition("/")[0] for last in (11, 12)]
     return f"""
 apiVersion: eip-speaker.io/v1alpha1
 kind: Eip
 metadata: {{name: lan}}
-spec: {{addresses: ["{EIP[version]}"], interface: eth0}}
+spec: {{addresses: ["{EIP[version]}"], interface: eth0, {more}}}
 ---
 apiVersion: v1
 kind: Service
@@ -95,9 +113,11 @@ def eip_in(speaker):
     return found
 
 
-def ask(speaker, *command):
+def ask(speaker, *command, codes=(0,)):
     argv = [sys.executable, "-m", "speaker", *command, "--runtime-dir", str(speaker.directory / "run")]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in codes, done
+    return done.stdout
 
 
 @pytest.fixture
@@ -112,7 +132,7 @@ def flags(tmp_path):
 def serve(new_namespace, wire, sh, write, start, flags):
     """``serve(version, *flags)``: the scene, once one of three nodes holds the EIP and all three are ready."""
 
-    def begin(version, *more):
+    def begin(version, *more, pool=""):
         switch = new_namespace("switch")
         for bridge in ("lan", "pods"):
             sh(switch, f"ip link add {bridge} type bridge")
@@ -135,7 +155,7 @@ def serve(new_namespace, wire, sh, write, start, flags):
             join(f"n{number}", "pods", "eth1", PODS[version].format(number))
             namespaces[f"n{number}"].sysctl("net.ipv4.ip_forward", 1)
             namespaces[f"n{number}"].sysctl("net.ipv6.conf.all.forwarding", 1)
-        write("site.yaml", site(version))
+        write("site.yaml", site(version, pool))
         speakers = {name: start(namespaces[name], *flags, *more, name=name) for name in ("n1", "n2", "n3")}
         for speaker in speakers.values():
             speaker.until("ready")
@@ -149,9 +169,11 @@ def connected(serve):
     """``connected(version, *flags)``: the scene, its holder, and the client with its connections through that one."""
     with ExitStack() as stack:
 
-        def begin(version, *more):
-            scene = serve(version, *more)
+        def begin(version, *more, pool="", at=None):
+            scene = serve(version, *more, pool=pool)
             stack.enter_context(echoing(scene.namespaces["pod"], address=ANY[version]))
+            if at is not None:
+                moved(scene, at)
             holder = scene.holder()
             client = stack.enter_context(
                 talking(scene.namespaces["client"], scene.eip, 80, COUNT, sources=(ANY[version],))
@@ -200,6 +222,54 @@ def test_who_is_killed_and_started_again_keeps_its_connections(connected, start,
     assert client.check() == {"alive": COUNT}
     assert new_connections_go_through(scene, new)
     assert client.check() == {"alive": COUNT}
+
+
+@contextmanager
+def opening(scene):
+    """Opens one connection after the other, and yields a function that ends that: how many, and which failed."""
+    with scene.namespaces["client"].entered():
+        argv = [sys.executable, "-I", "-S", "-c", OPENING, scene.eip]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def end():
+        return json.loads(process.communicate(timeout=60)[0])
+
+    try:
+        yield end
+    finally:
+        process.kill()
+        process.wait()
+
+
+def moved(scene, name):
+    """Until that one holds the EIP, by its own word."""
+    eventually(lambda: eip_in(scene.speakers[name])["claimed"], lambda: ask(scene.speakers[name], "status"))
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_the_preferred_node_is_killed_and_when_it_is_back_the_eip_moves_to_it_and_no_connection_fails(
+    connected, start, flags, version
+):
+    scene, _, client = connected(version, "--hand-over", pool=PREFERRING, at="n2")
+    killed = scene.speakers["n2"]
+    killed.stop(signal.SIGKILL)
+    assert scene.holder(*scene.others(killed)).name in ("n1", "n3")
+    assert client.check() == {"alive": COUNT}
+    scene.speakers["n2"] = start(killed.node, *flags, "--hand-over", name="n2")
+    scene.speakers["n2"].until("ready")
+    told = ask(scene.speakers["n2"], "explain", scene.eip, codes=(0, 1, 2))
+    with opening(scene) as end:
+        moved(scene, "n2")
+        assert client.check() == {"alive": COUNT}
+        assert new_connections_go_through(scene, scene.speakers["n2"])
+        opened, failed = end()
+    assert failed == []
+    assert opened > 50
+    assert "n2 is preferred (weight 80, n" in told
+    assert "has been there for only" in told
+    assert "preferred most of the nodes that are here (weight 80)" in ask(
+        scene.speakers["n2"], "explain", scene.eip, codes=(0, 1, 2)
+    )
 
 
 def test_who_is_drained_keeps_its_connections_and_when_it_is_back_has_those_of_the_other_handed_over(connected):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,11 +43,11 @@ def key(tmp_path):
     return make
 
 
-@pytest.fixture
-def pair(lan, write, start, key):
+@pytest.fixture(params=["socket", "auto"], ids=["sockets", "kernel"])
+def pair(lan, write, start, key, request):
     """Both speakers, once each EIP has one holder that both agree on, and each holds some."""
     write("site.yaml", SITE)
-    flags = ("--with-peers", "--key", key())
+    flags = ("--with-peers", "--key", key(), "--responder", request.param)
     speakers = [start(node, *flags, name=name) for node, name in zip(lan, ("n1", "n2"), strict=True)]
     for speaker in speakers:
         speaker.until("ready")
@@ -86,6 +87,15 @@ def test_each_eip_has_one_holder_and_both_say_the_same(pair):
     assert holders(one) == holders(two)
     assert held(one) | held(two) == EIPS
     assert held(one) & held(two) == set()
+
+
+@pytest.mark.parametrize("pair", ["auto"], indirect=True)
+def test_what_the_kernel_answers_is_counted(pair, lan, sh):
+    one, _ = pair
+    eip = min(held(one))
+    sh(lan[1], f"arping -c 3 -I eth0 {eip}")
+    counted = re.compile(r'eip_speaker_kernel_answers_total\{protocol="arp"\} ([0-9.]+)')
+    eventually(lambda: float(counted.search(one.get("/metrics"))[1]) >= 3, lambda: one.get("/metrics"))
 
 
 def test_drained_it_hands_over_and_takes_nothing_back_until_it_is_levelled(pair):

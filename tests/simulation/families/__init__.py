@@ -12,6 +12,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "drain": (nodes.drain, 2),
     "rebalance": (nodes.rebalance, 2),
     "freeze": (nodes.freeze, 2),
+    "preferred": (nodes.preferred, 2),
     "stutter": (nodes.stutter, 1),
     "bursts": (links.bursts, 1),
     "mixed": (mixed.mixed, 6),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from simulation.families.base import SICK, by_time, draw, length, moment, sickly, some_of
-from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 
 
 def crash(seed: int) -> Schedule:
@@ -130,6 +130,35 @@ def rebalance(seed: int) -> Schedule:
     return replace(
         schedule, nodes=nodes, eips=eips, loss=loss, delay=delay, faults=by_time(faults), end=at + 3.5, limits=limits
     )
+
+
+def preferred(seed: int) -> Schedule:
+    """Nodes that EIPs prefer go and come back: the EIPs follow them at the stated pace, or never. Sometimes one node
+    still has the release before."""
+    random, schedule = draw("preferred", seed)
+    nodes, kinds = range(schedule.nodes), [Kind.CRASH, Kind.CRASH, Kind.DRAIN, Kind.BRIEF_DRAIN, Kind.INELIGIBLE]
+    weights = (*random.sample([0, 30, 80], 2), *(random.choice([0, 30, 80]) for _ in nodes[2:]))
+    failback = random.choice([0.4, 1.0, 2.5, 2.5, None])
+    heedless = (random.randrange(schedule.nodes),) if random.random() < 0.15 else ()
+    at, faults, once = moment(random), [], [Kind.CABLE, Kind.FREEZE, Kind.PARTITION, Kind.GATEWAY_SILENT]
+    for _ in range(random.randint(1, 4)):
+        kind = random.choice([*kinds, *once])
+        # A link that came back twice waits for a minute.
+        gone = (Kind.CABLE, Kind.FREEZE) if kind in (Kind.CABLE, Kind.FREEZE) else (kind,)
+        once = [each for each in once if each not in gone]
+        who, lasts = (random.randrange(schedule.nodes),), round(random.uniform(0.1, 3.0), 4)
+        lasts = 3.5 if kind is Kind.DRAIN else min(lasts, 0.9) if kind is Kind.FREEZE else lasts
+        link = 1 if kind in (Kind.CABLE, Kind.GATEWAY_SILENT) else None
+        faults.append(Fault(round(at, 4), kind, who, lasts, eip=random.randrange(schedule.eips), link=link))
+        at += random.uniform(0.0, 4.0)
+    if random.random() < 0.2:
+        faults.append(Fault(round(at, 4), Kind.REBALANCE, (random.randrange(schedule.nodes),)))
+    last = max(fault.at + (fault.lasts if fault.lasts < FOR_GOOD else 0.0) for fault in faults)
+    end = last + 3 * (failback or 0.4) + 2.0 * schedule.nodes + 3.0
+    loss = random.choice([0.0, 0.0, 0.03])
+    limits = Limits(preferred=True, causeless=not loss, one_answer=0.45 if loss else None)
+    shape = replace(schedule, weights=weights, failback=failback, heedless=heedless, asks=random.random() < 0.3)
+    return replace(shape, loss=loss, faults=by_time(faults), end=end, limits=limits)
 
 
 def flap(seed: int) -> Schedule:

@@ -20,9 +20,20 @@ from speaker.agent.view import (
     node_intent,
 )
 from speaker.api.endpoints import MAX_ENDPOINTS
-from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM, AssignedObject, EipObject, NodeObject, ServiceObject, SliceObject
+from speaker.api.kinds import (
+    ASSIGNED,
+    ASSIGNED_FROM,
+    MAX_SAID,
+    AssignedObject,
+    EipObject,
+    NodeObject,
+    ServiceObject,
+    SliceObject,
+    pools_read,
+)
 from speaker.api.objects import Key
-from speaker.model import Assignment, Endpoint, LinkNames, Protocol, ServiceKey
+from speaker.api.service import MAX_HELD
+from speaker.model import Assignment, Endpoint, Family, LinkNames, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
 
 WEB = ServiceKey("default", "web")
@@ -295,6 +306,30 @@ def test_where_nothing_was_recorded_the_pool_that_has_the_address_now_counts(ser
     found = service_object("web", ingress=[EIP, "2001:db8::10"], conditions=FROM_LAN)
     _, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24", "2001:db8::/64")])
     assert settlement.assignments[WEB].pools == ("lan", "wan")
+
+
+@pytest.mark.parametrize(
+    ("said", "pools"),
+    [
+        ("IPv4 from lan and dmz, IPv6 from six", ("lan", "dmz", "six")),
+        ("IPv4 from ? and dmz", ("wan", "dmz", "wan")),
+        ("IPv4 from lan", ("wan", "wan", "wan")),
+        ("IPv4 from lan and dmz and more", ("wan", "wan", "wan")),
+    ],
+)
+def test_of_several_addresses_of_a_family_each_has_its_own_pool(service_object, eip_object, said, pools):
+    """Where what was recorded does not go with the addresses, it is not guessed which of them it is about."""
+    conditions = (*OURS, {"type": ASSIGNED_FROM, "status": "True", "message": said})
+    found = service_object("web", ingress=[EIP, "192.0.2.99", "2001:db8::10"], conditions=conditions)
+    _, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24", "2001:db8::/64")])
+    assert settlement.assignments[WEB].addresses == tuple(map(ip_address, (EIP, "192.0.2.99", "2001:db8::10")))
+    assert settlement.assignments[WEB].pools == pools
+
+
+def test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says():
+    assert len(pools_read("IPv4 from lan" + " and lan" * 1_000_000)[Family.IPV4]) < MAX_SAID
+    longest = " and ".join(["a" * 253] * MAX_HELD)
+    assert len(pools_read(f"IPv4 from {longest}")[Family.IPV4]) == MAX_HELD
 
 
 @pytest.mark.parametrize("annotation", ["eip-speaker.io/pool", "eip-speaker.io/assigned-pools", ASSIGNED_FROM])

@@ -58,6 +58,7 @@ def make_service(
     picks: str = "",
     local: bool = False,
     share_with: str = "",
+    pool: str | None = None,
     **fields: object,
 ) -> Service:
     """``families`` such as '46' in order; ``picks`` is its pod selector; ``share_with`` other namespaces."""
@@ -71,6 +72,7 @@ def make_service(
         traffic_policy=TrafficPolicy.LOCAL if local else TrafficPolicy.CLUSTER,
         addresses=tuple(map(ip_address, addresses.split())),
         share_namespaces=frozenset(share_with.split()),
+        pools=tuple((pool or "").split()),
         **fields,
     )
 
@@ -90,8 +92,8 @@ def make_pool(
         addresses=tuple(map(parse_range, addresses.split())),
         exclude=tuple(map(parse_range, exclude.split())),
         namespaces=frozenset(namespaces.split()),
-        namespace_selector=None if namespace_label is None else selector(namespace_label),
-        service_selector=selector(service_label),
+        namespace_selectors=() if namespace_label is None else tuple(map(selector, namespace_label.split("|"))),
+        service_selectors=tuple(map(selector, service_label.split("|"))) if service_label else (),
         **fields,
     )
 
@@ -154,6 +156,10 @@ class Lan:
         self.allocator = Allocator(self.rest)
         self.allocator.restore(msgspec.json.decode(written, type=Ledger), self.now)
         self.allocator.set_pools(self.pools, self.namespaces)
+
+    def left(self, name: str) -> bool:
+        """Whether its wish to release counts as fulfilled."""
+        return self.allocator.has_released(key(name))
 
     def used(self, pool: str, family: Family = Family.IPV4) -> tuple[int, int, int]:
         """Size, used, resting."""

@@ -91,6 +91,16 @@ def test_a_namespace_list_and_a_namespace_selector_let_in_whoever_matches_either
     assert lan.ask("green/s1") == "no_pool_fits"
 
 
+def test_of_a_list_of_selectors_any_one_lets_in(lan):
+    lan.label_namespaces(red="tier=gold", blue="tier=tin", green="tier=lead")
+    lan.pool("some", "192.0.2.0/29", namespace_label="tier=gold|tier=tin", service_label="app=web|app=dns")
+    assert lan.ask("red/s1", label="app=web") == "192.0.2.1"
+    assert lan.ask("blue/s1", label="app=dns") == "192.0.2.2"
+    assert lan.ask("green/s1", label="app=web") == "no_pool_fits"
+    assert lan.ask("red/s2", label="app=db") == "no_pool_fits"
+    assert "its serviceSelector wants the label app=web or app=dns" in lan.said[-1]
+
+
 def test_every_namespace_carries_its_own_name_as_a_label(lan):
     lan.pool("red", "192.0.2.0/29", namespace_label="kubernetes.io/metadata.name=red")
     assert lan.ask("red/s1") == "192.0.2.1"

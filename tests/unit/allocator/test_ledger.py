@@ -107,7 +107,7 @@ KEY = ServiceKey("default", "s1")
     ("ledger", "complaint"),
     [
         (Ledger(held=(HeldAddresses(KEY, ("192.0.2.1",), ("a", "b")),)), "1 addresses of 2 pools"),
-        (Ledger(held=(HeldAddresses(KEY, ("192.0.2.1", "192.0.2.2"), ("a", "a")),)), "two addresses of one family"),
+        (Ledger(held=(HeldAddresses(KEY, ("192.0.2.1", "192.0.2.1"), ("a", "a")),)), "an address twice"),
         (
             Ledger(held=(HeldAddresses(KEY, ("192.0.2.1",), ("a",)), HeldAddresses(KEY, ("192.0.2.2",), ("a",)))),
             "twice",

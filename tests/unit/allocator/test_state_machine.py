@@ -43,6 +43,8 @@ TEXTS = [
 UNIVERSE = [ip_address(f"192.0.2.{n}") for n in range(8)] + [ip_address(f"2001:db8::{n}") for n in range(5)]
 KEYS = [ServiceKey(namespace, name) for namespace in ("red", "blue") for name in ("s1", "s2", "s3", "s4")]
 GOLD = LabelSelector((LabelRule("tier", "In", frozenset({"gold"})),))
+SILVER = LabelSelector((LabelRule("tier", "In", frozenset({"silver"})),))
+WITHOUT = LabelSelector((LabelRule("tier", "DoesNotExist"),))
 
 pools = st.builds(
     Pool,
@@ -50,8 +52,8 @@ pools = st.builds(
     addresses=st.lists(st.sampled_from(TEXTS).map(parse_range), min_size=1, max_size=3).map(tuple),
     exclude=st.sampled_from([(), (), (parse_range("192.0.2.1"),), (parse_range("2001:db8::2"),)]),
     namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"red"})]),
-    namespace_selector=st.sampled_from([None, None, GOLD]),
-    service_selector=st.sampled_from([LabelSelector(), LabelSelector(), GOLD]),
+    namespace_selectors=st.sampled_from([(), (), (GOLD,), (WITHOUT, GOLD)]),
+    service_selectors=st.sampled_from([(), (), (GOLD,), (GOLD, SILVER)]),
     priority=st.integers(0, 1),
     auto_assign=st.sampled_from([True, True, False]),
     avoid_network_and_broadcast=st.booleans(),
@@ -64,14 +66,14 @@ services = st.builds(
     ports=st.sets(st.sampled_from([80, 81, 82]), min_size=1, max_size=2).map(
         lambda ports: tuple(ServicePort(Protocol.TCP, port) for port in sorted(ports))
     ),
-    labels=st.sampled_from([{}, {"tier": "gold"}]),
+    labels=st.sampled_from([{}, {"tier": "gold"}, {"tier": "silver"}]),
     selector=st.sampled_from([{"app": "x"}, {"app": "x"}, {"app": "y"}, {}]),
     families=st.sampled_from([tuple(Family), tuple(reversed(Family)), (Family.IPV4,), (Family.IPV6,)]),
     family_policy=st.sampled_from(FamilyPolicy),
     traffic_policy=st.sampled_from(TrafficPolicy),
-    pool=st.sampled_from([None, None, None, *POOL_NAMES]),
-    addresses=st.lists(st.sampled_from(UNIVERSE), max_size=2, unique_by=lambda address: address.version).map(tuple)
-    | st.just(()),
+    pools=st.sampled_from([(), (), (), *((name,) for name in POOL_NAMES), ("a", "b"), ("c", "a"), tuple(POOL_NAMES)]),
+    addresses=st.lists(st.sampled_from(UNIVERSE), max_size=3, unique=True).map(tuple) | st.just(()),
+    release=st.sampled_from([False, False, True]),
     share=st.sampled_from([None, "k", "k", "j"]),
     share_namespaces=st.sampled_from([frozenset(), frozenset({"red", "blue"})]),
     created=st.sampled_from(["", "2026-01-01T00:00:00Z"]),
@@ -96,10 +98,12 @@ def avoids(pool, written, address):
 
 def permits(pool, service, namespaces):
     labels = namespaces.get(service.key.namespace, {})
-    everybody = not pool.namespaces and pool.namespace_selector is None
-    by_label = pool.namespace_selector is not None and pool.namespace_selector.matches(labels)
+    everybody = not pool.namespaces and not pool.namespace_selectors
+    by_label = any(each.matches(labels) for each in pool.namespace_selectors)
     in_namespace = everybody or by_label or service.key.namespace in pool.namespaces
-    return in_namespace and pool.service_selector.matches(service.labels)
+    return in_namespace and (
+        not pool.service_selectors or any(each.matches(service.labels) for each in pool.service_selectors)
+    )
 
 
 def may_share(one, other):
@@ -146,7 +150,7 @@ class AllocatorMachine(RuleBasedStateMachine):
 
     @staticmethod
     def places(book, key):
-        return {Family.of(address): (address, holders[key][0]) for address, holders in book.items() if key in holders}
+        return {address: holders[key][0] for address, holders in book.items() if key in holders}
 
     # ── What may happen ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,31 +233,48 @@ class AllocatorMachine(RuleBasedStateMachine):
             ]
             assert others[0] == others[1], "a step for one Service changed another's"
         had, has = self.places(before, service.key), self.places(after, service.key)
-        for family, (address, pool) in had.items():
-            if has.get(family, (None,))[0] != address:
-                self.check_that_it_was_asked_for(service, family, address, pool)
-        for family, (address, pool) in has.items():
-            if had.get(family, (None,))[0] != address:
-                self.check_new_address(service, address, pool, before, resting)
+        for address in had.keys() - has.keys():
+            self.check_that_it_was_asked_for(service, address, had)
+        for address in has.keys() - had.keys():
+            self.check_new_address(service, address, has[address], before, resting)
+        self.check_number(service, had, has)
         self.check_outcome(service, outcome, after, newcomer=not had)
         return outcome
 
-    def check_that_it_was_asked_for(self, service, family, address, pool):
+    def check_that_it_was_asked_for(self, service, address, had):
+        family, pool = Family.of(address), had[address]
         dropped = family not in wanted(service)
         named = [each for each in service.addresses if Family.of(each) is family]
-        other_address = named and named[0] != address
-        other_pool = service.pool is not None and service.pool != pool
-        assert dropped or other_address or other_pool, "an address changed though nobody asked"
+        other_address = named and address not in named
+        other_pool = service.pools and pool not in service.pools
+        fewer = any(
+            Family.of(other) is family and (not service.pools or had[other] == pool)
+            for other in had
+            if other != address
+        )
+        offered = pool in self.pools and offers(self.pools[pool], address)
+        released = service.release and not (offered and permits(self.pools[pool], service, self.namespaces))
+        assert dropped or other_address or other_pool or fewer or released, "an address changed though nobody asked"
+
+    def check_number(self, service, had, has):
+        """Of each family one, or as many as are named, and of several pools one each of those that no name is from."""
+        for family in wanted(service):
+            named = [each for each in service.addresses if Family.of(each) is family]
+            most = max(1, len(named) + (len(service.pools) if len(service.pools) > 1 else 0))
+            assert sum(Family.of(each) is family for each in has) <= most
+            unnamed = [pool for address, pool in has.items() if Family.of(address) is family and address not in named]
+            asked = [pool for pool in unnamed if pool in service.pools]
+            assert len(asked) == len(set(asked)) or len(service.pools) < 2 or not had.keys().isdisjoint(has)
 
     def check_new_address(self, service, address, pool_name, before, resting):
         pool = self.pools[pool_name]
         assert offers(pool, address)
         assert permits(pool, service, self.namespaces)
         assert not pool.disabled
-        assert service.pool in (None, pool_name)
-        named = [each for each in service.addresses if each.version == address.version]
-        assert named in ([], [address])
-        assert named or service.pool or pool.auto_assign
+        assert not service.pools or pool_name in service.pools
+        named = address in service.addresses
+        assert named or len(service.pools) > 1 or all(each.version != address.version for each in service.addresses)
+        assert named or service.pools or pool.auto_assign
         served = {key for key, (_, suspended) in before.get(address, {}).items() if not suspended}
         assert served or address not in before, "what is kept for the suspended is not given away"
         assert all(may_share(service, self.live[key]) for key in served - {service.key})
@@ -271,8 +292,10 @@ class AllocatorMachine(RuleBasedStateMachine):
             return
         assignment = outcome.assignment
         assert sorted(assignment.addresses, key=str) == sorted(served, key=str)
-        families = [Family.of(address) for address in assignment.addresses]
+        of_each = [Family.of(address) for address in assignment.addresses]
+        families = list(dict.fromkeys(of_each))
         assert families == [family for family in wanted(service) if family in families]
+        assert of_each == sorted(of_each, key=families.index)
         if newcomer:
             free = service.family_policy is FamilyPolicy.PREFER_DUAL and service.families[0] not in map(
                 Family.of, service.addresses
@@ -324,7 +347,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         for name in self.pools:
             assert all(usage.used == usage.resting == 0 for usage in self.allocator.usage(name).values())
         book = self.allocator._book
-        assert not any((book.eips, book.holdings, book._resting, book._left, book._shared))
+        assert not any((book.released, book.eips, book.holdings, book._resting, book._left, book._shared))
         assert not self.allocator._settled
 
 

@@ -2,11 +2,13 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.api.eip import pool
+from speaker.api.eip import MAX_SELECTORS, pool
 from speaker.api.fields import ApiObject, read
+from speaker.errors import InvalidManifests
 from speaker.model import (
     AddressRange,
     CanReach,
@@ -16,6 +18,7 @@ from speaker.model import (
     LinkNames,
     OwnSubnet,
     Pool,
+    PreferredNodes,
 )
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
@@ -43,6 +46,8 @@ rules = st.one_of(
     st.builds(LabelRule, keys, st.sampled_from(["Exists", "DoesNotExist"])),
 )
 selectors = st.builds(LabelSelector, st.lists(rules, max_size=3).map(tuple))
+preferred = st.builds(PreferredNodes, st.integers(1, 100), selectors.filter(lambda each: each.rules))
+several = st.lists(selectors.filter(lambda each: each.rules), max_size=3).map(tuple)
 interfaces = st.one_of(
     st.just(OwnSubnet()),
     st.lists(labels.filter(lambda name: name != "lo"), min_size=1, max_size=3, unique=True).map(tuple).map(LinkNames),
@@ -65,8 +70,8 @@ def pools(draw):
         interface=draw(interfaces),
         node_selector=draw(selectors),
         namespaces=draw(st.frozensets(labels, max_size=3)),
-        namespace_selector=draw(st.none() | selectors.filter(lambda each: each.rules)),
-        service_selector=draw(selectors),
+        namespace_selectors=draw(several),
+        service_selectors=draw(several),
         priority=draw(st.integers(-(2**31), 2**31 - 1)),
         auto_assign=draw(st.booleans()),
         avoid_network_and_broadcast=draw(st.booleans()),
@@ -74,6 +79,8 @@ def pools(draw):
         gratuitous=Gratuitous(
             draw(st.integers(1, 50)), draw(st.floats(0.05, 60)), draw(st.just(0.0) | st.floats(1, 86400))
         ),
+        node_preference=tuple(draw(st.lists(preferred, max_size=16))),
+        failback=draw(st.none() | st.integers(1, 86400).map(float)),
     )
 
 
@@ -83,9 +90,12 @@ def written(found):
         "exclude": list(map(range_text, found.exclude)),
         "interface": interface_text(found.interface),
         "nodeSelector": selector_data(found.node_selector),
+        "nodePreference": [{"weight": term.weight, **selector_data(term.selector)} for term in found.node_preference]
+        or None,
+        "failback": "never" if found.failback is None else f"preferred-after {found.failback:.0f}s",
         "namespaces": sorted(found.namespaces) or None,
-        "namespaceSelector": selector_data(found.namespace_selector),
-        "serviceSelector": selector_data(found.service_selector),
+        **selectors_data("namespaceSelector", found.namespace_selectors),
+        **selectors_data("serviceSelector", found.service_selectors),
         "priority": found.priority,
         "autoAssign": found.auto_assign,
         "avoidNetworkAndBroadcast": found.avoid_network_and_broadcast,
@@ -98,6 +108,13 @@ def written(found):
     }
     spec = {name: value for name, value in spec.items() if value is not None}
     return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": found.name}, "spec": spec}
+
+
+def selectors_data(name, several):
+    """One may stand by itself, which a list of one may as well."""
+    if len(several) == 1 and len(several[0].rules) % 2:
+        return {name: selector_data(several[0])}
+    return {f"{name}s": [selector_data(each) for each in several] or None}
 
 
 def range_text(found):
@@ -129,3 +146,13 @@ def selector_data(selector):
 @given(pools())
 def test_a_pool_written_down_and_read_again_is_the_same(found):
     assert read(ApiObject(written(found)), pool) == found
+
+
+def test_a_pool_has_no_more_selectors_than_there_may_be():
+    selectors = [{"matchLabels": {"team": str(n)}} for n in range(MAX_SELECTORS + 1)]
+    spec = {"addresses": ["192.0.2.1"], "serviceSelectors": selectors}
+    body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": "lan"}, "spec": spec}
+    with pytest.raises(InvalidManifests, match="must be 1 to 16 selectors"):
+        read(ApiObject(body), pool)
+    selectors.pop()
+    assert len(read(ApiObject(body), pool).service_selectors) == MAX_SELECTORS

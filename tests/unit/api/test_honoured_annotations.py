@@ -15,7 +15,7 @@ from speaker.settings import parse_balancers
 
 VALUES = {"addresses": "192.0.2.7", "pool": "lan", "share": "a key", "share-namespaces": "red,blue"}
 BAD = {
-    "addresses": ["192.0.2.300", "192.0.2.1,192.0.2.2", "0.0.0.0", "224.0.0.1", "dhcp", "192.0.2.1,", " "],
+    "addresses": ["192.0.2.300", "0.0.0.0", "224.0.0.1", "dhcp", "192.0.2.1,", " "],
     "pool": ["LAN", "a b", "-", "x" * 300],
     "share": [],
     "share-namespaces": ["*", "RED", "a,,b", ",".join(f"n{i}" for i in range(300))],
@@ -38,7 +38,7 @@ def decoded(annotations, honoured=(), **spec):
 
 
 def wishes(found):
-    return found.addresses, found.pool, found.share, found.share_namespaces
+    return found.addresses, found.pools, found.share, found.share_namespaces
 
 
 def ours(kind, value):
@@ -57,12 +57,20 @@ def theirs(name, value):
     return {name: value, **with_key(WISHES[name], sharing)}
 
 
+@pytest.mark.parametrize("name", [name for name, wish in WISHES.items() if wish in ("addresses", "pool")])
+def test_another_balancers_annotation_names_one_address_of_a_family_and_one_pool(name):
+    """Ours may name several."""
+    value = {"addresses": "192.0.2.10,192.0.2.11", "pool": "lan,dmz"}[WISHES[name]]
+    with pytest.raises(InvalidManifests):
+        decoded({name: value}, honoured=[*Balancer])
+
+
 @pytest.mark.parametrize("name", WISHES)
 def test_what_is_asked_of_another_balancer_is_said_with_both_ways_to_have_it(name):
     reading = read_world([asking({name: VALUES[WISHES[name]]})], default_class=True)
     (found,) = reading.world.services.values()
     (notice,) = reading.notices
-    assert wishes(found) == ((), None, None, frozenset())
+    assert wishes(found) == ((), (), None, frozenset())
     assert found.unheeded == (name,)
     for part in (name, f"write eip-speaker.io/{WISHES[name]}", f"--honour-annotations {balancer_of(name).value}"):
         assert part in notice.sentence
@@ -108,7 +116,7 @@ def test_only_the_honoured_balancers_count_and_of_one_its_newer_annotation():
         "purelb.io/service-group": "other",
     }
     found = decoded(annotations, {Balancer.METALLB})
-    assert found.pool == "new"
+    assert found.pools == ("new",)
     assert found.unheeded == ("metallb.universe.tf/address-pool", "purelb.io/service-group")
 
 
@@ -116,7 +124,7 @@ def test_only_the_honoured_balancers_count_and_of_one_its_newer_annotation():
 def test_an_empty_value_asks_for_nothing(name):
     for honoured in ((), {*Balancer}):
         found = decoded({name: ""}, honoured)
-        assert (wishes(found), found.unheeded) == (((), None, None, frozenset()), ())
+        assert (wishes(found), found.unheeded) == (((), (), None, frozenset()), ())
 
 
 def test_the_field_for_one_address_must_agree_with_an_honoured_annotation():

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from speaker.api.fields import ApiObject, read, read_leniently
 from speaker.api.service import (
+    MAX_ADDRESSES,
     MAX_MISSPELT,
+    MAX_POOLS,
     MAX_PORTS,
     MAX_SHARE_NAMESPACES,
     MAX_SOURCE_RANGES,
@@ -18,7 +20,19 @@ from speaker.api.service import (
     service,
 )
 from speaker.errors import InvalidManifests
-from speaker.model import NOBODY, Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
+from speaker.model import (
+    NOBODY,
+    Family,
+    FamilyPolicy,
+    LabelRule,
+    LabelSelector,
+    PreferredNodes,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+)
 
 
 def service_of(spec, annotations=None, default_class=True):
@@ -61,6 +75,7 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
                 "eip-speaker.io/share": "web",
                 "eip-speaker.io/share-namespaces": "a, b",
                 "eip-speaker.io/scheduler": "mh",
+                "eip-speaker.io/node-preference": "80 zone=a, disk=ssd; 20 example.com/rack=",
             },
         },
         "spec": {
@@ -96,16 +111,24 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
         families=(Family.IPV6, Family.IPV4),
         family_policy=FamilyPolicy.REQUIRE_DUAL,
         traffic_policy=TrafficPolicy.LOCAL,
-        pool="lan",
+        pools=("lan",),
         addresses=(ip_address("2001:db8::10"), ip_address("192.0.2.10")),
         share="web",
         share_namespaces=frozenset({"a", "b"}),
         scheduler="mh",
+        node_preference=(
+            PreferredNodes(80, LabelSelector((equals("zone", "a"), equals("disk", "ssd")))),
+            PreferredNodes(20, LabelSelector((equals("example.com/rack", ""),))),
+        ),
         affinity_seconds=60,
         source_ranges=(ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")),
         health_check_port=30001,
         created="2026-01-01T00:00:00Z",
     )
+
+
+def equals(key: str, value: str) -> LabelRule:
+    return LabelRule(key, "In", frozenset({value}))
 
 
 CLASS = "loadBalancerClass"
@@ -215,12 +238,26 @@ def test_of_annotations_without_end_that_are_none_of_ours_some_are_told():
 
 
 def test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had():
-    for text in ("a," * 10_000 + "a", "192.0.2.1,2001:db8::1" + ",x" * 10_000):
+    for text in (
+        "a," * 10_000 + "a",
+        "192.0.2.1,2001:db8::1" + ",x" * 10_000,
+        ",".join(f"192.0.2.{n}" for n in range(9)),
+    ):
         rules = [
             rule for _, rule in rules_about({"ipFamilyPolicy": "PreferDualStack"}, {"eip-speaker.io/addresses": text})
         ]
-        assert "must be at most one address of each family" in rules
-        assert len(rules) <= 2
+        assert f"must be at most {MAX_ADDRESSES} addresses of each family" in rules
+        assert len(rules) <= 2 * MAX_ADDRESSES
+
+
+def test_of_pools_without_end_no_more_are_asked_for_than_may_be():
+    rules = [rule for _, rule in rules_about({}, {"eip-speaker.io/pool": ",".join(f"p{n}" for n in range(10_000))})]
+    assert rules == [f"must be at most {MAX_POOLS} pools"]
+    several = {"eip-speaker.io/pool": ",".join(f"p{n}" for n in range(MAX_POOLS))}
+    assert service_of({}, several).pools == tuple(f"p{n}" for n in range(MAX_POOLS))
+    assert [rule for _, rule in rules_about({}, {"eip-speaker.io/pool": "lan, dmz,lan"})] == [
+        "must name every pool once"
+    ]
 
 
 @pytest.mark.parametrize(

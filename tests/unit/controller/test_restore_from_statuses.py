@@ -9,6 +9,7 @@ from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.pools import Catalogue
 from speaker.api.kinds import ASSIGNED_FROM
 from speaker.api.reading import read_pool, read_service
+from speaker.api.service import MAX_HELD
 from speaker.controller.restore import restored
 from speaker.controller.wanted import ASSIGNED
 from speaker.model import ServiceKey
@@ -56,6 +57,24 @@ def test_the_pool_is_the_one_that_was_recorded_or_else_the_one_that_has_the_addr
     conditions = [MARK, recorded(said)]
     was = restore(service_object("web", ingress=["2001:db8::10", "192.0.2.10"], conditions=conditions))
     assert held(was) == {"web": (("2001:db8::10", "192.0.2.10"), pools)}
+
+
+def test_all_addresses_of_a_family_that_we_gave_and_of_anothers_no_more_than_are_asked_for(restore, service_object):
+    both = ["192.0.2.11", "198.51.100.1"]
+    ours = service_object("ours", ingress=both, conditions=[MARK, recorded("IPv4 from wan and closed")])
+    assert held(restore(ours)) == {"ours": (tuple(both), ("wan", "closed"))}
+    assert held(restore(service_object("theirs", ingress=both))) == {"theirs": (("192.0.2.11",), ("lan",))}
+    asks = {"pool": "lan,closed"}
+    assert held(restore(service_object("asks", ingress=both, annotations=asks))) == {
+        "asks": (tuple(both), ("lan", "closed"))
+    }
+
+
+def test_of_an_annotation_no_more_places_count_than_are_asked_for(restore, service_object):
+    said = {"record": "192.0.2.11,192.0.2.12,192.0.2.13"}
+    assert held(restore(service_object("one", annotations=said)))["one"][0] == ("192.0.2.11",)
+    named = {**said, "addresses": "192.0.2.12,192.0.2.13"}
+    assert held(restore(service_object("two", annotations=named)))["two"][0] == ("192.0.2.11", "192.0.2.12")
 
 
 def test_a_place_that_is_kept_is_in_the_pool_of_those_who_are_served_there(restore, service_object):
@@ -165,7 +184,8 @@ def test_of_a_record_no_more_is_looked_at_than_one_of_ours_says(restore, service
 
     assert first_of("2001:db8::15", "192.0.2.15")["web"][0] == ("2001:db8::15", "192.0.2.15")
     assert first_of("nonsense", "192.0.2.15")["web"][0] == ("192.0.2.15",)
-    assert first_of("nonsense", "nonsense", "192.0.2.15") == {}  # a quarter of a million take seconds to read
+    # A quarter of a million take seconds to read.
+    assert first_of(*["nonsense"] * MAX_HELD, "192.0.2.15") == {}
 
 
 def test_who_was_suspended_keeps_the_place(restore, service_object):

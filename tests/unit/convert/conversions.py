@@ -55,7 +55,7 @@ def given(conversion, probe):
                 (ServicePort(Protocol.TCP, 80),),
                 labels=probe.labels,
                 families=(family,),
-                pool=probe.pool,
+                pools=(probe.pool,) if probe.pool is not None else (),
             )
             if (assignment := allocator.assign(service, 0.0).assignment) is None:
                 break

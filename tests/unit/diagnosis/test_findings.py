@@ -159,6 +159,8 @@ FOUND = {
     "unknown pool": (not_here("pool_unknown"), "not_eligible"),
     "no endpoint": (service(endpoints=Cut()), "no_endpoint"),
     "none ready": (service(endpoints=Cut((replace(POD, ready=False, takes_new=False),))), "none_ready"),
+    "all unwell": (told("all_unwell", eip=EIP), "all_unwell"),
+    "one unwell": (told("endpoint_unwell", eip=EIP), "endpoint_unwell"),
     "drained": (
         replace(
             known(draining=True, peers=(), eips=Cut((replace(HELD, mine=False, holder=None, candidates=()),))),
@@ -289,6 +291,7 @@ def behind_bridge(**changes) -> Facts:
 
 
 ONLY_THE_DOCTOR = {
+    "health checks are late": (told("checks_late"), "checks_late"),
     "pods behind a bridge that the firewall does not see": (behind_bridge(), "bridge_unfiltered"),
     "a bridge that the firewall is told not to see": (
         behind_bridge(sysctls=CALLED | {"net.bridge.bridge-nf-call-iptables": "0"}),

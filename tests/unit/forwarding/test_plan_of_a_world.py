@@ -124,6 +124,21 @@ def test_with_policy_local_a_node_without_endpoints_has_nothing_to_do_with_the_e
     assert len(plan(*world((cluster, (), eips)), "a").eips) == 2
 
 
+@pytest.mark.parametrize(
+    ("ready", "unwell", "served"),
+    [(True, "", True), (False, "", True), (False, "connection refused", False), (True, "connection refused", True)],
+)
+def test_with_policy_local_a_nodes_own_clients_go_to_the_holder_while_only_its_own_endpoint_is_unwell(
+    web, pod, world, ready, unwell, served
+):
+    """One that is ready all the same is as unwell as all others."""
+    here = replace(pod("10.0.0.2", node="a", ready=ready), unwell=unwell)
+    service = web(traffic_policy=TrafficPolicy.LOCAL)
+    made = plan(*world((service, (here, pod("10.0.0.3", node="b")), (EIP,))), "a")
+    assert bool(made.eips) is served
+    assert bool(made.virtual_servers) is served
+
+
 def test_with_policy_local_an_eip_comes_and_goes_with_this_nodes_endpoints(web, pod, world):
     service, planner, nothing = web(traffic_policy=TrafficPolicy.LOCAL), Planner(), Plan(frozenset(), {})
     for endpoints in ((), (pod("10.0.0.3"),), (), (pod("10.0.0.4", node="b"),), (pod("10.0.0.3"),)):

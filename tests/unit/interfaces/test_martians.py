@@ -4,11 +4,9 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.interfaces.martians import (
-    TRIES,
     count,
     count_reverse_path,
     martian_sources,
-    of_one_moment,
     reverse_path_drops,
 )
 
@@ -43,20 +41,3 @@ def test_a_kernel_that_does_not_count_for_its_reverse_path_filter_is_an_edge_err
     (tmp_path / "netstat").write_text(text)
     with pytest.raises(EdgeError, match="netstat"):
         reverse_path_drops(tmp_path / "netstat")
-
-
-@pytest.mark.parametrize(
-    ("drops", "seen"),
-    [([0], (7, 0)), ([0, 2], (9, 2)), ([0, 2, 1], (10, 3)), ([1] * 99, (6 + TRIES + 1, TRIES + 1))],
-    ids=["none", "between two reads", "and again", "all the time"],
-)
-def test_a_drop_by_the_reverse_path_filter_between_two_reads_makes_no_martian_come_and_go(drops, seen):
-    """``drops``: before each read of theirs, of a kernel that had 7 martians before."""
-    coming, theirs = iter(drops), 0
-
-    def part():
-        nonlocal theirs
-        theirs += next(coming, 0)
-        return theirs
-
-    assert of_one_moment(lambda: 7 + theirs, part) == seen

@@ -44,7 +44,7 @@ class Asked:
     """Whose requests are answered: of any age, and ``before`` is called first."""
 
     def __init__(self, before=lambda: None):
-        self._before = before
+        self._before, self.clock = before, lambda: 0.0
 
     def prepare(self):
         self._before()
@@ -73,7 +73,7 @@ def test_a_link_that_goes_down_before_the_answer_is_lost_and_no_bug(claims, lan)
     gone, told = GoneBeforeTheAnswer(asked), Told()
 
     async def story():
-        responder = Responder(ARP, gone, claims, Asked(), lambda: 0.0, told)
+        responder = Responder(ARP, gone, claims, Asked(), told)
         async with asyncio.timeout(60):
             await responder.serve()
 
@@ -108,7 +108,7 @@ async def test_one_packet_that_meets_a_bug_keeps_no_other_from_its_answer(claims
     asked = [arp.request(lan.stranger, lan.asker4, eip).pack() for eip in (lan.other4, lan.eip4)]
     read, told = OneRead(asked), Told()
     protocol = Protocol(Family.IPV4, answer, arp_rival)
-    Responder(protocol, read, claims, Asked(), lambda: 0.0, told).answer_turn()
+    Responder(protocol, read, claims, Asked(), told).answer_turn()
     assert len(read.sent) == 1
     assert told.all == ["internal_error", "Answers", "Ignorings"]
 
@@ -132,7 +132,7 @@ def test_a_bug_before_the_answer_costs_one_request_and_one_that_lasts_the_link(c
             raise error
 
     told = Told()
-    responder = Responder(ARP, asked, claims, Asked(before), lambda: 0.0, told)
+    responder = Responder(ARP, asked, claims, Asked(before), told)
     responder.answer_turn()
     assert len(asked.sent) == 2
     with pytest.raises(EdgeError, match="requests are not answered"):

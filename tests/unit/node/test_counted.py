@@ -16,6 +16,7 @@ from speaker.node.publishing import places
 from speaker.node.report import Report
 from speaker.node.standing import MAX_DEAD, Alive
 from speaker.node.status import NAME
+from speaker.ownership.preference import Preferred
 from speaker.ownership.witness import Place
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
@@ -149,3 +150,12 @@ async def test_what_is_wrong_is_looked_at_in_the_loops_thread_alone_where_it_cha
     await published(report, [may(A)], {A: MINE})
     assert "no buffer space" in (tmp_path / NAME).read_text()
     assert threads == {threading.get_ident()}
+
+
+async def test_what_is_held_though_another_node_is_preferred_is_counted(site):
+    metrics, home = site
+    at_home, away = ClaimStatus(True, "n1", 1, 0.0), ClaimStatus(True, "n1", 1, 0.0, None, Preferred("n2", 80))
+    theirs = ClaimStatus(False, "n2", 1, None, None, Preferred("n3", 80))
+    eips = {A: away, A + 1: theirs, A + 2: at_home, A + 3: at_home._replace(preferred=Preferred("n1", 80, 80))}
+    await published(Report(metrics, home), [may(eip) for eip in eips], eips)
+    assert metrics.registry.get_sample_value("eip_speaker_eips_not_preferred") == 1

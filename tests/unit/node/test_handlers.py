@@ -161,14 +161,14 @@ async def test_the_end_of_a_drain_is_handed_on(report):
 @pytest.mark.parametrize(
     ("states", "told"),
     [
-        ([], [{"planned": 0, "moved": 0, "refused": 0, "done": True}]),
+        ([], [{"planned": 0, "moved": 0, "refused": 0, "preferred": 0, "done": True}]),
         (
             [Rebalancing(3), Rebalancing(3, 1, 1), Rebalancing(3, 2, 1, finished=True)],
             [
-                {"planned": 3, "moved": 0, "refused": 0},
-                {"planned": 3, "moved": 1, "refused": 1},
-                {"planned": 3, "moved": 2, "refused": 1},
-                {"planned": 3, "moved": 2, "refused": 1, "done": True},
+                {"planned": 3, "moved": 0, "refused": 0, "preferred": 0},
+                {"planned": 3, "moved": 1, "refused": 1, "preferred": 0},
+                {"planned": 3, "moved": 2, "refused": 1, "preferred": 0},
+                {"planned": 3, "moved": 2, "refused": 1, "preferred": 0, "done": True},
             ],
         ),
     ],

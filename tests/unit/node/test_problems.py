@@ -46,11 +46,12 @@ def test_they_are_listed_in_one_order_whatever_came_first():
     for area in reversed(Area):
         problems.found(area, said("edge_fails", [f"of {area.value}"], ""))
     told = sentences(problems, 1.0, internal=["internal error in publish"])
-    assert told[:9] == [
-        *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of links", "of kube-proxy"),
+    assert told[:10] == [
+        *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of links"),
+        *("of health checks", "of kube-proxy"),
         *("no buffer space", "internal error in publish"),
     ]
-    assert [sentence.split()[0] for sentence in told[9:]] == ["192.0.2.10:", "n8", "another", "192.0.2.10:"]
+    assert [sentence.split()[0] for sentence in told[10:]] == ["192.0.2.10:", "n8", "another", "192.0.2.10:"]
 
 
 def test_nothing_is_wrong_at_first():

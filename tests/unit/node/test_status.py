@@ -17,6 +17,7 @@ from speaker.kubeproxy.judge import Judgement, KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import NAME, Status, write_status
+from speaker.ownership.preference import Preferred
 from speaker.system.process import Priority
 from speaker.wire.messages import ClaimStatus
 
@@ -83,6 +84,14 @@ def test_what_was_seen_of_this_host_has_a_field_of_its_own(seen, field, told):
         (ClaimStatus(True, "n1", 7, 12.5), {"claimed": True, "holder": "n1", "term": 7, "since": 12.5}),
         (ClaimStatus(False, "n2", 8, None), {"claimed": False, "holder": "n2", "term": 8}),
         (ClaimStatus(False, None, 0, None), {"claimed": False, "holder": None, "term": 0}),
+        (
+            ClaimStatus(False, "n2", 8, None, preferred=Preferred("n3", 80)),
+            {"claimed": False, "holder": "n2", "term": 8, "preferred": "n3"},
+        ),
+        (
+            ClaimStatus(False, "n2", 8, None, preferred=Preferred("n2", 80, 80)),
+            {"claimed": False, "holder": "n2", "term": 8},
+        ),
     ],
 )
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ hellos = st.builds(
     ),
     probes=st.frozensets(names, max_size=5),
     wants=st.frozensets(names, max_size=5),
+    weights=st.dictionaries(st.integers(0, 2**64 - 1), st.integers(1, 65535), max_size=80),
+    weighs=st.just(True),
     moves=st.dictionaries(eips, names, max_size=20),
     unanswered=st.frozensets(st.builds(Accused, names, st.sampled_from([4, 6])), max_size=5),
     direct=st.booleans(),
@@ -55,5 +57,6 @@ hellos = st.builds(
     interval=st.integers(0, 65535),
     links=st.integers(0, 255),
     lost=st.dictionaries(names, st.integers(0, 100), max_size=16),
+    group=st.just(""),
 ).flatmap(some_weak)
 mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])

@@ -92,3 +92,51 @@ def test_a_course_asks_for_a_few_and_counts_what_came_of_them() -> None:
     assert (move_plan.refused, list(move_plan.asked)) == (2, [FIRST + 3])
     move_plan.follow({FIRST + 3: "a"}, fit={"a"}, now=1.05, patience=1.0)
     assert (move_plan.moved, move_plan.refused, move_plan.finished) == (1, 3, True)
+
+
+# ── Preferred nodes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_eip_goes_where_it_is_preferred_most_and_nothing_leaves_for_there_being_more() -> None:
+    held = holdings(3, 3, 0)
+    everywhere = {eip: {"a": 80, "b": 0, "c": 30} for eip in everything(held)}
+    moves = plan(held, "b", everything(held), everywhere)
+    assert {(move.source, move.target) for move in moves} == {("b", "a")}
+    assert counts_after(held, moves) == {"a": 6, "b": 0, "c": 0}
+
+
+def test_the_others_share_what_is_not_tied_to_one_node() -> None:
+    held = holdings(10, 10, 0)
+    tied = {eip: {"a": 80, "b": 0, "c": 0} for eip in held["a"]}
+    assert counts_after(held, plan(held, "c", everything(held), tied)) == {"a": 10, "b": 5, "c": 5}
+
+
+def test_what_this_node_may_not_hold_does_not_come_to_it_however_much_it_is_preferred() -> None:
+    held = holdings(0, 2, 0)
+    weights = {eip: {"a": 80, "b": 0, "c": 30} for eip in everything(held)}
+    assert {move.target for move in plan(held, "a", set(), weights)} == {"c"}
+
+
+SOME_WEIGHTS = st.lists(st.lists(st.sampled_from([0, 30, 80]), min_size=6, max_size=6), min_size=1, max_size=20)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), SOME_WEIGHTS, st.integers(0, 5))
+def test_afterwards_all_are_preferred_where_they_are_and_each_moves_once(
+    counts: list[int], given_weights: list[list[int]], every: int
+) -> None:
+    held = holdings(*counts)
+    eips = sorted(everything(held))
+    weights = {
+        eip: dict(zip("abcdef", given_weights[n % len(given_weights)], strict=True))
+        for n, eip in enumerate(eips)
+        if n % 6 >= every
+    }
+    moves = plan(held, "a", everything(held), weights)
+    assert len({move.eip for move in moves}) == len(moves)
+    assert all(move.eip in held[move.source] and move.source != move.target for move in moves)
+    target = {move.eip: move.target for move in moves}
+    for node, there in held.items():
+        for eip in there:
+            if eip in weights:
+                assert weights[eip][target.get(eip, node)] == max(weights[eip][each] for each in held)
+    assert plan(held, "a", everything(held), {}) == plan(held, "a", everything(held))

@@ -122,3 +122,17 @@ def test_what_editors_link_to_nowhere_is_passed_over_and_a_file_too_large_is_ref
     assert load(tmp_path).world.pools == {}
     monkeypatch.setattr("speaker.standalone.manifests.MAX_FILE_BYTES", 100)
     assert said_about(tmp_path, "#" * 101) == ["a.yaml: 'a.yaml': must not be larger than 100 bytes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "field"),
+    [
+        (f"{EIP}  addresses: [192.0.2.1]\n  nodePreference: [{', '.join(['{weight: 1, matchLabels: {}}'] * 17)}]", 6),
+        (f"{BEFORE['Annotations']}    eip-speaker.io/node-preference: {'; '.join(['1 a=b'] * 17)}", 9),
+    ],
+    ids=["a pool's", "a Service's"],
+)
+def test_a_preference_of_too_many_terms_is_refused(tmp_path, before, field):
+    (said,) = said_about(tmp_path, before + "\n")
+    assert said.startswith(f"a.yaml:{field}: ")
+    assert said.endswith(": must be at most 16 terms")

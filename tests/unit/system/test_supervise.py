@@ -149,6 +149,28 @@ async def test_so_it_is_in_a_task_and_in_a_callback():
     assert [type(error) for _, error in heard.errors] == [asyncio.CancelledError] * 2
 
 
+async def test_nobody_cancels_a_plain_function_even_where_its_task_is_being_cancelled():
+    heard, begun = Heard(), asyncio.Event()
+
+    def close():
+        with contained("closing", heard):
+            raise asyncio.CancelledError("out of the blue")
+
+    async def work():
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            close()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [(task, type(error)) for task, error in heard.errors] == [("closing", asyncio.CancelledError)]
+
+
 class Deaf:
     """Whoever reports to it fails."""
 

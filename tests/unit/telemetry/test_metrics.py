@@ -116,7 +116,8 @@ def test_what_is_decided_elsewhere_is_not_served():
     run, agent, leader = ({family.name for family in families(platform)} for platform in SERVED)
     decided = {"eip_speaker_services", "eip_speaker_services_refused"}
     decided |= {f"eip_speaker_pool_addresses{end}" for end in ("", "_in_use", "_resting")}
-    files = {"eip_speaker_manifests_valid", "eip_speaker_manifest_problems"}
+    files = {"eip_speaker_manifests_valid", "eip_speaker_manifest_problems", "eip_speaker_endpoints_checked"}
+    files |= {f"eip_speaker_endpoint_checks{end}" for end in ("", "_late")}
     assert run - agent == decided | files
     mirrored = {f"eip_speaker_{name}" for name in ("mirror_bytes", "mirror_room_bytes", "objects_without_room")}
     assert agent - run == {"eip_speaker_api_up", "eip_speaker_removals_waiting"} | mirrored

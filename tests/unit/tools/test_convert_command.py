@@ -140,3 +140,68 @@ def test_what_the_peer_was_asked_for_is_written_for_the_way_back_and_not_applied
     }
     assert all({*each} <= {"apiVersion", "kind", "metadata", "spec"} for each in back.values())
     assert "back" not in {path.parent.name for path in tmp_path.glob("*.yaml")}
+
+
+# ── keepalived.conf ───────────────────────────────────────────────────────────────────────────────────────────
+
+KEEPALIVED = """
+vrrp_instance web {
+    interface eth0
+    include addresses/*.conf
+}
+virtual_server 192.0.2.200 80 {
+    lb_algo rr
+    real_server 192.0.2.11 80 {
+    }
+}
+"""
+
+
+@pytest.fixture
+def keepalived(tmp_path):
+    (tmp_path / "addresses").mkdir()
+    (tmp_path / "addresses" / "one.conf").write_text("virtual_ipaddress {\n 192.0.2.200\n}\n")
+    (tmp_path / "keepalived.conf").write_text(KEEPALIVED)
+    return tmp_path
+
+
+def test_keepalived_conf_becomes_files_that_speaker_run_reads(keepalived, capsys):
+    out = keepalived / "out"
+    assert main(["convert", str(keepalived / "keepalived.conf"), "-o", str(out)]) == 0
+    assert capsys.readouterr().err == "converted: pools 1, Services 1; to decide 0, notes 0\n"
+    told = io.StringIO()
+    assert validate(out, told, as_json=False) == 0
+    assert "Service/default/vip-192-0-2-200-80: 192.0.2.200 from web" in told.getvalue()
+    assert "endpoints 1" in told.getvalue()
+
+
+def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepalived, stdin, capsys):
+    assert main(["convert", str(keepalived), "--from", "keepalived", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["kind"] for each in told["objects"]] == ["Eip", "Service", "EndpointSlice"]
+    stdin(b"vrrp_instance a {\n virtual_ipaddress {\n 192.0.2.1\n }\n @lb2 x\n}\n\xff # Latin-1\n")
+    assert main(["convert", "--from", "keepalived", "--config-id", "lb2"]) == 1
+    assert "stdin:5: vrrp_instance/a: is no keyword" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"a {\n", "x.conf:1: opens a block that is not closed\n"),
+        (b"", "there is nothing to convert\n"),
+        (b"include x.conf\n", "x.conf:1: stands for too much"),
+        (None, "x.conf: must be a file that can be read: No such file or directory\n"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_ends_with_2_and_nothing_is_written(text, told, tmp_path, capsys):
+    if text is not None:
+        (tmp_path / "x.conf").write_bytes(text)
+    assert main(["convert", str(tmp_path / "x.conf"), "-o", str(tmp_path / "out")]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["--adopt", "--default-class", "--class=x"])
+def test_flags_of_services_are_refused_with_keepalived_conf(flag, keepalived, capsys):
+    assert main(["convert", str(keepalived / "keepalived.conf"), flag]) == 2
+    assert "which keepalived.conf has none of" in capsys.readouterr().err

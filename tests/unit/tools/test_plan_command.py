@@ -57,7 +57,7 @@ services = st.builds(
     families=st.sampled_from([tuple(Family), (Family.IPV4,), (Family.IPV6,)]),
     family_policy=st.sampled_from(FamilyPolicy),
     traffic_policy=st.sampled_from(TrafficPolicy),
-    pool=st.sampled_from([None, None, "a"]),
+    pools=st.sampled_from([(), (), ("a",), ("a", "b")]),
     addresses=st.lists(st.sampled_from(ADDRESSES), max_size=1).map(tuple),
     share=st.sampled_from([None, "k"]),
     created=st.sampled_from(["", "2026-01-01T00:00:00Z"]),
@@ -189,6 +189,27 @@ def test_a_drained_node_takes_its_endpoints_along(planned):
     assert code == 1
     assert "answered for by node-a -> " in told.out
     assert "no node, as none has a ready endpoint" in told.out
+
+
+PREFERRING = (LAN % "192.0.2.7").replace(
+    "]}",
+    "], nodePreference: [{weight: 80, matchExpressions: [{key: disk, operator: In, values: [ssd, hdd]},"
+    " {key: edge, operator: Exists}], matchLabels: {zone: a}}, {weight: 5, matchLabels: {zone: b}}],"
+    " failback: preferred-after 5m}",
+)
+
+
+def test_other_preferred_nodes_are_a_change_though_every_address_stays(planned):
+    code, told = planned(LAN % "192.0.2.7" + web(), PREFERRING + web())
+    terms = "80 zone=a, disk In hdd or ssd, edge Exists; 5 zone=b; moves back after 300 s"
+    has = "192.0.2.7 from lan"
+    assert (code, told.out) == (1, f"Service/default/web: {has} -> {has}; prefers nodes by {terms}\n")
+    own = web().replace(
+        "{name: web}\nspec", "{name: web, annotations: {eip-speaker.io/node-preference: 7 zone=c}}\nspec"
+    )
+    code, told = planned(PREFERRING + web(), PREFERRING + own, "--json")
+    found = json.loads(told.out)["services"]["default/web"]
+    assert (found["before"]["preferred"], found["after"]["preferred"]) == (terms, "7 zone=c; moves back after 300 s")
 
 
 @pytest.mark.parametrize("which", ["now", "then", "state"])

@@ -13,6 +13,7 @@ from speaker.ownership.events import Tick
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.preference import Preferred
 
 
 class _Skipping(selectors.SelectSelector):
@@ -83,6 +84,7 @@ class Links(Notes):
         self.lost, self.before_answer, self.oldest = owner.lost, owner.before_answering, owner.request_age
         self.excuses, self.ours, self.failed = owner.excuses, owner.is_ours, owner.failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
+        self.in_kernel = []
 
     async def __aenter__(self):
         return self
@@ -110,6 +112,12 @@ class Links(Notes):
 
     def answers_on(self, link):
         return self.answering
+
+    def arrived(self, link):
+        return len(self.in_kernel)
+
+    def heard(self, link, arrived):
+        self.all.append(("heard", link, arrived)) if self.in_kernel else None
 
 
 class Sockets:
@@ -206,6 +214,9 @@ class Machine:
 
     def holder(self, eip, now):
         return self.known
+
+    def preferred(self, eip, now):
+        return Preferred("them", 80, 0, 1.0, None)
 
     def heard_on(self, eip, node):
         return 2

@@ -231,7 +231,7 @@ def test_the_lock_is_held_by_who_has_it(told):
     [
         ("offer", ({},), []),
         ("offered_all", (), None),
-        ("claims_of", ([A, B],), [(False, None, 0, None, None)] * 2),
+        ("claims_of", ([A, B],), [(False, None, 0, None, None, None)] * 2),
         ("ready", (), True),
         ("has_peers", (), False),
         ("peers", (), []),

@@ -50,6 +50,7 @@ from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnatio
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.preference import Preferred
 from speaker.ownership.score import claim_hash
 from speaker.packets.asking import Answer
 from speaker.wire.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
@@ -398,7 +399,7 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
             EipYielded(A, "better_claim", "them"),
             EipClaimed(B, HERE, 3, "before", None),
         ]
-        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None, link=2)
+        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None, 2, Preferred("them", 80, 0, 1.0, None))
 
     during(tell)
 

@@ -48,4 +48,4 @@ async def test_arp_stays_strict_for_as_long_as_an_eip_stays_bound(tmp_path):
     assert stubborn.done == ["_step", "_bring_to"]
     willing = Leaving(tmp_path)
     await willing.apply(EMPTY)
-    assert willing.done == ["_step", "_bring_to", "restore"]
+    assert willing.done == ["_step", "_bring_to", "_restore"]

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from speaker.lab.breaking.promised import FAILOVER
-from speaker.lab.breaking.sickness import COURSES, Cast, Drop, Hold, Limit, Step, Ward
+from speaker.lab.breaking.sickness import COURSES, FAILOVER, Cast, Drop, Hold, Limit, Step, Ward
 from speaker.lab.request import SICK_LINKS
 
 NODES = ("node1", "node2", "node3", "node4")

@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.lab.breaking.promised import SICK_SETTLES, STUTTERING, in_bursts, in_bursts_between_nodes
-from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hold, Step, Ward
+from speaker.lab.breaking.sickness import (
+    COURSES,
+    SICK_SETTLES,
+    STUTTERING,
+    Course,
+    Drop,
+    Hold,
+    Step,
+    Ward,
+    in_bursts,
+    in_bursts_between_nodes,
+)
 from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.scene import ASK_INTERVAL
+from speaker.lab.scenarios.sick import summary, totals
 from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, paired, pairs, twice, undisputed
-from speaker.lab.scenarios.sick_story import summary, totals
 from speaker.lab.watching.capture import Reply
 from speaker.lab.watching.outage import Sample
 from speaker.model import Mac

@@ -19,7 +19,7 @@ MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
 OLD, NEW = Key(bytes(range(32))), Key(bytes(range(100, 140)))
 KEYS = Keys(OLD)
 
-MAPPINGS = ("claims", "intents", "yielded", "heard", "moves", "lost")
+MAPPINGS = ("claims", "intents", "yielded", "heard", "moves", "lost", "weights")
 NAMES = ("probes", "wants")
 SETS = (*NAMES, "own", "weak", "unanswered")
 
@@ -740,20 +740,30 @@ WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 SAID_1_4 = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
 
 
+ACCUSED = frozenset({Accused("node-b", 4), Accused("node-c", 6)})
+SAID_1_5 = SAID_1_4._replace(headless=True, direct=True, unanswered=ACCUSED, links=2, lost={"node-c": 48})
+GOLDEN_1_6 = (
+    GOLDEN_1_5.replace("45495068 01 05 0195", "45495068 01 06 01ac")
+    .replace("10 0001 02 06 0009 00", "10 0001 02 11 0014 1122334455667788 0050 ffffffffffffffff ffff 06 0009 00")
+    .replace("cee3f31e09a274077290a5084dd3d376", "eebff055572c65f1edd1bb826146ede8")
+)
+
+
 def test_version_1_is_these_bytes_forever():
-    accused = frozenset({Accused("node-b", 4), Accused("node-c", 6)})
-    said = SAID_1_4._replace(headless=True, direct=True, unanswered=accused, links=2, lost={"node-c": 48})
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_5.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == said
+    said = SAID_1_5._replace(weights={0x1122334455667788: 80, 2**64 - 1: 65535})
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_6.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_6), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
-    assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
-    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == GOLDEN._replace(addresses=BOTH)
-    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN)
+    heedless = GOLDEN._replace(weighs=False)
+    assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == heedless
+    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == heedless._replace(addresses=BOTH)
+    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == heedless._replace(addresses=BOTH, own=OWN)
     since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
-    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3)
-    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == SAID_1_4
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == heedless._replace(addresses=BOTH, own=OWN, **since_1_3)
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == SAID_1_4._replace(weighs=False)
+    assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == SAID_1_5._replace(weighs=False)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

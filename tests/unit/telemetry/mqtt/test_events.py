@@ -14,6 +14,8 @@ from speaker.model.events import (
     EdgeFailed,
     EipClaimed,
     EipYielded,
+    EndpointUnwell,
+    EndpointWell,
     NotClaimed,
     PeerChanged,
     Refused,
@@ -52,6 +54,8 @@ def story():
     yield told.api(False, 0.0)
     yield told.api(False, 60.0)
     yield told.api(True, 61.0)
+    yield EndpointUnwell("10.0.0.1:80", (WEB,), "tcp", "refused", "connection refused")
+    yield EndpointWell("10.0.0.1:80", (WEB,), "tcp")
 
 
 def told():

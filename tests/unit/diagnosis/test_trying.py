@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.diagnosis.traced import Way, read
+from speaker.diagnosis.trying import Traced, read_trace
 
 OWN = "eip-speaker-try-1-2"
 PACKET = 'packet: iif "eth0" ether saddr 02:00:00:00:00:77 ip saddr 192.0.2.254 ip daddr 192.0.2.200 tcp dport 80'
@@ -31,9 +31,9 @@ def met(what: str, number: str = "64f1b795", where: str = "inet fw f") -> str:
     ],
 )  # fmt: skip
 def test_the_rule_that_drops_it_is_read(line, dropped):
-    asked, answer = read([BEGUN, met(PACKET), line], OWN)
+    asked, answer = read_trace([BEGUN, met(PACKET), line], OWN)
     assert asked.dropped == (f"chain inet fw f, {dropped}" if dropped else "")
-    assert (asked.seen, asked.last, answer) == (True, "chain inet fw f", Way())
+    assert (asked.seen, asked.last, answer) == (True, "chain inet fw f", Traced())
 
 
 def test_an_answer_is_another_packet_and_the_link_it_leaves_by_is_read():
@@ -47,11 +47,11 @@ def test_an_answer_is_another_packet_and_the_link_it_leaves_by_is_read():
         met(out, "0badcafe"),
         met("policy drop", "0badcafe"),
     ]
-    asked, answer = read(lines, OWN)
+    asked, answer = read_trace(lines, OWN)
     assert (asked.dropped, asked.last) == ("", "")
-    assert answer == Way(True, "chain inet fw f, by its policy", "chain inet fw f", "eth0")
+    assert answer == Traced(True, "chain inet fw f, by its policy", "chain inet fw f", "eth0")
 
 
 @given(st.lists(st.text() | st.sampled_from([BEGUN, ANSWER, met("policy drop")])))
 def test_whatever_is_printed_can_be_read(lines):
-    read(lines, OWN)
+    read_trace(lines, OWN)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from speaker.lab.hosts.backends import reply
-from speaker.lab.watching.probes import Answer, parse_answer
+from speaker.lab.hosts.backends import Answer, parse_answer, reply
 
 
 @pytest.mark.parametrize(

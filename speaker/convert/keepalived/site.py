@@ -1,0 +1,537 @@
+"""``keepalived.conf`` → pools, Services and their endpoints, and what became of each line.
+
+An address that a ``vrrp_instance`` carries is in a pool of its instance and link, which gives it only to a Service that
+names it. A ``virtual_server`` at such an address is a Service; its ``real_server`` are the endpoints.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from speaker.api.addresses import parse_eip, parse_host, parse_range
+from speaker.api.eip import MAX_REFRESH, MIN_REFRESH
+from speaker.api.endpoints import SERVICE_NAME
+from speaker.api.fields import ApiObject, names
+from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SCHEDULERS
+from speaker.convert.document import Document, Listed
+from speaker.convert.draft import Draft as Pool
+from speaker.convert.keepalived import words
+from speaker.convert.keepalived.text import Passed, Read, Statement
+from speaker.convert.services import Draft as Service
+from speaker.errors import Place
+from speaker.model import AddressRange, Family, IPAddress, Protocol, ServiceKey
+
+MAX_SERVICES = 1000
+NAMESPACE = "default"
+
+_SCHEDULER, _PERSISTENCE = "wlc", 360
+"""keepalived's own where none is named: ``IPVS_DEF_SCHED``; ``IPVS_SVC_PERSISTENT_TIMEOUT``, seconds."""
+_MAX_PERSISTENCE = 86400
+_OWNER = "255"
+"""The priority of a router that has the address anyway, and always takes packets to it in (RFC 5798)."""
+
+_CORRECT = "correct it and convert again"
+_UNKNOWN = ("is no keyword that is known here, and might narrow something", "correct it or take it away")
+_LEFT_OUT = ("is left out, as not all of it can be read", _CORRECT)
+
+_INSTANCE = names(
+    "interface virtual_ipaddress virtual_ipaddress_excluded priority nopreempt preempt preempt_delay no_accept "
+    "strict_mode garp_master_refresh"
+)
+_SERVER = names("lb_algo lvs_sched lb_kind lvs_method persistence_timeout protocol weight real_server sh-port mh-port")
+_TABLES = {
+    "global_defs": words.GLOBAL,
+    "vrrp_sync_group": words.SYNC_GROUP,
+    "vrrp_instance": words.INSTANCE,
+    **dict.fromkeys(("virtual_server", "real_server"), words.SERVER),
+    **dict.fromkeys(("TCP_CHECK", "HTTP_GET", "SSL_GET", "url"), words.CHECK),
+}
+"""What stands in a block that is converted and has no equal, by the block's keyword."""
+_CONVERTED = frozenset(_TABLES) | {"virtual_server_group", "vrrp_strict", "vrrp_garp_master_refresh"}
+_KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, _SERVER, words.SHOWN)
+_DIFFER = names("state priority router_id interface unicast_src_ip mcast_src_ip")
+"""What hosts have in common anyway is not lost where they differ in these."""
+
+_SECRETS = names("auth_pass auth_hmac key password")
+"""Keywords that stand before a secret, in the right place or elsewhere."""
+_SAFE = re.compile(r"[\w.:/%,-]{1,64}", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(slots=True)
+class Site:
+    """What was made of it. ``slices``: EndpointSlices, by Service. ``lines``: carries what is listed of lines."""
+
+    pools: list[Pool] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
+    slices: dict[ServiceKey, list[dict[str, object]]] = field(default_factory=dict)
+    lines: Document = field(default_factory=lambda: Document(ApiObject({})))
+
+
+@dataclass(slots=True)
+class _Carried:
+    """An address of an instance. ``shut``: it takes nothing in."""
+
+    entry: Statement
+    shut: bool
+    services: list[Service] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Real:
+    """``port``: 0 is the virtual server's."""
+
+    address: IPAddress
+    port: int
+    ready: bool
+
+
+def site(read: Read) -> Site:
+    """Of what was read without problems."""
+    made = _Site(read.top)
+    made.instances()
+    made.servers()
+    made.unused()
+    for statement in read.top:
+        made.rest(statement, words.TOP)
+    for line in read.passed:
+        made.pass_over(line)
+    made.found.lines.listed.sort(key=lambda each: (each.place.file, each.place.line))
+    return made.found
+
+
+@dataclass(slots=True)
+class _Site:
+    top: list[Statement]
+    found: Site = field(default_factory=Site)
+    carried: dict[IPAddress, _Carried] = field(default_factory=dict)
+    ordered: list[IPAddress] = field(default_factory=list)
+    """Those that are carried, once all are known."""
+    told: set[tuple[Place, str]] = field(default_factory=set)
+    names: Counter[str] = field(default_factory=Counter)
+    """How many pools would have had that name."""
+
+    # ── What became of a statement ──
+
+    def leave(self, statement: Statement, why: str, do: str = "") -> None:
+        """It and all in its block."""
+        self.note(statement, why, do)
+        _done(statement)
+
+    def note(self, statement: Statement, why: str, do: str = "") -> None:
+        listed = Listed(statement.place, _subject(statement), _path(statement), _value(statement), why, do)
+        if (statement.place, why) not in self.told:
+            self.told.add((statement.place, why))
+            self.found.lines.listed.append(listed)
+
+    def pass_over(self, line: Passed) -> None:
+        keyword = line.words[0] if line.words and line.words[0] in _KNOWN | {"include"} else ""
+        do = "" if keyword in _DIFFER else line.do
+        self.found.lines.listed.append(Listed(line.place, line.condition, keyword, None, line.why, do))
+
+    def rest(self, statement: Statement, table: dict[str, words.Told]) -> None:
+        """Lists what is not done."""
+        if not statement.done and statement.keyword in _CONVERTED - table.keys():
+            statement.done = table is words.TOP
+        if not statement.done:
+            usual = words.OTHER_GLOBAL if table is words.GLOBAL else _UNKNOWN
+            self.leave(statement, *table.get(statement.keyword, usual))
+        for inner in statement.inner:
+            self.rest(inner, _TABLES.get(statement.keyword, {}))
+
+    def understood(self, statement: Statement, more: frozenset[str]) -> bool:
+        """Whether each keyword of its block is known; if not, it is left out."""
+        known = _TABLES[statement.keyword].keys() | more
+        unknown = [inner for inner in statement.inner if inner.keyword not in known]
+        for inner in unknown:
+            self.leave(inner, *_UNKNOWN)
+        if unknown:
+            self.leave(statement, *_LEFT_OUT)
+        return not unknown
+
+    def last(self, statement: Statement, *keywords: str) -> Statement | None:
+        """What stands there last counts."""
+        said = [inner for inner in statement.inner if inner.keyword in keywords]
+        for inner in said:
+            inner.done = True
+        for inner in said[:-1]:
+            self.note(inner, "stands there again below, and that counts")
+        return said[-1] if said else None
+
+    def number(self, statement: Statement | None, low: int, high: int, default: int) -> int:
+        text = _argument(statement)
+        if statement is None or (_NUMBER.fullmatch(text) and low <= int(text) <= high):
+            return int(text) if statement is not None else default
+        self.leave(statement, f"must be a number from {low} to {high}: {default} is taken", _CORRECT)
+        return default
+
+    # ── vrrp_instance → pools ──
+
+    def instances(self) -> None:
+        strict = refresh = None
+        for block in self._blocks("global_defs"):
+            strict = self.last(block, "vrrp_strict") or strict
+            refresh = self.last(block, "vrrp_garp_master_refresh") or refresh
+        for statement in self._blocks("vrrp_instance"):
+            if self.understood(statement, _INSTANCE):
+                self._instance(statement, strict, refresh)
+
+    def _blocks(self, keyword: str) -> Iterator[Statement]:
+        for statement in self.top:
+            if statement.keyword == keyword and not statement.done:
+                statement.done = True
+                yield statement
+
+    def _instance(self, statement: Statement, strict: Statement | None, refresh: Statement | None) -> None:
+        link = _argument(self.last(statement, "interface"))
+        shut = self._shut(statement, strict)
+        refresh = self.last(statement, "garp_master_refresh") or refresh
+        every = self.number(refresh, 0, int(MAX_REFRESH), 0)
+        by_link: dict[str, list[IPAddress]] = {}
+        for block in statement.inner:
+            if block.keyword in ("virtual_ipaddress", "virtual_ipaddress_excluded"):
+                block.done = True
+                for entry in block.inner:
+                    if (address := self._address(entry)) is not None:
+                        self.carried[address] = _Carried(entry, shut)
+                        dev = entry.words[entry.words.index("dev") + 1 :][:1] if "dev" in entry.words else ()
+                        by_link.setdefault(dev[0] if dev else link, []).append(address)
+        for name, addresses in by_link.items():
+            self._pool(statement, name, name != link and len(by_link) > 1, addresses, every)
+        self._preference(statement)
+
+    def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
+        """Whether it takes nothing in that is sent to its addresses."""
+        strict, refused = self.last(statement, "strict_mode"), self.last(statement, "no_accept")
+        accepts = any(inner.keyword == "accept" for inner in statement.inner)
+        owner = any(inner.words[:2] == ("priority", _OWNER) for inner in statement.inner)
+        is_strict = _is_on(strict) if strict is not None else _is_on(everywhere)
+        if not owner and (refused or (is_strict and not accepts)):
+            why = "makes its addresses take nothing in: no Service is made of them"
+            self.note(
+                refused or strict or statement, why, "take no_accept or vrrp_strict away if they should be reached"
+            )
+            return True
+        return False
+
+    def _address(self, entry: Statement) -> IPAddress | None:
+        entry.done = True
+        try:
+            address = parse_eip(entry.keyword.partition("/")[0])
+        except ValueError as error:
+            self.leave(entry, f"cannot be an EIP: {error}", _CORRECT)
+            return None
+        if address in self.carried:
+            self.leave(
+                entry, f"{address} is there already, at {self.carried[address].entry.place}: the first one counts"
+            )
+            return None
+        if {*entry.words[1::2]} - {"dev"}:
+            self.note(entry, "the speaker binds an EIP to no link: labels, scopes and the like say nothing")
+        return address
+
+    def _pool(self, statement: Statement, link: str, beside: bool, addresses: list[IPAddress], every: int) -> None:
+        name = _slug(_argument(statement)) + (f"-{_slug(link)}" if beside else "")
+        self.names[name] += 1
+        name = name if self.names[name] == 1 else f"{name}--{self.names[name]}"
+        heading = {"kind": statement.keyword, "metadata": {"name": _argument(statement)}}
+        document = Document(ApiObject(heading, lambda _: statement.place))
+        pool = Pool(document, name, [AddressRange(each, each) for each in addresses], auto_assign=False)
+        pool.interface = link
+        pool.gratuitous = {"refresh": max(every, int(MIN_REFRESH))} if every else {}
+        self.found.pools.append(pool)
+
+    def _preference(self, statement: Statement) -> None:
+        self.last(statement, "nopreempt")
+        if (priority := self.last(statement, "priority")) is not None:
+            self.leave(
+                priority, "no host is preferred: who holds an EIP keeps it", "nothing, or spread by `speaker rebalance`"
+            )
+        for keyword in ("preempt", "preempt_delay"):
+            if (given := self.last(statement, keyword)) is not None:
+                self.leave(
+                    given, "a host that comes back takes nothing back", "nothing, or move EIPs by `speaker drain`"
+                )
+
+    # ── virtual_server → Services ──
+
+    def servers(self) -> None:
+        groups = {_argument(each): each for each in self.top if each.keyword == "virtual_server_group"}
+        for statement in self._blocks("virtual_server"):
+            kind = _argument(statement)
+            if kind == "group":
+                self._group(statement, groups.get(_argument(statement, 2)))
+            elif kind == "fwmark":
+                why = "packets are marked by rules that the speaker does not read"
+                self.leave(statement, why, "write a virtual_server for its address and port, and convert again")
+            elif (places := self._places(statement, kind, _argument(statement, 2), statement)) is not None:
+                self._server(statement, places)
+
+    def _group(self, statement: Statement, group: Statement | None) -> None:
+        if group is None:
+            self.leave(statement, "names a virtual_server_group that is not there", _CORRECT)
+            return
+        group.done = True
+        places: list[tuple[IPAddress, int]] = []
+        for entry in group.inner:
+            entry.done = True
+            if entry.keyword == "fwmark":
+                self.leave(entry, "packets are marked by rules that the speaker does not read", "name address and port")
+            elif (found := self._places(entry, entry.keyword, _argument(entry), entry)) is not None:
+                places += found
+        if places:
+            self._server(statement, places)
+        else:
+            self.leave(statement, "is left out, as its group has no address and port here")
+
+    def _places(self, said: Statement, text: str, port: str, blamed: Statement) -> list[tuple[IPAddress, int]] | None:
+        """Addresses that are carried, with the port; None, having left ``blamed`` out, where there are none."""
+        try:
+            block = parse_range(_long_form(text))
+        except ValueError as error:
+            self.leave(blamed, f"cannot be an EIP: {error}", _CORRECT)
+            return None
+        if not (_NUMBER.fullmatch(port) and 0 < int(port) < 2**16):
+            self.leave(blamed, "serves every port, or none that is known", "write a virtual_server for each port")
+            return None
+        here = self._within(block)
+        if not here:
+            why = "no vrrp_instance carries its address, so by this file nobody answers for it"
+            self.leave(blamed, why, "if the speaker should, write a pool and a Service for it")
+            return None
+        if any(self.carried[each].shut for each in here):
+            self.leave(blamed, "its vrrp_instance takes nothing in: nobody reached it")
+            return None
+        if int(block.last) - int(block.first) >= len(here):
+            self.note(said, f"of its addresses only those are served that a vrrp_instance carries: {len(here)}")
+        return [(each, int(port)) for each in here]
+
+    def _within(self, block: AddressRange) -> list[IPAddress]:
+        if block.first == block.last:
+            return [block.first] if block.first in self.carried else []
+        if not self.ordered:
+            self.ordered = sorted(self.carried, key=_key)
+        first, last = (
+            bisect_left(self.ordered, _key(block.first), key=_key),
+            bisect_right(self.ordered, _key(block.last), key=_key),
+        )
+        return self.ordered[first:last]
+
+    def _server(self, statement: Statement, places: list[tuple[IPAddress, int]]) -> None:
+        if len(self.found.services) + len(places) > MAX_SERVICES:
+            self.leave(statement, f"there are more than {MAX_SERVICES} Services", "convert the file in parts")
+            return
+        if not self.understood(statement, _SERVER):
+            return
+        try:
+            protocol = Protocol(_argument(self.last(statement, "protocol")) or "TCP")
+        except ValueError:
+            self.leave(statement, "is left out: its protocol is none of TCP, UDP and SCTP", _CORRECT)
+            return
+        real = self._real_servers(statement, {address.version for address, _ in places})
+        if not real:
+            self.leave(statement, "is left out, as it has no endpoint", "give it real servers, and convert again")
+            return
+        annotations = {SCHEDULER: self._scheduler(statement)}
+        spec = _affinity(self._affinity(statement))
+        for address, port in places:
+            self._service(statement, (address, port, protocol), annotations, spec, real)
+
+    def _direct(self, statement: Statement, inherited: bool) -> bool:
+        """Whether real servers get packets as clients sent them, and answer by themselves."""
+        said = self.last(statement, "lb_kind", "lvs_method")
+        if said is None:
+            return inherited
+        if _argument(said) in ("DR", "TUN"):
+            why = "the forwarder translates addresses: servers see the node's address, and answer through it"
+            self.leave(said, why, "let servers listen on their own addresses, and take the EIP off their links")
+        elif _argument(said) != "NAT":
+            self.leave(said, "is none of NAT, DR and TUN: NAT is taken", _CORRECT)
+        return _argument(said) in ("DR", "TUN")
+
+    def _scheduler(self, statement: Statement) -> str:
+        said = self.last(statement, "lb_algo", "lvs_sched")
+        name = _argument(said) or _SCHEDULER
+        if said is not None and name not in SCHEDULERS:
+            self.leave(said, f"is no scheduler of IPVS: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
+            name = _SCHEDULER
+        by_port = self.last(statement, f"{name}-port") if name in ("sh", "mh") else None
+        return name if by_port is None else f"{name}-port"
+
+    def _affinity(self, statement: Statement) -> int | None:
+        said = self.last(statement, "persistence_timeout")
+        if said is None or _argument(said) == "0":
+            return None
+        return self.number(said, 1, _MAX_PERSISTENCE, _PERSISTENCE) if _argument(said) else _PERSISTENCE
+
+    def _real_servers(self, statement: Statement, families: set[int]) -> list[_Real]:
+        usual = self.number(self.last(statement, "weight"), 0, 65535, 1)
+        direct = self._direct(statement, inherited=False)
+        found: list[_Real] = []
+        weights: dict[int, Statement] = {}
+        for each in statement.inner:
+            if each.keyword == "real_server" and self.understood(each, _SERVER):
+                each.done = True
+                said = self.last(each, "weight")
+                weight = self.number(said, 0, 65535, usual)
+                if (real := self._endpoint(each, self._direct(each, direct), weight, families)) is not None:
+                    found.append(real)
+                    weights |= {weight: said or each} if weight else {}
+        if len(weights) > 1:
+            why = f"endpoints have no weights: of {', '.join(map(str, sorted(weights)))} all are 1"
+            self.note(weights[max(weights)], why, "nothing, or give the stronger server a second address")
+        return found
+
+    def _endpoint(self, statement: Statement, direct: bool, weight: int, families: set[int]) -> _Real | None:
+        text, port = _argument(statement), _argument(statement, 2)
+        try:
+            address = parse_host(text)
+        except ValueError as error:
+            self.leave(statement, f"is left out: its address {error}", _CORRECT)
+            return None
+        if port.strip("0") and not (_NUMBER.fullmatch(port) and int(port) < 2**16):
+            self.leave(statement, "is left out: its port is none", _CORRECT)
+        elif address.version not in families:
+            self.leave(statement, "is left out: its address is of another family than the EIP's", _CORRECT)
+        else:
+            if direct and port.strip("0"):
+                self.note(statement, "packets came to the port of the virtual server, which counts here too")
+            return _Real(address, 0 if direct or not port.strip("0") else int(port), weight > 0)
+        return None
+
+    def _service(
+        self,
+        statement: Statement,
+        place: tuple[IPAddress, int, Protocol],
+        annotations: dict[str, str],
+        spec: dict[str, object],
+        real: list[_Real],
+    ) -> None:
+        address, port, protocol = place
+        suffix = "" if protocol is Protocol.TCP else f"-{protocol.value.lower()}"
+        key = ServiceKey(NAMESPACE, f"vip-{_slug(str(address))}-{port}{suffix}")
+        heading = {"kind": statement.keyword, "metadata": {"name": f"{address} {port}"}}
+        data: dict[str, object] = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": key.name, "namespace": key.namespace, "annotations": dict(annotations)},
+            "spec": {
+                "type": "LoadBalancer",
+                "loadBalancerClass": LOAD_BALANCER_CLASS,
+                "ipFamilies": [Family.of(address).value],
+                "ports": [{"protocol": protocol.value, "port": port}],
+                **spec,
+            },
+        }
+        service = Service(Document(ApiObject(heading, lambda _: statement.place)), key, data, [address], present=True)
+        carried = self.carried[address].services
+        carried.append(service)
+        for each in carried if len(carried) > 1 else ():
+            each.share = f"vip-{_slug(str(address))}"
+        self.found.services.append(service)
+        self.found.slices[key] = list(
+            _slices(key, place, [each for each in real if each.address.version == address.version])
+        )
+
+    def unused(self) -> None:
+        """What would not be answered for any more."""
+        for address, each in self.carried.items():
+            if not each.services and not each.shut:
+                why = f"no virtual_server is at {address}: it is in the pool, and answered for when a Service names it"
+                self.note(
+                    each.entry, why, "write a Service with the ports and endpoints (docs/migration/keepalived.md)"
+                )
+
+
+def _slices(key: ServiceKey, place: tuple[IPAddress, int, Protocol], real: list[_Real]) -> Iterator[dict[str, object]]:
+    """One for each port."""
+    address, port, protocol = place
+    for number in sorted({each.port or port for each in real}):
+        endpoints: list[dict[str, object]] = [
+            {"addresses": [str(each.address)]} | ({} if each.ready else {"conditions": {"ready": False}})
+            for each in real
+            if (each.port or port) == number
+        ]
+        yield {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": f"{key.name}-{number}",
+                "namespace": key.namespace,
+                "labels": {SERVICE_NAME: key.name},
+            },
+            "addressType": Family.of(address).value,
+            "ports": [{"protocol": protocol.value, "port": number}],
+            "endpoints": endpoints,
+        }
+
+
+def _affinity(seconds: int | None) -> dict[str, object]:
+    config = {"clientIP": {"timeoutSeconds": seconds}}
+    return {} if seconds is None else {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
+
+
+# ── What is printed of a statement ────────────────────────────────────────────────────────────────────────────
+
+
+def _done(statement: Statement) -> None:
+    statement.done = True
+    for inner in statement.inner:
+        _done(inner)
+
+
+def _subject(statement: Statement) -> str:
+    while statement.parent is not None:
+        statement = statement.parent
+    if statement.keyword not in _CONVERTED | words.TOP.keys():
+        return ""
+    parts = statement.words[: 3 if statement.keyword == "virtual_server" else 2]
+    return "/".join(parts if _may_be_shown(parts) else parts[:1])
+
+
+def _path(statement: Statement) -> str:
+    """Keywords from the block down; what is none that is known may be a secret in the wrong place."""
+    steps: list[str] = []
+    each: Statement | None = statement
+    while each is not None and each.parent is not None:
+        steps.insert(0, each.keyword if each.keyword in _KNOWN else "")
+        each = each.parent
+    return ".".join(step for step in steps if step)
+
+
+def _value(statement: Statement) -> str | None:
+    said = statement.words[1:]
+    if statement.parent is None or statement.keyword not in words.SHOWN or not _may_be_shown(said):
+        return None
+    return " ".join(said) or None
+
+
+def _may_be_shown(said: tuple[str, ...]) -> bool:
+    return all(map(_SAFE.fullmatch, said)) and not _SECRETS.intersection(said)
+
+
+def _key(address: IPAddress) -> tuple[int, int]:
+    return address.version, int(address)
+
+
+def _argument(statement: Statement | None, number: int = 1) -> str:
+    return statement.words[number] if statement is not None and len(statement.words) > number else ""
+
+
+def _is_on(statement: Statement | None) -> bool:
+    return statement is not None and _argument(statement) not in ("off", "no", "false")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "pool"
+
+
+_SHORT = re.compile(r"(.*[.:])([0-9A-Fa-f]+)-([0-9A-Fa-f]+)")
+
+
+def _long_form(text: str) -> str:
+    """``192.0.2.1-10`` as a range of two addresses."""
+    found = _SHORT.fullmatch(text)
+    return f"{found[1]}{found[2]}-{found[1]}{found[3]}" if found else text

@@ -1,0 +1,202 @@
+"""Edge: the eBPF program of one link, its maps, and what the speaker tells them.
+
+It ends with this process: the kernel detaches it when the descriptor of its attachment is closed, whatever closes it.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.layer2.kernel_program import (
+    ANSWERED,
+    ANSWERS,
+    DEADLINE,
+    HEARD,
+    KEY,
+    STATE,
+    WATCHED,
+    HelloFrames,
+    key,
+    program,
+)
+from speaker.model import Family, Link
+
+EIPS = 16384
+"""That the kernel answers for on one link. Requests for more are answered by the sockets."""
+_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351, "armv7l": 386, "i686": 357}
+"""The number of bpf(2), for which the C library has no function."""
+_MAP_CREATE, _UPDATE, _DELETE, _PROG_LOAD, _TEST_RUN, _LINK_CREATE = 0, 2, 3, 5, 10, 28
+_HASH, _ARRAY, _SCHED_CLS, _TCX_INGRESS = 1, 2, 3, 46
+_NO_PREALLOC, _MMAPABLE, _BEFORE = 1, 1 << 10, 1 << 3
+_NAME, _LICENSE = b"eip_speaker", b"Apache-2.0"
+_LOG = 1 << 18
+"""Bytes that the kernel's verifier may say."""
+_TESTED = struct.Struct("=IIIIQQIIIIQQIII4x")
+_ROOM = 256
+"""Bytes of a reply: the longest has 86."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class KernelResponder:
+    """Answers on ``link`` what is plain. ``hellos``: as ``program`` has it.
+
+    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 6.6,
+    EdgeError where the link is gone, or with the last words of the kernel's verifier. Closed, it answers for nothing.
+    """
+
+    def __init__(self, link: Link, hellos: HelloFrames | None) -> None:
+        self._link, self._hellos = link, hellos
+        self._descriptors: list[int] = []
+        self._is_open = True
+        self._told = {Family.IPV4: 0, Family.IPV6: 0}
+        """Of its answers, those that ``answered`` told, and those to requests of our own."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._eips = self._open(_MAP_CREATE, _map(_HASH, KEY, len(ANSWERED), EIPS, _NO_PREALLOC))
+            state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
+            self._state = mmap.mmap(state, mmap.PAGESIZE)
+            self._program = self._load(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
+            self._open(
+                _LINK_CREATE, struct.pack("=7I", self._program, self._link.index, _TCX_INGRESS, _BEFORE, 0, 0, 0)
+            )
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _refused(self._link, error) from error
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._is_open = False  # first: a number that is closed may be another file's at once
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def answer(self, address: bytes) -> None:
+        """For an EIP of 4 or 16 bytes. Where there is no room for it, the sockets answer."""
+        with suppress(OSError):
+            self._update(address, ANSWERED)
+
+    def watch(self, address: bytes) -> None:
+        """Leaves to the sockets what is about it."""
+        self._or_close(self._update, address, WATCHED)
+
+    def discard(self, address: bytes) -> None:
+        """Answers for it no longer; unknown ones are passed over."""
+        self._or_close(self._delete, address)
+
+    def extend(self, deadline: float) -> None:
+        """Answers until then, seconds of CLOCK_BOOTTIME."""
+        struct.pack_into("=Q", self._state, DEADLINE, int(max(0.0, min(deadline, 1e9)) * 1e9))
+
+    @property
+    def arrived(self) -> int:
+        """Urgent hellos so far, modulo 2³²."""
+        return int(STATE.unpack_from(self._state)[1])
+
+    def heard(self, arrived: int) -> None:
+        """All that follows from that many urgent hellos is done. Until then nothing is answered."""
+        struct.pack_into("=I", self._state, HEARD, arrived)
+
+    def answered(self) -> dict[Family, int]:
+        """How many requests since this was asked last."""
+        *_, arps, ndps = STATE.unpack_from(self._state)
+        before, self._told = self._told, {Family.IPV4: arps, Family.IPV6: ndps}
+        return {family: number - before[family] for family, number in self._told.items()}
+
+    def reply(self, request: bytes, family: Family) -> bytes | None:
+        """What the program says to a request of our own, which nobody gets; None where it leaves that to the sockets.
+        Raises OSError."""
+        if not self._is_open:
+            return None
+        given, out = ctypes.create_string_buffer(request, len(request)), ctypes.create_string_buffer(_ROOM)
+        places = ctypes.addressof(given), ctypes.addressof(out)
+        asked = bytearray(_TESTED.pack(self._program, 0, len(request), _ROOM, *places, 1, *[0] * 8))
+        _bpf(_TEST_RUN, asked)
+        _, verdict, _, length, *_ = _TESTED.unpack(asked)
+        if verdict != ANSWERS:
+            return None
+        self._told[family] += 1
+        return out.raw[:length]
+
+    def _open(self, command: int, attributes: bytes) -> int:
+        self._descriptors.append(_bpf(command, bytearray(attributes)))
+        return self._descriptors[-1]
+
+    def _load(self, code: bytes) -> int:
+        try:
+            return self._open(_PROG_LOAD, _loading(code, None))
+        except OSError as error:
+            if error.errno == errno.EPERM:
+                raise
+        log = ctypes.create_string_buffer(_LOG)
+        try:
+            return self._open(_PROG_LOAD, _loading(code, log))
+        except OSError as error:
+            words = log.value.decode(errors="replace").split("\n")
+            raise OSError(error.errno, f"{error.strerror}: {' / '.join(words[-8:])}") from error
+
+    def _update(self, address: bytes, value: bytes) -> None:
+        if not self._is_open:
+            return
+        at = key(address)
+        known, said = ctypes.create_string_buffer(at, KEY), ctypes.create_string_buffer(value, len(value))
+        places = ctypes.addressof(known), ctypes.addressof(said)
+        _bpf(_UPDATE, bytearray(struct.pack("=I4xQQQ", self._eips, *places, 0)))
+
+    def _delete(self, address: bytes) -> None:
+        if not self._is_open:
+            return
+        known = ctypes.create_string_buffer(key(address), KEY)
+        try:
+            _bpf(_DELETE, bytearray(struct.pack("=I4xQ", self._eips, ctypes.addressof(known))))
+        except FileNotFoundError:
+            return
+
+    def _or_close(self, tell: Callable[..., None], *what: bytes) -> None:
+        """Where the program cannot be told, it answers nothing any more, and the sockets everything."""
+        try:
+            tell(*what)
+        except OSError:
+            self.close()
+
+
+def _bpf(command: int, attributes: bytearray) -> int:
+    """Raises OSError. The kernel writes into ``attributes`` what it has to say."""
+    if (number := _BPF.get(os.uname().machine)) is None:
+        raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known")
+    given = (ctypes.c_char * len(attributes)).from_buffer(attributes)
+    result = int(_libc.syscall(number, command, given, len(attributes)))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _map(kind: int, key_size: int, value_size: int, entries: int, flags: int) -> bytes:
+    return struct.pack("=7I16s", kind, key_size, value_size, entries, flags, 0, 0, _NAME)
+
+
+def _loading(code: bytes, log: ctypes.Array[ctypes.c_char] | None) -> bytes:
+    """The buffers live as long as this module, or as the caller's ``log``."""
+    _KEPT[:] = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENSE)
+    instructions, license_name = map(ctypes.addressof, _KEPT)
+    said = (1, _LOG, ctypes.addressof(log)) if log is not None else (0, 0, 0)
+    return struct.pack("=IIQQIIQII16s", _SCHED_CLS, len(code) // 8, instructions, license_name, *said, 0, 0, _NAME)
+
+
+_KEPT: list[ctypes.Array[ctypes.c_char]] = []
+
+
+def _refused(link: Link, error: OSError) -> EdgeError:
+    words = f"{link.name}: answers in the kernel: {error.strerror}"
+    old = error.errno in (errno.EPERM, errno.ENOSYS, errno.EINVAL)
+    return Unsupported(words) if old else EdgeError(words)

@@ -1,0 +1,146 @@
+"""The API servers and their address, as values; and as the files that a control-plane node needs. Pure.
+
+The EIP goes to the holder's own API server (``externalTrafficPolicy: Local``), and not to all that are well: a node
+that dies then takes nobody along but its own clients, and nothing is forwarded (docs/control-plane.md).
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import TypeVar
+
+from speaker.api.addresses import parse_eip, parse_host
+from speaker.api.eip import parse_interface
+from speaker.errors import SettingError, written
+from speaker.model import Family, IPAddress
+from speaker.settings import DEFAULT_API_PORT, KUBEADMS_CA, number
+
+GROUP = "control-plane"
+CONFIGURED = Path("/etc/eip-speaker-control-plane")
+STATE, RUNTIME = Path("/var/lib/eip-speaker-control-plane"), Path("/run/eip-speaker-control-plane")
+METRICS = 9901
+"""The agents of the cluster have 9900."""
+MAX_SERVERS = 16
+"""Nobody's etcd has more than nine members."""
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}")
+_PATH = re.compile(r"/[A-Za-z0-9._/+@-]{1,255}")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """``here`` is the one of ``servers`` on this host."""
+
+    address: IPAddress
+    servers: tuple[IPAddress, ...]
+    here: IPAddress
+    port: int
+    interface: str = ""
+    ca: Path = KUBEADMS_CA
+
+    @staticmethod
+    def parse(
+        address: str,
+        servers: str,
+        own: Collection[IPAddress],
+        port: str = DEFAULT_API_PORT,
+        interface: str = "",
+        ca: Path = KUBEADMS_CA,
+    ) -> "Site":
+        """From the flags as written; ``own``: this host's addresses. Raises SettingError."""
+        eip = _parsed("ADDRESS", address, parse_eip)
+        found = tuple(_parsed("--servers", word, parse_host) for word in servers.split(","))
+        _check(eip, found)
+        if interface:
+            _parsed("--interface", interface, parse_interface)
+        if not _PATH.fullmatch(str(ca)):
+            raise SettingError(f"--ca {written(str(ca))}: must be a path from / on, without spaces or quotes")
+        return Site(eip, found, _here(found, own), number("--port", port, 1, 65535), interface, ca)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Of ``speaker run``."""
+        return (
+            *("run", str(CONFIGURED), f"--group={GROUP}", f"--node={node_name(self.here)}", "--with-peers"),
+            *(f"--key={CONFIGURED / 'key'}", f"--state={STATE / 'state.json'}", f"--runtime-dir={RUNTIME}"),
+            *("--forwarder=nftables", f"--metrics=127.0.0.1:{METRICS}", "--log-format=json"),
+        )
+
+
+def node_name(server: IPAddress) -> str:
+    """A DNS label: hosts are told apart by their servers, as nobody knows the others' names before there is an API."""
+    return server.exploded.replace(".", "-").replace(":", "-")
+
+
+def _parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingError(f"{flag} {written(text)}: {error}") from error
+
+
+def _check(eip: IPAddress, servers: tuple[IPAddress, ...]) -> None:
+    """Raises SettingError."""
+    for server in servers:
+        if server == eip:
+            raise SettingError(f"--servers {server}: is the address itself: must be the API servers' own addresses")
+        if server.version != eip.version:
+            raise SettingError(f"--servers {server}: must be {Family.of(eip)}, as {eip} is: one family for all of them")
+        if servers.count(server) > 1:
+            raise SettingError(f"--servers {server}: must be named once")
+    if len(servers) > MAX_SERVERS:
+        raise SettingError(f"--servers: {len(servers)} addresses: must be at most {MAX_SERVERS}")
+
+
+def _here(servers: tuple[IPAddress, ...], own: Collection[IPAddress]) -> IPAddress:
+    """Raises SettingError."""
+    here = [server for server in servers if server in own]
+    if len(here) > 1:
+        raise SettingError(f"--servers {','.join(map(str, here))}: are all this host's: must name each host once")
+    if not here:
+        listed = ", ".join(map(str, own)) or "nothing"
+        raise SettingError(f"--servers: none of them is this host's, which has {listed}: must be run on each of them")
+    return here[0]
+
+
+# ── As files ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def manifests(site: Site) -> str:
+    """Pool, Service and endpoints: one file, so that no reader sees half of them."""
+    line = '  - {{addresses: ["{0}"], nodeName: "{1}"}}'.format
+    return _filled(
+        "manifests.yaml",
+        address=str(site.address),
+        interface=f"\n  interface: {json.dumps(site.interface, ensure_ascii=False)}" if site.interface else "",
+        family=Family.of(site.address).value,
+        port=str(site.port),
+        ca=str(site.ca),
+        endpoints="\n".join(line(server, node_name(server)) for server in site.servers),
+    )
+
+
+def static_pod(site: Site, image: str) -> str:
+    """Raises SettingError."""
+    if not _IMAGE.fullmatch(image):
+        raise SettingError(f"--image {written(image)}: must be an image's name, such as registry.example.com/speaker:1")
+    arguments = "\n".join(f'        - "{flag}"' for flag in site.flags)
+    places = {"configured": str(CONFIGURED), "state": str(STATE), "runtime": str(RUNTIME), "ca": str(site.ca)}
+    return _filled("static-pod.yaml", image=image, arguments=arguments, metrics=str(METRICS), **places)
+
+
+def unit(site: Site, speaker: str) -> str:
+    """``speaker``: the path of the program. Raises SettingError."""
+    if not _PATH.fullmatch(speaker):
+        raise SettingError(
+            f"{written(speaker)}: a unit needs a path from / on without spaces: install the speaker there"
+        )
+    return _filled("unit.service", speaker=speaker, arguments=" \\\n".join(f"  {flag}" for flag in site.flags))
+
+
+def _filled(template: str, **words: str) -> str:
+    return Template(Path(__file__).with_name(template).read_text()).substitute(words)

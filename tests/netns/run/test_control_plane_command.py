@@ -1,0 +1,70 @@
+"""``speaker control-plane`` as an operator gives it, on a host with addresses of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+SERVERS = {4: "198.51.100.1,198.51.100.2", 6: "2001:db8::1,2001:db8::2"}
+ADDRESS = {4: "198.51.100.10", 6: "2001:db8::10"}
+
+
+@pytest.fixture
+def give(lan, sh, tmp_path):
+    """``give(version, *flags)`` on the first of two hosts, with files below ``tmp_path``."""
+    node, client = lan
+    for place, last in ((node, 1), (client, 2)):
+        sh(place, f"ip addr add 2001:db8::{last}/64 dev eth0 nodad")
+
+    def run(version, *flags):
+        words = ("control-plane", ADDRESS[version], "--servers", SERVERS[version], "--output", str(tmp_path), *flags)
+        with node.entered():
+            return subprocess.run(
+                [sys.executable, "-m", "speaker", *words], capture_output=True, text=True, check=False
+            )
+
+    return run
+
+
+def files_in(directory):
+    return {str(file) for file in directory.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize(
+    ("flags", "starter"),
+    [
+        ((), "etc/kubernetes/manifests/eip-speaker-control-plane.yaml"),
+        (("--systemd",), "etc/systemd/system/eip-speaker-control-plane.service"),
+    ],
+)
+def test_it_finds_out_which_server_it_is_and_says_each_file_that_it_writes(give, tmp_path, version, flags, starter):
+    done = give(version, "--bootstrap", *flags)
+    assert (done.returncode, done.stderr) == (0, "")
+    configured = tmp_path / "etc" / "eip-speaker-control-plane"
+    assert files_in(tmp_path) == {
+        *(str(configured / name) for name in ("control-plane.yaml", "key")),
+        str(tmp_path / starter),
+    }
+    assert all(f"{file}: " in done.stdout for file in files_in(tmp_path))
+    assert (
+        f"--node={SERVERS[version].split(',')[0].replace('.', '-').split(':')[0]}" in (tmp_path / starter).read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--servers", "198.51.100.2,198.51.100.10", "--bootstrap"), "--servers 198.51.100.10: is the address itself"),
+        (("--servers", "198.51.100.2", "--bootstrap"), "--servers: none of them is this host's, which has "),
+        ((), "key: is missing: copy it from the node that was the first"),
+        (("--port", "api", "--bootstrap"), "--port api: must be a whole number from 1 to 65535"),
+    ],
+)
+def test_a_command_line_that_cannot_work_ends_with_2_and_writes_nothing(give, tmp_path, flags, message):
+    done = give(4, *flags)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert files_in(tmp_path) == set()

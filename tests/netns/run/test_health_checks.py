@@ -1,0 +1,200 @@
+"""``speaker run`` checks its endpoints: clients' requests leave one that is unwell, and come back."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+
+import pytest
+from alert_lan import eventually
+from site_yaml import POOL
+
+pytestmark = pytest.mark.netns
+
+EIP = "198.51.100.10"
+CHECK = "http:/healthz interval=100ms timeout=1s rise=2 fall=3"
+
+
+def site(check=CHECK, extra="", nodes=("n1", "n1")):
+    endpoints = ", ".join(f"{{addresses: [10.1.{at}.2], nodeName: {node}}}" for at, node in enumerate(nodes, 1))
+    return f"""\
+{POOL}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, annotations: {{eip-speaker.io/addresses: {EIP}, eip-speaker.io/health-check: "{check}"}}}}
+spec:
+  type: LoadBalancer
+  ports: [{{port: 80}}]
+  {extra}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web-1, labels: {{kubernetes.io/service-name: web}}}}
+addressType: IPv4
+ports: [{{port: 8080}}]
+endpoints: [{endpoints}]
+"""
+
+
+class Backend:
+    """Says its name to clients; to checks that it is well, or not."""
+
+    def __init__(self, namespace, name, stack):
+        self.name, self.well, self.asked = name, True, 0
+        with namespace.entered():
+            self._listening = stack.enter_context(socket.create_server(("0.0.0.0", 8080)))
+        stack.callback(self._end)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _end(self):
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self):
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._answer, args=(self._listening.accept()[0],), daemon=True).start()
+
+    def _answer(self, connection):
+        with suppress(OSError), connection:
+            while question := connection.recv(4096):
+                if question.startswith(b"GET /healthz"):
+                    self.asked += 1
+                    status = "200 OK" if self.well else "503 Unavailable"
+                    connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+                else:
+                    connection.sendall(self.name.encode())
+
+
+@pytest.fixture
+def backends(lan, new_namespace, wire, sh):
+    node, client = lan
+    sh(client, f"ip route add {EIP} dev eth0")
+    with ExitStack() as stack:
+        found = []
+        for at in (1, 2):
+            behind = new_namespace(f"b{at}")
+            wire(node, f"b{at}", behind, "eth0")
+            sh(node, f"ip addr add 10.1.{at}.1/24 dev b{at}")
+            sh(behind, f"ip addr add 10.1.{at}.2/24 dev eth0")
+            sh(behind, f"ip route add default via 10.1.{at}.1")
+            found.append(Backend(behind, f"b{at}", stack))
+        yield found
+
+
+def connected(client):
+    with client.entered():
+        return socket.create_connection((EIP, 80), timeout=10)
+
+
+def who(connection):
+    connection.sendall(b"who?")
+    return connection.recv(100).decode()
+
+
+def answering(client, times=12):
+    """Who answers new connections."""
+    found = set()
+    for _ in range(times):
+        with connected(client) as connection:
+            found.add(who(connection))
+    return found
+
+
+def ask(speaker, *command):
+    argv = [sys.executable, "-m", "speaker", *command, "--runtime-dir", str(speaker.directory / "run")]
+    with speaker.node.entered():
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+
+
+def explained(speaker):
+    """On one line."""
+    return " ".join(ask(speaker, "explain", EIP).split())
+
+
+def test_requests_leave_an_endpoint_that_is_unwell_and_come_back(lan, backends, write, start):
+    node, client = lan
+    write("site.yaml", site())
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("ready")
+    assert answering(client) == {"b1", "b2"}
+
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(client)) for _ in range(12)]
+        assert {who(each) for each in held} == {"b1", "b2"}
+        backends[0].well = False
+        told = speaker.until("endpoint unwell")
+        assert told["endpoint"] == "10.1.1.2:8080"
+        assert (told["reason"], told["services"]) == ("status", ["default/web"])
+        assert told["message"] == "it answers with status 503"
+        speaker.until("forwarding")
+        assert answering(client) == {"b2"}
+        assert {who(each) for each in held} == {"b1", "b2"}  # what was established goes on
+
+    counted = 'eip_speaker_endpoints_checked{state="unwell"} 1.0'
+    eventually(lambda: counted in speaker.get("/metrics"), lambda: speaker.get("/metrics"))
+    assert 'eip_speaker_endpoint_checks_total{result="status"}' in speaker.get("/metrics")
+    sentence = (
+        f"default/web: 1 of 2 endpoints are unwell by {CHECK.split()[0]}: 10.1.1.2:8080 (it answers with status 503): "
+        "they get nothing new"
+    )
+    assert sentence in json.loads(ask(speaker, "status", "--json"))["problems"]
+    assert "TCP 10.1.1.2 port 8080 on n1: unwell: it answers with status 503" in explained(speaker)
+
+    backends[0].well = True
+    assert speaker.until("endpoint well")["endpoint"] == "10.1.1.2:8080"
+    speaker.until("forwarding")
+    assert answering(client) == {"b1", "b2"}
+
+
+def test_where_none_is_well_all_are_served_and_it_is_told(lan, backends, write, start):
+    node, client = lan
+    write("site.yaml", site())
+    for each in backends:
+        each.well = False
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("ready")
+    assert answering(client) == {"b1", "b2"}
+    assert "unwell: it answers with status 503; served all the same, as no other is well" in explained(speaker)
+    [problem] = [each for each in json.loads(ask(speaker, "status", "--json"))["findings"] if "unwell" in each["name"]]
+    assert (problem["name"], problem["severity"]) == ("all_unwell", "error")
+    backends[1].well = True
+    speaker.until("endpoint well")
+    speaker.until("forwarding")
+    assert answering(client) == {"b2"}
+
+
+def test_an_endpoint_that_never_was_well_gets_nothing_from_the_first_moment(lan, backends, write, start):
+    node, client = lan
+    backends[0].well = False
+    write("site.yaml", site())
+    start(node, "--forwarder", "nftables").until("claimed", eip=EIP)
+    assert answering(client) == {"b2"}
+
+
+def test_a_service_that_goes_is_checked_no_longer(lan, backends, write, start):
+    node, _ = lan
+    write("site.yaml", site())
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("ready")
+    write("site.yaml", POOL + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: default}\n")
+    speaker.until("withdrawn", eip=EIP)
+    asked = [each.asked for each in backends]
+    write("site.yaml", site(check="tcp"))
+    speaker.until("claimed", eip=EIP)
+    assert [each.asked for each in backends] == asked
+
+
+def test_a_mistake_in_a_check_keeps_what_is_in_force(lan, backends, write, start):
+    node, client = lan
+    write("site.yaml", site())
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("ready")
+    write("site.yaml", site(check="exec:/bin/true"))
+    problem = speaker.until("bad manifest")["problem"]
+    assert "site.yaml:9: Service/web: metadata.annotations[eip-speaker.io/health-check]" in problem
+    assert "'exec:/bin/true': must begin with tcp, http:/PATH or https:/PATH: the speaker runs no commands" in problem
+    assert answering(client) == {"b1", "b2"}
