@@ -62,7 +62,8 @@ class LinkChanged:
 class EligibilityChanged:
     """This node may hold ``eip`` and would announce it on ``link``; None: it may not (rule 10).
 
-    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others.
+    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others; ``behind``:
+    one of this EIP alone does, and they are not told.
     """
 
     eip: IPAddress
@@ -70,6 +71,7 @@ class EligibilityChanged:
     demoted: bool = False
     preference: Preference | None = None
     """How much this node is preferred (rule 41); None: all are alike."""
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from speaker.model.events import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
+    EndpointUnwell,
+    EndpointWell,
     Event,
     Flagged,
     HellosFiltered,
@@ -107,6 +109,7 @@ def sender(heard):
 
 OF_THE_MAIN_PROCESS = {
     *(Assigned, Released, Flagged, Refused, NotClaimed, ConflictBegun, ConflictEnded, ApiSilent, ApiAnswers),
+    *(EndpointUnwell, EndpointWell),
 }
 
 
@@ -211,6 +214,7 @@ OWN = UseAddresses({2: (A,)}, {2: frozenset({A})}, {2: (B,)})
         ("drain", (True,)),
         ("demote", (True,)),
         ("recalled", (False,)),
+        ("behind", (frozenset({A}),)),
         ("api_says", ([RecordsRestored(), ApiDown()],)),
     ],
 )
