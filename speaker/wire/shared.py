@@ -358,7 +358,7 @@ class SharedOwner:
         with contained("other groups", self._events):
             for hello_link in self.hello_links:
                 # At first as often as there is anything to hear: before it claims, a node is to know.
-                if (now := self._clock()) >= hello_link.groups_at:
+                if (now := self.clock()) >= hello_link.groups_at:
                     hello_link.groups_at = now + (PAUSE if now >= hello_link.opened_at + PAUSE else 0)
                     self._hear_groups(hello_link, now)
 

@@ -48,6 +48,7 @@ from speaker.model.events import (
     Refused,
     Released,
     SendFailures,
+    SocketsAnswer,
     SpeakerSeen,
     WasFrozen,
 )
@@ -125,6 +126,7 @@ OF_THE_MAIN_PROCESS = {
         SpeakerSeen(2, "them", SPEAKER),
         LinkLost(ETH0, "down"),
         JoinFailed("no"),
+        SocketsAnswer(ETH0, "no"),
         Conflict(ETH0, A, MAC, True),
         PeersAddress(A, None),
         NameClash(2, MAC, True, ETH0),
