@@ -15,7 +15,7 @@ COMMANDS = [*subparsers(_parser())]
 SERVING = {"run", "agent", "controller"}
 """They log what they do; a dry run tells by itself what it waits for."""
 SHOWING = {"capture", "lab"}
-AT_ONCE = {"keygen", "help", "version", "completion"}
+AT_ONCE = {"control-plane", "keygen", "help", "version", "completion"}
 
 
 def printed(capsys, *words):
