@@ -58,11 +58,11 @@ class SharedOwner:
         layer2: Callable[..., Links] = Links,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
-        self._clock, self._events = clock, events
+        self.clock, self._events = clock, events
         self._news = News(events)
         self._tasks = asyncio.TaskGroup()
         self.request_age, self.trial = times.request_age, times.listen
-        self._layer2 = layer2(clock, events, self)
+        self._layer2 = layer2(events, self)
         self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
         self._inquiries = Inquiries(self, events)
         self.placements: dict[IPAddress, Placement] = {}
@@ -215,7 +215,7 @@ class SharedOwner:
         return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
-        preferred = self.machine.preferred(address, now := self._clock())
+        preferred = self.machine.preferred(address, now := self.clock())
         if (since := self._held.get(address)) is not None:
             return ClaimStatus(True, self.node, self.machine.term(address), since, None, preferred)
         if (known := self.machine.holder(address, now)) is None:
@@ -226,7 +226,7 @@ class SharedOwner:
         return any(peer.alive and not peer.draining for peer in self.peers())
 
     def informed(self) -> bool:
-        return self.hello_links.informed(self.machine.peers(self._clock()))
+        return self.hello_links.informed(self.machine.peers(self.clock()))
 
     def ready(self) -> bool:
         return not self.hello_links.indexes or (bool(self.hello_links) and self.machine.ready)
@@ -243,7 +243,7 @@ class SharedOwner:
         return self.machine.rebalancing
 
     def peers(self) -> list[PeerSeen]:
-        return self.hello_links.peers(self.machine.peers(self._clock()))
+        return self.hello_links.peers(self.machine.peers(self.clock()))
 
     # ── What the hello links say ──────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +257,7 @@ class SharedOwner:
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
-        (hello, mac, age), now = received, self._clock()
+        (hello, mac, age), now = received, self.clock()
         event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
@@ -291,7 +291,7 @@ class SharedOwner:
         self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
-        node, now = next(hello_link.speakers.nodes(answer.mac), None), self._clock()
+        node, now = next(hello_link.speakers.nodes(answer.mac), None), self.clock()
         if not hello_link.speakers.answer(answer.address, node, now, probed=probed):
             return
         self._step(events.EipAnswered(answer.address, link, node, probed))
@@ -305,7 +305,7 @@ class SharedOwner:
 
     def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
-        hello_link, eip, now = self.hello_links.get(link), ip_address(address), self._clock()
+        hello_link, eip, now = self.hello_links.get(link), ip_address(address), self.clock()
         return (
             hello_link is None
             or mac in self._macs
@@ -352,9 +352,9 @@ class SharedOwner:
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
         with contained("hear", self._events):
-            if self._clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
+            if self.clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
                 self.hello_links.hear()
-        now = self._clock()
+        now = self.clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             self._carry_out(self.machine.step(now, event), now)
@@ -417,7 +417,7 @@ class SharedOwner:
         self._set_aside(failed)
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = time.time()
-            came = self.machine.held_before(order.eip), order.unanswered(self._clock())
+            came = self.machine.held_before(order.eip), order.unanswered(self.clock())
             self._events.tell(EipClaimed(order.eip, placements[order.eip], order.term, *came))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
@@ -437,7 +437,7 @@ class SharedOwner:
             return
         if (hello_link := self.hello_links.get(link)) is None:
             return
-        if self._clock() - now > self._times.request_age:
+        if self.clock() - now > self._times.request_age:
             # Frozen between deciding and sending: what it says of the others' ages is no longer true.
             self.machine.speak_again()
             return
@@ -454,7 +454,7 @@ class SharedOwner:
 
     def _tell_of_peers(self) -> None:
         """Reports who came and who fell silent."""
-        if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
+        if not self._news.may_have_changed(self.machine.peers_changed, now := self.clock()):
             return
         fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
         if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self._recalled:

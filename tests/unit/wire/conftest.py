@@ -79,7 +79,7 @@ class Links(Notes):
     """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
     them."""
 
-    def __init__(self, clock, observer, owner):
+    def __init__(self, observer, owner):
         super().__init__()
         self.lost, self.before_answer, self.oldest = owner.lost, owner.before_answering, owner.request_age
         self.excuses, self.ours, self.failed = owner.excuses, owner.is_ours, owner.failed
