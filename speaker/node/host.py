@@ -293,7 +293,7 @@ class Host:
         self._unserved = unserved
         offered = {a: p for a, p in self._placements.items() if a not in unserved} if unserved else self._placements
         last = behind(view.world, view.settlement.assignments, view.node.name)
-        if last != self._behind:
+        if self._settings.peers is not None and last != self._behind:
             await self._wire.behind(last)
             self._behind = last
         self._left |= not await self._wire.offer(offered, self._links, macs, touched)
