@@ -302,6 +302,10 @@ CODE = {
         "ownership.hellos.layout.MAX_NAME",
         "unit/ownership/hellos/test_hello_frames.py::test_a_section_that_breaks_the_format_is_malformed",
     ),
+    "API servers that `control-plane` is told of": (
+        "tools.control_plane.site.MAX_SERVERS",
+        "unit/tools/control_plane/test_control_plane.py::test_addresses_that_cannot_work_are_refused_with_the_rule",
+    ),
     "bytes of a frame that `capture` reads": (
         "tools.capture.neighbourhood.MAX_FRAME",
         "unit/tools/capture/test_sentences.py::test_a_frame_longer_than_any_link_carries_is_passed_over",
