@@ -446,8 +446,14 @@ async def test_a_service_that_asks_for_it_leaves_an_address_that_its_pool_has_no
     await cluster.delete("other")
     await cluster.until_addresses(web=("198.51.100.10",))
     await cluster.change("web", {"release": None})
+    await cluster.until(lambda: _recorded(cluster, "web", "198.51.100.10"))  # both at once would be no change
     await cluster.change("web", {"release": "now"})
     await cluster.until_addresses(web=("203.0.113.10",))
+
+
+async def _recorded(cluster: Cluster, name: str, record: str) -> bool:
+    annotations: Json = (await cluster.services())[name]["metadata"]["annotations"]
+    return annotations.get("eip-speaker.io/record") == record
 
 
 async def _said(cluster: Cluster, name: str, reason: str, *words: str) -> bool:

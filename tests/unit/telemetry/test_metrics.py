@@ -20,13 +20,14 @@ from speaker.telemetry.metrics import Metrics, Total, exposition
 
 EIP = "192.0.2.10"
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
-GIVEN = tally([given(Outcome(None))], {"lan": {Family.IPV4: Usage(10, 2, 1)}})
+GIVEN = tally([given(Outcome(None))], {"lan": {Family.IPV4: Usage(10, 2, 1, (("shop", 2),))}})
 WORDS = {
     "change": "claimed",
     "edge": "netlink",
     "resource": "services",
     "fate": "reset",
     "link": "eth0",
+    "node": "n2",
     "outcome": "taken",
     "peer": "n2",
     "protocol": "arp",
