@@ -59,6 +59,9 @@ class VirtualServer:
     """False for traffic policy Local: the real server sees the client's own address."""
     real_servers: tuple[RealServer, ...] = ()
     """Sorted."""
+    elsewhere: bool = False
+    """Of policy Local, and health checks found all of its endpoints here unwell, not those of all nodes: connections go
+    on, and this node's own clients find another at the holder (``taken_here``)."""
     without: tuple[str, ...] = field(default=(), compare=False)
     """Dead nodes whose endpoints get nothing new, though Kubernetes calls them ready. Sorted; no kernel knows it."""
 
@@ -185,13 +188,10 @@ def _served_here(
 
     With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
     everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
-    Those that a health check found unwell do not, unless all are: the clients of a joining control-plane node reach the
-    API servers that there are.
     """
     if service.traffic_policy is TrafficPolicy.CLUSTER:
         return eips
-    here = (endpoint for endpoint in endpoints if endpoint.node == node and (endpoint.ready or not endpoint.unwell))
-    families = {Family.of(endpoint.address) for endpoint in here}
+    families = {Family.of(endpoint.address) for endpoint in endpoints if endpoint.node == node}
     return tuple(eip for eip in eips if Family.of(eip) in families)
 
 
@@ -221,10 +221,15 @@ def _virtual_servers(
             sources=service.source_ranges,
             masquerade=not keeps_client,
             real_servers=_real_servers(found, node, port.protocol, lost),
+            elsewhere=keeps_client and _unwell(found),
             without=tuple(sorted({e.node for e in found if e.ready and e.node} & _dead(found, lost))),
         )
         for eip, port, found in here
     )
+
+
+def _unwell(endpoints: list[Endpoint]) -> bool:
+    return bool(endpoints) and all(endpoint.unwell and not endpoint.ready for endpoint in endpoints)
 
 
 def _without(servers: Iterable[VirtualServer]) -> list[tuple[str, ...]]:
@@ -271,6 +276,16 @@ def crowded(plan: Plan) -> tuple[str, ...]:
         for server in plan.virtual_servers.values()
         if len(server.real_servers) >= MAX_REAL_SERVERS
     )
+
+
+def taken_here(plan: Plan) -> Plan:
+    """What takes new connections, or refuses them: ``plan`` without what goes elsewhere. That is in no rule, and the
+    kernel's table of connections alone lets its connections go on."""
+    servers = {key: server for key, server in plan.virtual_servers.items() if not server.elsewhere}
+    if len(servers) == len(plan.virtual_servers):
+        return plan
+    gone = {server.address for server in plan.virtual_servers.values()} - {each.address for each in servers.values()}
+    return Plan(plan.eips - gone, servers)
 
 
 def by_address(key: VirtualServerKey) -> tuple[tuple[int, int], Protocol, int]:

@@ -46,7 +46,7 @@ class Contender(Protocol):
 
 class Kind(NamedTuple):
     """Requests of one kind. ``seconds``: for how long they were lost, which is that they failed or took until their SYN
-    was sent again: from when the first of them began to when the next one after the last of them did."""
+    was sent again: from when one of them began to when the next good one did, all such times together."""
 
     asked: int
     failed: int
@@ -88,12 +88,13 @@ def row(trial: str, contender: str, seen: Sequence[Mapping[str, Any]], since: fl
 
 def of(seen: Iterable[Mapping[str, Any]], kind: str) -> Kind:
     ours = sorted((one for one in seen if one["kind"] == kind), key=lambda one: one["at"])
-    failed = sum(bool(one["wrong"]) for one in ours)
-    lost = [one["at"] for one in ours if one["wrong"] or one["over"] - one["at"] > AGAIN]
-    if not lost:
-        return Kind(len(ours), failed, 0.0)
-    after = next((one["at"] for one in ours if one["at"] > lost[-1]), ours[-1]["over"])
-    return Kind(len(ours), failed, after - lost[0])
+    seconds, since = 0.0, None
+    for one in ours:
+        if one["wrong"] or one["over"] - one["at"] > AGAIN:
+            since = one["at"] if since is None else since
+        elif since is not None:
+            seconds, since = seconds + one["at"] - since, None
+    return Kind(len(ours), sum(bool(one["wrong"]) for one in ours), seconds)
 
 
 @dataclass

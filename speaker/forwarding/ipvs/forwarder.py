@@ -26,7 +26,7 @@ from speaker.forwarding.ipvs.settings import IpvsSettings, IpvsTimeouts, Remembe
 from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.ipvs.tables import Refusal, ipvs_tables
 from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
-from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, without
+from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, taken_here, without
 from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
@@ -99,8 +99,8 @@ class IpvsForwarder:
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
         """As the protocol says. What can never work (an unknown scheduler) is left out, closed, and a problem."""
         async with self._turn:
-            self._asked = plan
-            return await self._apply(plan)
+            self._asked = taken_here(plan)
+            return await self._apply(self._asked)
 
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
@@ -151,7 +151,7 @@ class IpvsForwarder:
         return refused
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        step = await self._do(self._step, plan, None, (), self._clock())
+        step = await self._do(self._step, taken_here(plan), None, (), self._clock())
         return step.changes
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from speaker.forwarding.changes import address_of, diff, part_of
 from speaker.forwarding.nftables.skeletons import ASSIST, ASSIST_TABLE, FORWARDER, GUARD, GUARD_TABLE, TABLE
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, taken_here
 from speaker.model import Family, IPAddress, IPNetwork, Protocol
 
 NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
@@ -94,6 +94,7 @@ def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
     or not.
     What ``plan`` shares with the ``known`` one stays the same objects.
     """
+    plan = taken_here(plan)
     local = local_addresses(plan)
     moved = local ^ local_addresses(known.form)
 

@@ -83,8 +83,10 @@ class Known:
         return x
 
     def owner(self, address: IPAddress) -> str | None:
-        """The peer that says ``address`` is its own; of several one."""
-        return min((node for _, node in self.owners.get(address, ())), default=None)
+        """The peer that says ``address`` is its own; of several one, but before any of them the group that holds it:
+        peers only repeat that. No node's name has a space."""
+        owners = (node for _, node in self.owners.get(address, ()))
+        return min(owners, key=lambda node: (" " not in node, node), default=None)
 
     def eips_on(self, link: int) -> list[IPAddress]:
         """Those that this node may hold there."""

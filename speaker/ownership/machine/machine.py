@@ -21,6 +21,7 @@ from speaker.ownership.events import (
     EligibilityChanged,
     Event,
     FrameHeard,
+    GroupsHold,
     HelloHeard,
     LeaseSeen,
     LinkChanged,
@@ -290,6 +291,8 @@ class Ownership:
                 self.name.hear_namesake(self.known.segment(event.link, now), event, now)
             case HelloHeard():
                 self.hearing.hear(self.known.segment(event.link, now), event.hello, now - event.age, now)
+            case GroupsHold():
+                self.hearing.hear_groups(event.link, event.eips)
             case LinkChanged():
                 self._change_link(self.known.segment(event.link, now), event.up, now)
             case EligibilityChanged():

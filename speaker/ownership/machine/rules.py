@@ -217,7 +217,7 @@ class Rules:
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         alike = x.maxterm == 0 and not self.weighed(k, x)
         share = fair_share(segment.eligible, len(others) + 1) if alike else None
-        last = segment.goes_last(now) or k.node in tried
+        last = segment.goes_last(now) or k.node in tried or x.behind
         if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
         before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
@@ -319,7 +319,8 @@ class Rules:
         s = k.at(x)
         heard = all(p.is_heard(now, k.times) and p.hears_us(now, k.times) for p in rivals)
         known = heard and not k.headless and not self.deaf_to_somebody(k, x, now)
-        return known and not s.goes_last(now) and not s.sick and k.node not in self.tried(s, x.address.version, now)
+        lasting = not (s.goes_last(now) or s.sick or x.behind)
+        return known and lasting and k.node not in self.tried(s, x.address.version, now)
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.forwarding.plan import MAX_REAL_SERVERS, Plan, Planner, RealServer, VirtualServer, crowded, plan
+from speaker.forwarding.changes import Flow, goes_on
+from speaker.forwarding.nftables.ruleset import expressible
+from speaker.forwarding.plan import (
+    MAX_REAL_SERVERS,
+    Plan,
+    Planner,
+    RealServer,
+    VirtualServer,
+    crowded,
+    plan,
+    taken_here,
+)
 from speaker.model import Family, Protocol, ServiceKey, ServicePort, TrafficPolicy
 
 EIP = "192.0.2.10"
@@ -131,12 +142,23 @@ def test_with_policy_local_a_node_without_endpoints_has_nothing_to_do_with_the_e
 def test_with_policy_local_a_nodes_own_clients_go_to_the_holder_while_only_its_own_endpoint_is_unwell(
     web, pod, world, ready, unwell, served
 ):
-    """One that is ready all the same is as unwell as all others."""
+    """One that is ready all the same is as unwell as all others. Connections go on, but UDP's to no real server."""
     here = replace(pod("10.0.0.2", node="a", ready=ready), unwell=unwell)
     service = web(traffic_policy=TrafficPolicy.LOCAL)
     made = plan(*world((service, (here, pod("10.0.0.3", node="b")), (EIP,))), "a")
-    assert bool(made.eips) is served
-    assert bool(made.virtual_servers) is served
+    assert bool(taken_here(made).eips) is bool(taken_here(made).virtual_servers) is served
+    assert bool(expressible(made).virtual_servers) is served
+    key = (ip_address(EIP), Protocol.TCP, 80)
+    assert goes_on(Flow(key, ip_address("192.0.2.9"), 40000, ip_address("10.0.0.2"), 8080), made)
+
+
+def test_what_goes_elsewhere_leaves_the_ports_of_its_eip_that_do_not(web, pod, world):
+    unwell = replace(pod("10.0.0.2", node="a", ready=False), unwell="refused")
+    local = web(traffic_policy=TrafficPolicy.LOCAL)
+    other = replace(web(ports=(ServicePort(Protocol.TCP, 81, ""),)), key=ServiceKey("default", "other"))
+    made = plan(*world((local, (unwell,), (EIP,)), (other, (), (EIP,))), "a")
+    assert [key[2] for key in taken_here(made).virtual_servers] == [81]
+    assert taken_here(made).eips == {ip_address(EIP)}
 
 
 def test_with_policy_local_an_eip_comes_and_goes_with_this_nodes_endpoints(web, pod, world):

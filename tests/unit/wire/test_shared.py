@@ -116,8 +116,8 @@ def gone(eip, reason=Yielded.BETTER_CLAIM):
 # ── what the machine is told ──
 
 
-def may(eip, link=ETH0.index, demoted=False, preference=None):
-    return EligibilityChanged(eip, link, demoted, preference)
+def may(eip, link=ETH0.index, demoted=False, preference=None, behind=False):
+    return EligibilityChanged(eip, link, demoted=demoted, preference=preference, behind=behind)
 
 
 def offer(owner):
@@ -152,6 +152,15 @@ MUCH = Preference(7, 80, 300.0)
             "a node that is not ready is demoted, and one that is not is not any more",
             [offer, lambda o: o.demote(True), lambda o: o.demote(False)],
             [may(A), may(A, demoted=True), may(A)],
+        ),
+        (
+            "for these EIPs others go first, until they need not",
+            [
+                lambda o: o.behind(frozenset({B})),
+                lambda o: o.offer({A: HERE, B: HERE}),
+                lambda o: o.behind(frozenset()),
+            ],
+            [may(A), may(B, behind=True), may(B)],
         ),
         (
             "what the API said before the start is demoted",
