@@ -125,7 +125,11 @@ class Promises:
         self._came_home[eip] = now
 
     def _worth(self, host: Host, eip: IPAddress) -> int:
-        preference = self._schedule.preference(host.index, [*self._network.link_of].index(eip))
+        """Nothing, beside one that heeds no preference."""
+        schedule, hosts = self._schedule, self._network.hosts
+        if any(hosts[old].alive for old in schedule.heedless):
+            return 0
+        preference = schedule.preference(host.index, [*self._network.link_of].index(eip))
         return preference.weight if preference is not None else 0
 
     def _hear_each_other(self, link: int, one: Host, other: Host) -> bool:

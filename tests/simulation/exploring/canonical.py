@@ -48,6 +48,7 @@ _OMITTED = frozenset(
         *("digest", "sum", "_sum", "_in_order", "_windows", "ended", "clock", "_times"),
         # What silences, losses and answers teach for a minute and more: states that differ in that alone are one.
         *("lenience", "arrivals", "lost", "watches", "sampled_at", "tried", "tries"),
+        *("offered_at", "moved_at", "well_at", "ready_at"),  # when an EIP moves to a preferred node: here are none
     )
 )
 _PLAIN = frozenset((type(None), bool, str, bytes))
