@@ -154,7 +154,7 @@ async def serve(family: Family, count: int, by: str) -> None:
     observer.expect(count)
     owner = LinkOwner(request_age=Parameters().request_age, lost=failed)
     in_kernel = partial(KernelResponder, hellos=None) if by == "program" else None
-    speaker = LinkResponder(link_here("eth0"), boottime, observer, owner, in_kernel=in_kernel)
+    speaker = LinkResponder(link_here("eth0"), observer, owner, in_kernel=in_kernel)
     speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
     speaker.extend(boottime() + 3600)
     async with asyncio.TaskGroup() as tasks:
@@ -340,7 +340,7 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Links(boottime, observer, LinkOwner(lost=failed)) as layer2:
+        async with Links(observer, LinkOwner(lost=failed)) as layer2:
             layer2.extend(boottime() + 3600)
             layer2.keep([link])
             watching = asyncio.create_task(turns.watch())

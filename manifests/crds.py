@@ -202,6 +202,18 @@ def _eip_spec() -> Schema:
         "namespaceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside namespaceSelector."),
         "serviceSelector": _described(_selector(), "Services that may use the pool, by their labels."),
         "serviceSelectors": _described(_selectors(), "The same, if any of these fits. Not beside serviceSelector."),
+        "perNamespace": _described(
+            _object(
+                {
+                    "max": _described(
+                        {"type": "integer", "minimum": 1, "maximum": INT32 - 1},
+                        "Addresses of each family. One that several Services share counts once.",
+                    )
+                },
+                required=["max"],
+            ),
+            "What the Services of one namespace may have of the pool. Left out: any number.",
+        ),
         "priority": _described(
             {"type": "integer", "minimum": -INT32, "maximum": INT32 - 1, "default": default["priority"]},
             "Of several pools that fit, the one with the highest number is asked first.",
@@ -236,7 +248,10 @@ def _conditions() -> Schema:
     """``metav1.Condition``."""
     condition = _object(
         {
-            "type": _described({"type": "string", "maxLength": 316}, "Ready: whether the pool is in use."),
+            "type": _described(
+                {"type": "string", "maxLength": 316},
+                "Ready: whether the pool is in use. NamespacesFull: whether any has all it may.",
+            ),
             "status": _described({"type": "string", "enum": ["True", "False", "Unknown"]}, "Whether that is so."),
             "reason": _described({"type": "string", "minLength": 1, "maxLength": 1024}, "Why, in a word."),
             "message": _described({"type": "string", "maxLength": 32768}, "Why, in a sentence."),
@@ -261,7 +276,10 @@ def _eip() -> Schema:
             "addressesText": _described(_line(), "`spec.addresses` in one line, for kubectl get."),
             "ipv4": _described(_use(), "How many IPv4 addresses there are, and how many Services have."),
             "ipv6": _described(_use(), "How many IPv6 addresses there are, and how many Services have."),
-            "conditions": _described(_conditions(), "Ready: whether the pool is in use, or why not."),
+            "conditions": _described(
+                _conditions(),
+                "Ready: whether the pool is in use, or why not. NamespacesFull: which have perNamespace.max.",
+            ),
         }
     )
     columns = [

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from speaker.model import Link, Mac
+from speaker.system.clock import boottime
 
 
 @dataclass
@@ -18,6 +19,7 @@ class LinkOwner:
     ours: Callable[[Mac], bool] = lambda mac: False
     failed: Callable[[int, bytes], None] = lambda link, address: None
     lost: Callable[[Link, BaseException], None] = lambda link, error: None
+    clock: Callable[[], float] = boottime
 
     def before_answering(self) -> None:
         self.before()

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from speaker.agent.record import identity, life_of
-from speaker.api.records import FORWARDER, MISSES, LeaseObject, leases_in, misses_said
+from speaker.api.records import FORWARDER, MISSES, OTHER_GROUPS, LeaseObject, groups_said, leases_in, misses_said
 from speaker.cluster.client import Client, listed
 from speaker.cluster.reflector import Reflector
 from speaker.errors import ApiRefused, EdgeError
-from speaker.model import Forwarding
+from speaker.model import Forwarding, IPAddress
 from speaker.node.report import Report
 from speaker.ownership.hello import Incarnation
 from speaker.removals import Doubt
@@ -176,6 +176,7 @@ class Session:
         self._pace, self._api, self._sees, self._forwarder = pace, api, sees, forwarder
         self._told = api.tells("session")
         self._misses: Collection[str] = ()
+        self._of_groups: Collection[IPAddress] = ()
         self._words = Bound(WORDS, WORD_SECONDS, 1)
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
@@ -195,6 +196,11 @@ class Session:
         self._misses = nodes
         if self._words.admits(asyncio.get_running_loop().time(), self._node):
             self.hurry()
+
+    def other_groups(self, eips: Collection[IPAddress]) -> None:
+        """Other groups hold these. It is on record at once."""
+        self._of_groups = eips
+        self.hurry()
 
     def hurry(self) -> None:
         """Something did not answer: whether the API does is to be known now."""
@@ -240,7 +246,8 @@ class Session:
         }
         misses = misses_said(self._misses)
         labels = {MISSES: "true" if misses else None}
-        metadata: dict[str, Any] = {"name": self._node, "annotations": {MISSES: misses}, "labels": labels}
+        said = {MISSES: misses, OTHER_GROUPS: groups_said(self._of_groups)}
+        metadata: dict[str, Any] = {"name": self._node, "annotations": said, "labels": labels}
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]

@@ -53,7 +53,7 @@ from speaker.cluster.reflector import Deliver, Listed, Reflector
 from speaker.cluster.store import Change
 from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Incarnation, IPAddress, ServiceKey, format_mac
-from speaker.model.events import LifeBegan
+from speaker.model.events import LifeBegan, OtherGroupsHold
 from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source, View
@@ -331,6 +331,8 @@ class Cluster:
                 self._session.live(found.incarnation)
             case LifeBegan(incarnation=life):
                 self._session.live(life)
+            case OtherGroupsHold(eips=eips):
+                self._session.other_groups(eips.keys())
             case NameClash(silent=True):
                 self._session.live(None)
             case WriteRecord():

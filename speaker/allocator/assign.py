@@ -15,6 +15,8 @@ that might take an address away from a Service that did nothing has another answ
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
   whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
+- **A namespace that has as much of a pool as it may, or more since that was lowered**: it keeps it, and gets nothing
+  new from there. To share an EIP that it has already costs nothing.
 - **A Service that asks for its release** gets another address for each that its pool does not offer to it any more, if
   there is one, and keeps it otherwise. It asks once: what is stranded later stays, until it asks anew.
 - **A disabled pool**: gives nothing new, keeps serving what it gave.
@@ -51,11 +53,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released."""
+    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released.
+    ``full``: namespaces that have as many as they may, and how many each has."""
 
     size: int
     used: int
     resting: int
+    full: tuple[tuple[str, int], ...] = ()
 
 
 _NO_HOSTS: Mapping[IPAddress, str] = {}
@@ -109,9 +113,15 @@ class Allocator:
     def usage(self, pool: str) -> Mapping[Family, Usage]:
         """Sizes and use of one pool of the last ``set_pools``, for the families it has; KeyError for another."""
         return {
-            family: Usage(space.offer.size, space.used, space.resting)
+            family: Usage(space.offer.size, space.used, space.resting, self._full(space.pool, family))
             for family, space in self._book.catalogue.spaces[pool].items()
         }
+
+    def _full(self, pool: Pool, family: Family) -> tuple[tuple[str, int], ...]:
+        if pool.per_namespace is None:
+            return ()
+        shares = self._book.shares.get(pool.name, {}).items()
+        return tuple(sorted((name, n) for (name, of), n in shares if of is family and n >= pool.per_namespace))
 
     @property
     def former_pools(self) -> Mapping[str, Pool]:

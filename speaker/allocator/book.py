@@ -7,7 +7,7 @@ Services). Its seconds are what is left, not points in time: the allocator's clo
 spent switched off does not count as rest, so an address rests rather too long.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -137,6 +137,8 @@ class Book:
         """Whose addresses are in the order in which it got them."""
         self.released: set[ServiceKey] = set()
         """Holders whose wish to release what their pools do not offer any more was fulfilled, while they wish it."""
+        self.shares: dict[str, Counter[tuple[str, Family]]] = {}
+        """By pool: how many of its EIPs of a family the Services of a namespace hold."""
         self.revision = 0
         self._rest = rest
         self._resting: OrderedDict[IPAddress, _Rest] = OrderedDict()  # soonest free first
@@ -181,6 +183,10 @@ class Book:
         current = {**eip.holders, **({asking.key: asking} if asking is not None else {})}
         if eip.pool in there.pools and any(_names(eip.pool, each) for each in current.values()):
             return False
+        namespaces = {key.namespace for key in eip.holders}
+        for namespace in namespaces:
+            self._count_share(eip.pool, namespace, address, -1)
+            self._count_share(having[0], namespace, address, +1)
         eip.pool = having[0]
         self.revision += 1
         return True
@@ -208,6 +214,8 @@ class Book:
         if not (before is holder or (isinstance(before, Service) and isinstance(holder, Service))):
             self.revision += 1
         self._count_shared(key, address, before, -1)
+        if not self.has_namespace(address, key.namespace):
+            self._count_share(eip.pool, key.namespace, address, +1)
         eip.holders[key] = holder
         self._count_shared(key, address, holder, +1)
         self.holdings.setdefault(key, {})[address] = None
@@ -221,6 +229,8 @@ class Book:
             self.released.discard(key)
         eip = self.eips[address]
         self._count_shared(key, address, eip.holders.pop(key), -1)
+        if not self.has_namespace(address, key.namespace):
+            self._count_share(eip.pool, key.namespace, address, -1)
         if not eip.holders:
             del self.eips[address]
             self._start_rest(address, _Rest(now + self._rest, key))
@@ -269,6 +279,18 @@ class Book:
         del self._left[rest.holder][address]
         if not self._left[rest.holder]:
             del self._left[rest.holder]
+
+    def has_namespace(self, address: IPAddress, namespace: str) -> bool:
+        """Whether a Service of it holds the address."""
+        return address in self.eips and any(key.namespace == namespace for key in self.eips[address].holders)
+
+    def _count_share(self, pool: str, namespace: str, address: IPAddress, by: int) -> None:
+        shares, place = self.shares.setdefault(pool, Counter()), (namespace, Family.of(address))
+        shares[place] += by
+        if not shares[place]:
+            del shares[place]
+        if not shares:
+            del self.shares[pool]
 
     def _count_shared(self, key: ServiceKey, address: IPAddress, holder: Service | NotServed | None, by: int) -> None:
         if not isinstance(holder, Service) or holder.share is None:

@@ -1,9 +1,9 @@
 """What one Service is to hold, decided from the book: reads everything, changes nothing."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TypeAlias
 
 from speaker.allocator.book import Book, Eip, NotServed
 from speaker.allocator.refusals import (
@@ -12,17 +12,17 @@ from speaker.allocator.refusals import (
     closed,
     hosts_own,
     in_use,
+    namespace_full,
     no_such_pool,
     not_offered,
     nothing_free,
     objection,
 )
-from speaker.model import Family, FamilyPolicy, IPAddress, Service, rank
+from speaker.model import Family, FamilyPolicy, IPAddress, Pool, Service, rank
 
 #: How many EIPs of its share key a Service looks at before it takes one of its own: it bounds the cost where
 #: thousands of Services carry one key and one port.
 JOIN_LOOKS = 64
-_But: TypeAlias = Collection[IPAddress | None]
 MAX_SHARING = 256
 """Services that join one EIP: each of them is asked whether the next one may."""
 
@@ -78,19 +78,19 @@ def _decide_all(
             kept[i] = fits
             spare.remove(fits)
     decided: dict[int, Decision] = {}
-    near: str | None = None
+    search = _Search(book, service.key.namespace, spare, {*held})
     for i in sorted(range(len(asks)), key=lambda i: i not in kept and not _requested(asks[i][1], asks[i][0])):
         family, ask = asks[i]
         if i in kept:
             found = _stay(book, service, kept[i])
         else:
-            found = _find(book, ask, family, near, {*held, *(each.address for each in decided.values())})
+            found = _find(search, ask, family)
             other = next((each for each in spare if Family.of(each) is family), None)
             if found.address is None and other is not None:
                 spare.remove(other)
                 found = replace(_stay(book, service, other), refusal=found.refusal)
         decided[i] = found
-        near = near or found.pool or None
+        search.near = search.near or found.pool or None
     return [decided[i] for i in range(len(asks))]
 
 
@@ -145,21 +145,69 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     return Decision(address, eip.pool)
 
 
-def _find(book: Book, service: Service, family: Family, near: str | None, but: _But) -> Decision:
-    """An address that the Service does not hold yet, none of ``but``: it asks for one alone."""
+@dataclass(slots=True)
+class _Search:
+    """What one decision has come to so far. ``spare``: what the Service holds and is not known to keep; ``but``: what
+    is not to be found, as it has it; ``near``: the pool to look in first."""
+
+    book: Book
+    namespace: str
+    spare: list[IPAddress]
+    but: set[IPAddress]
+    near: str | None = None
+    new: Counter[tuple[str, Family]] = field(default_factory=Counter)
+    """Addresses found, by pool, that its namespace does not have yet."""
+
+    def is_at_limit(self, pool: Pool, family: Family, address: IPAddress | None = None) -> bool:
+        """Whether its namespace may have no other address of the pool, and the Service gives none up for it."""
+        return self._over(pool, family, address) > len(self._own(pool, family))
+
+    def take(self, found: Decision, family: Family) -> None:
+        pool, address = self.book.catalogue.pools.get(found.pool), found.address
+        if pool is None or address is None:
+            return
+        for own in self._own(pool, family)[: self._over(pool, family, address)]:
+            self.spare.remove(own)
+        self.but.add(address)
+        self.new[pool.name, family] += not self.book.has_namespace(address, self.namespace)
+
+    def _over(self, pool: Pool, family: Family, address: IPAddress | None) -> int:
+        """By how many it would have too many."""
+        if pool.per_namespace is None or (address and self.book.has_namespace(address, self.namespace)):
+            return 0
+        has = self.book.shares.get(pool.name, Counter())[self.namespace, family] + self.new[pool.name, family]
+        return max(0, has + 1 - pool.per_namespace)
+
+    def _own(self, pool: Pool, family: Family) -> list[IPAddress]:
+        """Of the spare ones those whose end leaves its namespace one less."""
+        mine = (each for each in self.spare if Family.of(each) is family and self.book.eips[each].pool == pool.name)
+        holders = ((each, self.book.eips[each].holders) for each in mine)
+        return [each for each, keys in holders if sum(key.namespace == self.namespace for key in keys) == 1]
+
+
+def _find(search: _Search, service: Service, family: Family) -> Decision:
+    """An address that the Service does not hold yet: it asks for one alone."""
+    book = search.book
     if service.pools and book.catalogue.pools.keys().isdisjoint(service.pools):
         return Decision(None, refusal=no_such_pool(service, book.catalogue))
     if named := _requested(service, family):
-        return _find_requested(book, service, named[0])
-    found = (
-        _find_shared(book, service, family, but)
-        or _find_left(book, service, family, but)
-        or _find_free(book, service, family, near, but)
-    )
-    return found or Decision(None, refusal=nothing_free(service, book.catalogue, family))
+        found: Decision | None = _find_requested(search, service, named[0])
+    else:
+        found = (
+            _find_shared(search, service, family)
+            or _find_left(search, service, family)
+            or _find_free(search, service, family)
+        )
+    if found is None:
+        spaces = book.catalogue.open_to(service, family)
+        limited = [space.pool for space in spaces if search.is_at_limit(space.pool, family)]
+        return Decision(None, refusal=nothing_free(service, book.catalogue, family, limited))
+    search.take(found, family)
+    return found
 
 
-def _find_requested(book: Book, service: Service, address: IPAddress) -> Decision:
+def _find_requested(search: _Search, service: Service, address: IPAddress) -> Decision:
+    book = search.book
     pools = [space.pool for space in book.catalogue.offering(address)]
     if service.pools:
         pools = [pool for pool in pools if pool.name in service.pools]
@@ -178,44 +226,46 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
         return Decision(None, refusal=closed(service, book.catalogue, (allowed or pools)[0], address))
     if eip is not None and (trouble := _objection_to_joining(service, address, eip)):
         return Decision(None, refusal=trouble)
+    if search.is_at_limit(pool, Family.of(address), address):
+        return Decision(None, refusal=namespace_full(service, Family.of(address), [pool]))
     return Decision(address, pool.name)
 
 
-def _find_shared(book: Book, service: Service, family: Family, but: _But) -> Decision | None:
+def _find_shared(search: _Search, service: Service, family: Family) -> Decision | None:
     if service.share is None:
         return None
+    book = search.book
     for namespace in (service.key.namespace, *sorted(service.share_namespaces - {service.key.namespace})):
         for address in book.shared_under(service.share, namespace, family, JOIN_LOOKS):
             eip = book.eips[address]
-            if (
-                address not in but
-                and _gives(book, service, address, eip.pool)
-                and not _objection_to_joining(service, address, eip)
-            ):
+            if _gives(search, service, address, eip.pool) and not _objection_to_joining(service, address, eip):
                 return Decision(address, eip.pool)
     return None
 
 
-def _find_left(book: Book, service: Service, family: Family, but: _But) -> Decision | None:
-    for address in islice(book.left_by(service.key), JOIN_LOOKS):
-        if Family.of(address) is family and address not in but:
-            for space in book.catalogue.offering(address):
-                if book.catalogue.chooses(space.pool, service):
+def _find_left(search: _Search, service: Service, family: Family) -> Decision | None:
+    for address in islice(search.book.left_by(service.key), JOIN_LOOKS):
+        if Family.of(address) is family:
+            for space in search.book.catalogue.offering(address):
+                if _gives(search, service, address, space.pool.name):
                     return Decision(address, space.pool.name)
     return None
 
 
-def _find_free(book: Book, service: Service, family: Family, near: str | None, but: _But) -> Decision | None:
-    for space in book.catalogue.open_to(service, family, near):
-        if (address := space.choose(but)) is not None:
+def _find_free(search: _Search, service: Service, family: Family) -> Decision | None:
+    for space in search.book.catalogue.open_to(service, family, search.near):
+        if not search.is_at_limit(space.pool, family) and (address := space.choose(search.but)) is not None:
             return Decision(address, space.pool.name)
     return None
 
 
-def _gives(book: Book, service: Service, address: IPAddress, pool: str) -> bool:
-    return any(
-        space.pool.name == pool and book.catalogue.chooses(space.pool, service)
-        for space in book.catalogue.offering(address)
+def _gives(search: _Search, service: Service, address: IPAddress, pool: str) -> bool:
+    catalogue = search.book.catalogue
+    return address not in search.but and any(
+        space.pool.name == pool
+        and catalogue.chooses(space.pool, service)
+        and not search.is_at_limit(space.pool, Family.of(address), address)
+        for space in catalogue.offering(address)
     )
 
 

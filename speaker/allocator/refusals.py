@@ -19,6 +19,7 @@ class RefusalReason(Enum):
     POOL_NOT_ALLOWED = "pool_not_allowed"
     POOL_DISABLED = "pool_disabled"
     POOL_FULL = "pool_full"
+    NAMESPACE_FULL = "namespace_full"
     NO_ADDRESS_OF_FAMILY = "no_address_of_family"
     ADDRESS_OF_OTHER_FAMILY = "address_of_other_family"
     ADDRESS_NOT_IN_POOL = "address_not_in_pool"
@@ -152,9 +153,18 @@ def closed(service: Service, catalogue: Catalogue, pool: Pool, address: IPAddres
     return Refusal(service.key, RefusalReason.POOL_DISABLED, told)
 
 
-def nothing_free(service: Service, catalogue: Catalogue, family: Family) -> Refusal:
-    """No pool could make a free choice for the Service."""
+def namespace_full(service: Service, family: Family, pools: Sequence[Pool]) -> Refusal:
+    """Its namespace has all that it may have of these pools."""
+    has = ", ".join(f"{pool.per_namespace} of pool {pool.name}" for pool in pools[:_NAMED])
+    told = f"namespace {service.key.namespace} may have no more {family} addresses than {has}: free one, or share one"
+    return Refusal(service.key, RefusalReason.NAMESPACE_FULL, told)
+
+
+def nothing_free(service: Service, catalogue: Catalogue, family: Family, limited: Sequence[Pool]) -> Refusal:
+    """No pool could make a free choice for the Service. ``limited``: those of which its namespace has all it may."""
     full = [space.pool.name for space in catalogue.open_to(service, family)]
+    if limited:
+        return namespace_full(service, family, limited)
     if full:
         plural = "s have" if len(full) > 1 else " has"
         message = f"pool{plural} no free {family} address: {', '.join(full[:_NAMED])}: add addresses or free some"

@@ -182,6 +182,8 @@ class Settling:
 # ── What was given, in numbers ──────────────────────────────────────────────────────────────────────────────
 
 ASSIGNED, PARTLY, REFUSED = "assigned", "partly", "refused"
+MAX_FULL = 100
+"""Namespaces that are counted because they have all they may of a pool, of one family."""
 INVALID = "invalid"
 """Reason: what the Service asks for cannot be read."""
 
@@ -199,11 +201,12 @@ def given(outcome: Outcome) -> Given:
 
 class Tally(NamedTuple):
     """``services`` by outcome, ``lacking`` something by reason; ``pools``: size, used and resting, by pool and
-    family."""
+    family; ``full``: what namespaces have that have all they may, by pool, family and namespace."""
 
     services: Mapping[str, int]
     lacking: Mapping[str, int]
     pools: Mapping[tuple[str, str], tuple[int, int, int]]
+    full: Mapping[tuple[str, str, str], int]
 
 
 def tally(services: Iterable[Given], usage: Mapping[str, Mapping[Family, Usage]]) -> Tally:
@@ -217,4 +220,10 @@ def tally(services: Iterable[Given], usage: Mapping[str, Mapping[Family, Usage]]
         for pool, families in usage.items()
         for family, numbers in families.items()
     }
-    return Tally(outcomes, lacking, pools)
+    full = {
+        (pool, family.value, namespace): number
+        for pool, families in usage.items()
+        for family, numbers in families.items()
+        for namespace, number in numbers.full[:MAX_FULL]
+    }
+    return Tally(outcomes, lacking, pools, full)

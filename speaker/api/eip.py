@@ -18,7 +18,7 @@ from speaker.model import (
 
 SPEC = names(
     "addresses autoAssign avoidNetworkAndBroadcast disabled exclude failback gratuitous interface namespaceSelector "
-    "namespaceSelectors namespaces nodePreference nodeSelector priority serviceSelector serviceSelectors"
+    "namespaceSelectors namespaces nodePreference nodeSelector perNamespace priority serviceSelector serviceSelectors"
 )
 
 INT32 = 2**31
@@ -58,6 +58,7 @@ def pool(root: Field) -> Pool:
         namespaces=_namespaces(spec["namespaces"]),
         namespace_selectors=_selectors(spec, "namespaceSelector"),
         service_selectors=_selectors(spec, "serviceSelector"),
+        per_namespace=_per_namespace(spec["perNamespace"]),
         priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
         avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
@@ -117,6 +118,13 @@ def _selectors(spec: Field, name: str) -> tuple[LabelSelector, ...]:
     if not 1 <= len(items) <= MAX_SELECTORS:
         several.refuse(f"must be 1 to {MAX_SELECTORS} selectors; leave it out to ask for nothing")
     return tuple(selector(item.require()) for item in items[:MAX_SELECTORS])
+
+
+def _per_namespace(value: Field) -> int | None:
+    value.object({"max"}, "perNamespace")
+    if not value.given and not value.blank:
+        return None
+    return value["max"].require().integer(1, 1, INT32 - 1)
 
 
 def parse_interface(text: str) -> Selector:

@@ -6,7 +6,8 @@ whoever reads a record.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -16,7 +17,7 @@ from msgspec.structs import force_setattr
 from speaker.api.fields import LABEL, SUBDOMAIN
 from speaker.api.kinds import NAME, FullMetadata
 from speaker.api.objects import Object, Repetitive
-from speaker.model import IPAddress
+from speaker.model import IPAddress, rank
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 """The API has them here."""
@@ -26,6 +27,10 @@ FORWARDER = "eip-speaker.io/forwarder"
 MISSES = "eip-speaker.io/misses"
 """An annotation of an agent's session Lease: the nodes that fell silent, as it hears. And a label of those Leases that
 have it, so that who looks for them is told of no others."""
+OTHER_GROUPS = "eip-speaker.io/other-groups"
+"""Another: the addresses that other groups hold, as it hears. They are assigned to nobody."""
+MAX_OF_GROUPS = 100
+"""Addresses at most that one names; of more the first ones."""
 MAX_MISSED = 100
 """Nodes at most that one names: where more fall silent, it is no node that died."""
 
@@ -163,6 +168,21 @@ def misses_said(nodes: Collection[str]) -> str | None:
     """None: no such annotation, and no such label. A name that no Node can have is left out."""
     named = sorted(filter(NAME.fullmatch, nodes))
     return ",".join(named) if 0 < len(named) <= MAX_MISSED else None
+
+
+def groups_said(eips: Iterable[IPAddress]) -> str | None:
+    """None: no such annotation."""
+    return ",".join(map(str, sorted(eips, key=rank)[:MAX_OF_GROUPS])) or None
+
+
+def groups_read(leases: Iterable[LeaseObject]) -> dict[IPAddress, str]:
+    """What all agents say, and who of them says so; what is no address, or beyond the bound, is passed over."""
+    found: dict[IPAddress, str] = {}
+    for lease in leases:
+        for text in lease.metadata.annotations.get(OTHER_GROUPS, "").split(",")[:MAX_OF_GROUPS]:
+            with suppress(ValueError):
+                found[ip_address(text)] = f"another group of speakers, as node {lease.metadata.name} hears"
+    return found
 
 
 def misses_read(text: str) -> frozenset[str]:

@@ -72,7 +72,7 @@ class Room:
 
     @property
     def again(self) -> bool:
-        """There is room for what was set aside."""
+        """Whether there is room again for what was set aside."""
         return self.taken < AGAIN * self.most
 
     def count(self, namespace: str, size: int) -> None:
@@ -147,7 +147,7 @@ class Lines:
 
     @property
     def cut(self) -> bool:
-        """The last line has no end yet."""
+        """Whether the last line is not complete yet."""
         return bool(self._rest)
 
 
@@ -229,7 +229,7 @@ class Feed(Generic[T]):
             self._resume_from(found.metadata.resource_version)
 
     def adopt(self, raw: msgspec.Raw) -> None:
-        """One that was asked for beside the watch, which has yet to come so far."""
+        """Adds an object that was asked for separately; the watch has not got so far yet."""
         resume = self.resume
         self.add(raw)
         self.resume = resume
@@ -241,7 +241,7 @@ class Feed(Generic[T]):
             self._take_out(key)
 
     def of(self, namespace: str) -> Iterable[T]:
-        """What there is to be set aside."""
+        """The objects of a namespace that could be set aside."""
         found = self.store if self._coming is None else self._coming
         return [] if self._ending else [each for each in found if each.metadata.namespace == namespace]
 
@@ -378,7 +378,7 @@ class Feed(Generic[T]):
         self._note_passed_over(found.key)
 
     def _take_out(self, key: Key) -> None:
-        """Also of the list that is under way."""
+        """Removes it, also from a list that is being read."""
         if self._coming is not None:
             self._swap(self._coming, key, None)
         self._changes += self._swap(self.store, key, None)

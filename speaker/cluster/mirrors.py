@@ -39,14 +39,14 @@ class Mirrors:
 
     @property
     def without_room(self) -> int:
-        """Objects that are set aside for want of it."""
+        """How many objects are set aside because there is no room for them."""
         return sum(mirror.without_room for mirror in self)
 
     def add(self, mirror: Reflector[Any]) -> None:
         self._all.append(mirror)
 
     def saw_lease(self, version: int) -> None:
-        """As it was just read or written; 0: there is none."""
+        """Notes the version of our Lease as just read or written; 0 if there is no Lease."""
         if version < self._lease:
             self.restored()
         self._lease = version
@@ -79,7 +79,7 @@ class Polled(Generic[_K, _V]):
         return inf if self._removals.waiting is None else self._removals.waiting.until
 
     def via(self, client: Client) -> Client:
-        """A list that decides goes another way than the one that is doubted."""
+        """A list that confirms a doubt is asked for over a connection of its own, perhaps from another server."""
         return client if self._removals.waiting is None else client.afresh
 
     def hear(self, found: Mapping[_K, _V], now: float) -> None:

@@ -57,7 +57,7 @@ Listed: TypeAlias = Callable[[str, bool], None]
 
 
 class Hears(Protocol):
-    """Who hears what becomes of an API."""
+    """Hears how well the API answers."""
 
     def failed(self, what: str, error: EdgeError) -> None:
         """``what``: a path, or an edge's name."""
@@ -107,7 +107,7 @@ class Reflector(Generic[T]):
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
         self.resting = False
-        """Between two tries, of which the last got nowhere."""
+        """Whether it waits before the next try, after one that got nowhere."""
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
         return True
 
     def drop(self, keys: Iterable[Key]) -> None:
-        """Nobody needs them any more."""
+        """Forget these objects: nobody needs them any more."""
         self._feed.drop(keys)
         self._hand_over()
 

@@ -60,6 +60,8 @@ class News:
     nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
     ip_mode: IpMode | None = None
     """From now on; None: as before."""
+    groups: Mapping[IPAddress, str] | None = None
+    """What other groups of speakers hold, and who says so; None: as before."""
 
 
 class Decided(NamedTuple):
@@ -82,6 +84,7 @@ class Decider:
         self._pools = _Pools()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._hosts = Hosts()
+        self._groups: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
         self._given: dict[str, dict[ServiceKey, Assignment]] = {}
@@ -121,10 +124,13 @@ class Decider:
             self.failed_pools = {name: each.failed for name, each in self._pools.judged.items() if each.failed}
         if self._hosts.hear(news.nodes):
             changed |= self._served.keys()
+        if news.groups is not None and news.groups != self._groups:
+            self._groups = news.groups
+            changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
         self._allocator.set_pools(
-            self._pools.used, self._namespaces, self._hosts.reserved, self._pools.withheld, all_known=True
+            self._pools.used, self._namespaces, self._reserved(), self._pools.withheld, all_known=True
         )
         moved = self._settling.step(changed, self._mistaken, now, came_with)
         for key, former in moved.items():
@@ -132,6 +138,12 @@ class Decider:
         written = moved.keys() | services.keys() | (self._read.keys() if turned else set())
         self.failed |= self._allocator.failed
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
+
+    def _reserved(self) -> Mapping[IPAddress, str]:
+        """Assigned to nobody. What another group holds and a Service has already stays with it: no agent's word takes
+        an EIP away, and agents see to it by themselves that they do not answer for it."""
+        free = {eip: whose for eip, whose in self._groups.items() if announcement_name(eip) not in self.uses}
+        return {**free, **self._hosts.reserved} if free else self._hosts.reserved
 
     def decided(self) -> Decided:
         """All that was decided so far."""

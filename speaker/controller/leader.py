@@ -8,7 +8,7 @@ import asyncio
 import gc
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -30,7 +30,7 @@ from speaker.api.kinds import (
     has_ours,
 )
 from speaker.api.objects import Key, Object
-from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, leases_in
+from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, groups_read, leases_in
 from speaker.cluster.client import Client, Query, listed
 from speaker.cluster.elector import Leadership
 from speaker.cluster.feed import Resource, Room
@@ -46,7 +46,7 @@ from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.wanted import IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
-from speaker.model import Family, Forwarding
+from speaker.model import Family, Forwarding, IPAddress
 from speaker.ownership.hellos.keys import MIN_SECRET, generate
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
@@ -159,6 +159,8 @@ class _Leading:
         self._room = Bound(FAILOVERS, FAILOVER_SECONDS)
         self._sweeper, self._forwarders = Sweeper(asked.grace), Forwarders()
         self._announced, self._lives = Announced(), Lives()
+        self._groups: Mapping[IPAddress, str] = {}
+        """What other groups of speakers hold, as agents hear."""
         self._unannounced: dict[Key, RecordedObject | None] = {}
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """Of pools, as followers were told."""
@@ -222,7 +224,8 @@ class _Leading:
         self._changed.clear()
         begun = boottime()
         services, eips, namespaces, nodes = self._decided_of
-        news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(self._forwarders))
+        known = _ip_mode(self._forwarders), self._groups
+        news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), *known)
         await self._writes.want(await self._deciding.decide(news, begun, time_of_day()))
         failed = (*self._decider.failed.values(), *self._decider.failed_pools.values())
         for error in failed:
@@ -309,8 +312,8 @@ class _Leading:
         without: Polled[str, str] = Polled("agents without a forwarder", self._asked.settle, self._told)
         while True:
             before, begun = self._forwarders.all_forward, boottime()
-            if (found := await self._versions(without.via(self._client), query)) is not None:
-                without.hear(found, begun)
+            if (found := await self._leases(without.via(self._client), query)) is not None:
+                without.hear(_versions(found), begun)
                 self._forwarders.heard(without.known, boottime())
             if self._forwarders.all_forward is not before:
                 log.info("ip mode", ip_mode=_ip_mode(self._forwarders))
@@ -321,19 +324,25 @@ class _Leading:
         """Now and then, and for Events alone."""
         while True:
             begun = boottime()
-            if (found := await self._versions(self._client)) is not None:
+            if (leases := await self._leases(self._client)) is not None:
                 holders = {each.status.holder for each in self._announcements.store if each.status.holder}
-                self._lives.heard(found, holders, begun)
+                self._lives.heard(_versions(leases), holders, begun)
+                if (groups := groups_read(leases)) != self._groups and self._begun.is_set():
+                    self._groups = groups
+                    self._changed.set()
             await asyncio.sleep(LOOK)
 
-    async def _versions(self, client: Client, query: Query | None = None) -> dict[str, str] | None:
-        """Of agents' session Leases, by name; None without an answer."""
+    async def _leases(self, client: Client, query: Query | None = None) -> list[LeaseObject] | None:
+        """Agents' session Leases; None without an answer."""
         try:
-            found = await listed(client, self._sessions, Object, query)
+            return await listed(client, self._sessions, LeaseObject, query)
         except EdgeError as error:
             self._told.failed(self._sessions, error)
             return None
-        return {each.key.name: each.metadata.resource_version for each in found}
+
+
+def _versions(leases: Iterable[LeaseObject]) -> dict[str, str]:
+    return {each.key.name: each.metadata.resource_version for each in leases}
 
 
 class Deciding:

@@ -171,4 +171,4 @@ def _marks(pods: list[PodObject], message: str, at: str) -> Iterator[Write]:
         path = f"/api/v1/namespaces/{pod.key.namespace}/pods/{pod.key.name}/status"
         marked = [{**each, "status": "False", "reason": REASON, "message": message} for each in ready]
         if marked:
-            yield Write(path, pod.metadata.resource_version, others=others, conditions=marked, since=at)
+            yield Write(path, pod.metadata.resource_version, others=others, conditions=marked, since={READY: at})

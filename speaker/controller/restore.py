@@ -21,7 +21,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import in_use, objection
 from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_of, pools_read, readable
 from speaker.api.service import MAX_HELD, RECORD
-from speaker.model import Family, IPAddress, Service, ServiceKey
+from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
 
 RELEASED = "released"
 """The last word of an annotation: the Service's wish to release was fulfilled."""
@@ -72,8 +72,12 @@ class _Draft:
         self._catalogue, self._refused = catalogue, refused
         self._served: dict[IPAddress, list[Service]] = {}
         self._places: dict[ServiceKey, dict[IPAddress, None]] = {}
+        self._seen: set[tuple[str, IPAddress]] = set()
+        """Which namespaces have a place where."""
         self._holders: Counter[IPAddress] = Counter()
         """How many have a place there, served or not."""
+        self._shares: Counter[tuple[str, str, Family]] = Counter()
+        """How many addresses a namespace has, by pool and family."""
         self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
         self._duplicates: list[Duplicate] = []
         self._pools: dict[IPAddress, str] = {}
@@ -84,9 +88,9 @@ class _Draft:
         if rival is not None and not _are_partners(service, rival):
             self._duplicates.append(Duplicate(service.key, address, rival.key))
         else:
-            self._serve(service, address)
             if pool:
                 self._pools.setdefault(address, pool)
+            self._serve(service, address)
 
     def take_annotation(self, service: Service, address: IPAddress) -> None:
         has, family = self._places.get(service.key, {}), Family.of(address)
@@ -94,7 +98,7 @@ class _Draft:
         if address in has or has_all or self._holders[address] >= MAX_SHARING:
             return
         rival = self._rival(service, address)
-        if rival is None and _may_have(service, address, self._catalogue):
+        if rival is None and self._may_have(service, address):
             self._serve(service, address)
         elif rival is not None and _is_invited(service, rival) and self._is_let_in(service, address):
             self._place(service, address)
@@ -110,6 +114,9 @@ class _Draft:
 
     def _place(self, service: Service, address: IPAddress) -> None:
         self._places.setdefault(service.key, {})[address] = None
+        if (place := (service.key.namespace, address)) not in self._seen:
+            self._seen.add(place)
+            self._shares[self._pool(address), service.key.namespace, Family.of(address)] += 1
         self._holders[address] += 1
 
     def _rival(self, service: Service, address: IPAddress) -> Service | None:
@@ -123,6 +130,19 @@ class _Draft:
             pools=tuple(map(self._pool, addresses)),
             suspended=tuple(str(address) for address in addresses if (key, address) in self._suspended),
         )
+
+    def _may_have(self, service: Service, address: IPAddress) -> bool:
+        return any(
+            not space.pool.disabled
+            and (not service.pools or space.pool.name in service.pools)
+            and self._catalogue.objection(space.pool, service) is None
+            and self._has_room(service.key.namespace, space.pool, address)
+            for space in self._catalogue.offering(address)
+        )
+
+    def _has_room(self, namespace: str, pool: Pool, address: IPAddress) -> bool:
+        has = self._shares[pool.name, namespace, Family.of(address)]
+        return pool.per_namespace is None or has < pool.per_namespace or (namespace, address) in self._seen
 
     def _is_let_in(self, service: Service, address: IPAddress) -> bool:
         """By the pool that it is from, or else by one that has it now; not where nobody knows."""
@@ -148,15 +168,6 @@ def _is_invited(service: Service, other: Service) -> bool:
     """To a place beside ``other``, who cannot be asked whether it ever was so."""
     namespace = service.key.namespace
     return _are_partners(service, other) and namespace in {other.key.namespace, *other.share_namespaces}
-
-
-def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> bool:
-    return any(
-        not space.pool.disabled
-        and (not service.pools or space.pool.name in service.pools)
-        and catalogue.objection(space.pool, service) is None
-        for space in catalogue.offering(address)
-    )
 
 
 def in_annotation(found: ServiceObject) -> tuple[IPAddress, ...]:

@@ -143,8 +143,8 @@ class Write:
     """Of a Service, where it changes."""
     others: Sequence[Condition] | None = None
     conditions: Sequence[Condition] = ()
-    since: str = field(default="", compare=False)
-    """RFC 3339: ``lastTransitionTime`` of the conditions."""
+    since: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """RFC 3339: ``lastTransitionTime`` of each condition."""
     event: Event | None = field(default=None, compare=False)
     lazy: bool = False
     """Nobody waits for it: a later one may overtake it."""
@@ -155,7 +155,7 @@ class Write:
             written = [{"ip": each.ip, "ipMode": each.ip_mode} for each in self.ingress]
             patch["status"] = {"loadBalancer": {"ingress": written or None}}
         if self.others is not None:
-            mine = [{**each, "lastTransitionTime": self.since} for each in self.conditions]
+            mine = [{**each, "lastTransitionTime": self.since[each["type"]]} for each in self.conditions]
             patch["status"] = {**patch.get("status", {}), "conditions": [*self.others, *mine]}
         patch["metadata"] = {**patch.get("metadata", {}), "resourceVersion": self.version}
         return patch
@@ -184,6 +184,8 @@ Orders: TypeAlias = Mapping[str, Order | None]
 # ── What is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
 READY = "Ready"
+NAMESPACES_FULL = "NamespacesFull"
+"""Of a pool with ``perNamespace``: whether namespaces have all that they may, and which."""
 UNHEEDED = "Unheeded"
 """It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
@@ -236,7 +238,7 @@ def service_write(
     ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in addresses)
     wanted = [_condition(ASSIGNED, *say[:3]), *_origin(assignment)]
     recorded = found.metadata.annotations.get(RECORD) == record
-    if ingress == before and recorded and _tell(found.status.conditions, wanted):
+    if ingress == before and recorded and _tell(found.status.conditions, wanted, (ASSIGNED, ASSIGNED_FROM)):
         return None
     event = _event(found, say, addresses, duplicate, releases=isinstance(parsed, Service) and parsed.release)
     return _service_write(found, ingress, record, wanted, event, at)
@@ -353,7 +355,9 @@ def pool_writes(
     ``assignments``: from this pool. ``kept``: somebody has a place there, served or not."""
     waits = judged.verdict is Verdict.TERMINATING
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
-    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, condition, usage, at))
+    limit = judged.pool.per_namespace if judged.pool is not None else None
+    conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
+    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 
 
@@ -397,7 +401,23 @@ def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) ->
     }
 
 
-def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, Usage], at: str) -> Write | None:
+def _limit_condition(found: EipObject, limit: int, usage: Mapping[Family, Usage]) -> Condition:
+    """Of those namespaces that have all they may."""
+    full = [f"{name} ({number} {family})" for family in usage for name, number in usage[family].full]
+    more = f" and {len(full) - _SHOWN} more" if len(full) > _SHOWN else ""
+    return {
+        "type": NAMESPACES_FULL,
+        "status": "True" if full else "False",
+        "reason": "LimitReached" if full else "BelowLimit",
+        "message": f"have the {limit} addresses that a namespace may: {', '.join(full[:_SHOWN])}{more}" if full else "",
+        "observedGeneration": found.metadata.generation,
+    }
+
+
+def _pool_status(
+    found: EipObject, conditions: Sequence[Condition], usage: Mapping[Family, Usage], at: str
+) -> Write | None:
+    condition = conditions[0]
     wanted = {family: _numbers(usage.get(family)) for family in Family}
     status: dict[str, Any] = {
         family.lower(): numbers
@@ -407,13 +427,14 @@ def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, 
     if (text := _addresses_text(found.spec.get("addresses"))) != found.status.addresses_text:
         status["addressesText"] = text
     former = condition_of(found.status.conditions, READY)
-    same = former is not None and _says(former, condition)
+    same = former is not None and _tell(found.status.conditions, conditions, (READY, NAMESPACES_FULL))
     if found.status.observed_generation != found.metadata.generation:
         status["observedGeneration"] = found.metadata.generation
     if same and not status:
         return None
     _, path = pool_paths(found.metadata.name)
-    write = _conditioned(path, found, {"status": status} if status else {}, (condition,), (READY,), at)
+    content = {"status": status} if status else {}
+    write = _conditioned(path, found, content, conditions, (READY, NAMESPACES_FULL), at)
     if same:
         return replace(write, lazy=True)
     warns = condition["status"] == "False"
@@ -444,17 +465,20 @@ def _conditioned(
     kinds: tuple[str, ...],
     at: str,
 ) -> Write:
-    """``kinds``: of all conditions that are ours, the one that changes with what happens first."""
-    former = condition_of(found.status.conditions, kinds[0])
+    """``kinds``: of all conditions that are ours."""
     others = tuple(each for each in found.status.conditions if each.get("type") not in kinds)
-    same = former is not None and bool(conditions) and former.get("status") == conditions[0]["status"]
-    since = (former.get("lastTransitionTime") or at) if same and former is not None else at
+    since = {each["type"]: _since(condition_of(found.status.conditions, each["type"]), each, at) for each in conditions}
     return Write(path, found.metadata.resource_version, content, None, others, conditions, since)
 
 
-def _tell(found: Sequence[Condition], wanted: Sequence[Condition]) -> bool:
+def _since(former: Condition | None, now: Condition, at: str) -> str:
+    same = former is not None and former.get("status") == now["status"]
+    return (former.get("lastTransitionTime") or at) if same and former is not None else at
+
+
+def _tell(found: Sequence[Condition], wanted: Sequence[Condition], kinds: Sequence[str]) -> bool:
     """Whether what is wanted stands there already, and nothing else that is ours."""
-    ours = [each for each in found if each.get("type") in (ASSIGNED, ASSIGNED_FROM)]
+    ours = [each for each in found if each.get("type") in kinds]
     return len(ours) == len(wanted) and all(
         any(each["type"] == former.get("type") and _says(former, each) for former in ours) for each in wanted
     )

@@ -11,6 +11,8 @@ from speaker.convert.selectors import ALL, written
 from speaker.errors import InvalidManifests
 from speaker.model import AddressRange, LabelSelector, Pool
 
+HOSTNAME = "kubernetes.io/hostname"
+
 
 @dataclass(slots=True)
 class Draft:
@@ -25,6 +27,9 @@ class Draft:
     namespace_selector: LabelSelector = ALL
     service_selector: LabelSelector = ALL
     node_selector: LabelSelector = ALL
+    node_preference: dict[str, int] = field(default_factory=dict)
+    """A node's name → its weight."""
+    failback: str = ""
     interface: str = ""
     priority: int = 0
     auto_assign: bool = True
@@ -43,6 +48,10 @@ class Draft:
         optional: dict[str, object] = {
             "interface": self.interface,
             "nodeSelector": written(self.node_selector),
+            "nodePreference": [
+                {"weight": weight, "matchLabels": {HOSTNAME: name}} for name, weight in self.node_preference.items()
+            ],
+            "failback": self.failback,
             "namespaces": sorted(self.namespaces),
             "namespaceSelector": written(self.namespace_selector),
             "serviceSelector": written(self.service_selector),

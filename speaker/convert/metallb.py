@@ -201,8 +201,8 @@ def _advertisement(document: Document, root: Field) -> _Advertisement:
     spec = root["spec"]
     for key in ("interfaces", "ipAddressPoolSelectors", "ipAddressPools", "nodeSelectors", "serviceSelectors"):
         document.take(spec[key])
-    preferred = "nodes are ranked by readiness, load and a hash: there is no preference by label"
-    document.leave(("spec", "preferredNodeSelectors"), preferred, "use nodeSelectors if others must not answer")
+    preferred = "is not converted: here a pool has its preference"
+    document.leave(("spec", "preferredNodeSelectors"), preferred, "write it as nodePreference into the pools")
     return _Advertisement(
         document,
         pools=texts(spec["ipAddressPools"]),

@@ -1,4 +1,4 @@
-"""Everything that is wrong on a node, the likeliest cause first; nothing on one that is well. Pure.
+"""Everything that is wrong on a node, the likeliest cause first. Finds nothing on a healthy node. Pure.
 
 What the running speaker finds all the time comes from it; the checks here are those that take looking around.
 """

@@ -1,4 +1,4 @@
-"""All that is known of one node when somebody asks why an EIP is not reachable. Pure, and JSON: text and numbers."""
+"""Everything known about one node when somebody asks why an EIP is not reachable. Pure; can be sent as JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class HelloSeen:
-    """A frame with our magic, whoever sent it: nothing of it is proven."""
+    """A frame that begins like our hellos. Anybody may have sent it: nothing in it is verified."""
 
     link: str
     ethertype: int
@@ -108,7 +108,7 @@ ANYWHERE = str(IPv4Address(0))
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Which link a packet of this node's to ``to`` leaves by; '' where none does."""
+    """The link by which this node sends packets to ``to``; '' if by none."""
 
     to: str
     link: str
@@ -193,11 +193,11 @@ class Facts:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What the speaker knows; nothing where none answered."""
+        """What the speaker knows; empty if no speaker answered."""
         return self.known or Knowledge("", "")
 
     def told(self, *kinds: str, eip: str = "") -> Iterator[Finding]:
-        """What the running speaker finds of these ``kinds``, of the whole node and of ``eip``."""
+        """The running speaker's own findings of these ``kinds``: about the whole node, and about ``eip``."""
         for each in self.knowledge.problems:
             if each.kind in kinds and each.eip in ("", eip):
                 yield each
@@ -214,7 +214,7 @@ class Facts:
 
     @property
     def by_api(self) -> bool:
-        """What is wanted an API says, not files; as long as the speaker has not said, one does."""
+        """Whether the manifests come from an API and not from files; assumed until a speaker says otherwise."""
         return self.known is None or self.known.cluster
 
     @property

@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 async def gather(runtime_dir: Path, about: str = "", forwarder: str = "", group: Group = NO_GROUP) -> Facts:
-    """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
+    """Every fact that concerns ``about``. Never raises: what could not be looked at is listed in ``unseen``."""
     looks = _Looks()
     drops = looks.now("packets dropped", reverse_path_drops, 0)
     known, running = await _speaker(runtime_dir, about)
@@ -78,13 +78,13 @@ def examined(runtime_dir: Path, group: Group) -> list[dict[str, str]]:
 
 
 def heard_meanwhile(facts: Facts) -> bool:
-    """Hellos of a peer arrive that was silent when the speaker was asked: it may have come back since."""
+    """Whether hellos arrive from a peer that was silent when the speaker was asked: it may have come back since."""
     senders = {hello.mac for hello in facts.hellos}
     return any(not peer.alive and peer.mac in senders for peer in facts.knowledge.peers)
 
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
-    """What nothing here looks at."""
+    """What was left out, because there was too much of it."""
     if known is not None and (more := known.eips.more + known.services.more + known.pools.more):
         yield Unseen("more of what is asked about", f"{more} EIPs, Services and pools are left out")
     for service in known.services.first if known is not None else ():
@@ -119,7 +119,7 @@ class _Looks:
 
 
 async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Process]:
-    """What it knows, and its process. One that runs is waited for longer: it may have too little CPU."""
+    """What the speaker knows, and its process. If the process runs, it is given more time: it may lack CPU."""
     known, words = await in_thread(_asked, runtime_dir, about, ANSWER_SECONDS)
     running = process.listener(runtime_dir, words)
     if known is None and running.state and running.state in "RSD":

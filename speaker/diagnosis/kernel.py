@@ -1,4 +1,4 @@
-"""Edge: what this host's kernel is set to, and what it drops. Each look may be refused; then it says so."""
+"""Edge: this host's kernel settings, addresses and firewall rules. What cannot be seen raises EdgeError."""
 
 import asyncio
 import errno
@@ -58,7 +58,7 @@ _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", 
 
 
 def sysctls(links: Iterable[str]) -> Mapping[str, str]:
-    """By name; those that there are. Raises EdgeError."""
+    """The settings that exist, by name. Raises EdgeError."""
     found = {name: read(name) for name in GLOBAL}
     found |= {
         f"net.ipv4.conf.{link}.{name}": read("net.ipv4.conf", link, name)
@@ -69,7 +69,7 @@ def sysctls(links: Iterable[str]) -> Mapping[str, str]:
 
 
 def addresses(links: Mapping[int, Link]) -> tuple[Bound, ...]:
-    """All that are bound, those of dummies among them, with their prefixes. Raises EdgeError."""
+    """All addresses bound on this host, also on dummy links, with their prefixes. Raises EdgeError."""
     try:
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
@@ -88,7 +88,7 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
 
 
 async def rules() -> Rules:
-    """Chains of other programs, with what they jump to. Raises EdgeError."""
+    """The chains of other programs, and the chains they jump to. Raises EdgeError."""
     listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
@@ -97,7 +97,7 @@ async def rules() -> Rules:
 
 
 async def legacy_rules() -> Rules:
-    """Those of iptables as it was before nftables. Raises EdgeError, Unsupported where its program is not installed."""
+    """The same for iptables as it was before nftables. Raises EdgeError, Unsupported if its program is missing."""
     found: list[Rules] = [
         (tuple(saved.chains(_IP[family], f"{saved.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family

@@ -1,4 +1,4 @@
-"""Edge: the speaker's main process, as /proc shows it, found by who listens on its control socket."""
+"""Edge: the speaker's main process as /proc shows it. It is the process that listens on the control socket."""
 
 import socket
 import struct

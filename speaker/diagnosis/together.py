@@ -1,4 +1,4 @@
-"""What the nodes of a cluster see, put together: each judged by its own facts, then held against each other. Pure."""
+"""Combines what the nodes of a cluster see: each is judged by its own facts, then they are compared. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ two of them an EIP may move."""
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a node sees. ``found``: in the order in which it is to be named; ``held``: EIP → for how many seconds."""
+    """What one node sees. ``found`` is in the order to report; ``held`` maps an EIP to the seconds it has been held."""
 
     node: str
     found: tuple[Finding, ...] = ()
@@ -130,7 +130,7 @@ def _shared(parts: Sequence[Part]) -> Iterator[Shared]:
 
 
 def _across(parts: Sequence[Part], *, versions: bool) -> Iterator[Shared]:
-    """What no node sees by itself."""
+    """Findings that no node can see by itself."""
     for eip in dict.fromkeys(chain.from_iterable(part.held or () for part in parts)):
         holders = [part.node for part in parts if (part.held or {}).get(eip, 0.0) > SETTLED]
         if len(holders) > 1:

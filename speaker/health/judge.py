@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from speaker.model import Endpoint, Family, HealthCheck, IPAddress, Service, ServiceKey, TrafficPolicy, World, with_port
+from speaker.model import (
+    Assignment,
+    Endpoint,
+    Family,
+    HealthCheck,
+    IPAddress,
+    Service,
+    ServiceKey,
+    TrafficPolicy,
+    World,
+    with_port,
+)
 from speaker.model.events import EndpointUnwell, EndpointWell
 
 
@@ -117,6 +128,20 @@ def targets(world: World) -> dict[Target, tuple[ServiceKey, ...]]:
 
 def _checks(world: World) -> Iterator[tuple[ServiceKey, HealthCheck]]:
     return ((key, one.health_check) for key, one in world.services.items() if one.health_check is not None)
+
+
+def behind(world: World, assignments: Mapping[ServiceKey, Assignment], node: str) -> frozenset[IPAddress]:
+    """Of a ``judged`` world the EIPs for which ``node`` lets others go first: its own endpoints get nothing new. With
+    Local it may not hold them at all."""
+    found: set[IPAddress] = set()
+    for key, _ in _checks(world):
+        held = assignments.get(key)
+        here = [each for each in world.endpoints.get(key, ()) if each.node == node]
+        for eip in held.addresses if held is not None else ():
+            mine = [each for each in here if each.address.version == eip.version]
+            if mine and all(each.unwell and not each.ready for each in mine):
+                found.add(eip)
+    return frozenset(found)
 
 
 def judged(world: World, unwell: Unwell) -> World:

@@ -1,4 +1,4 @@
-"""This node's own addresses on its links: by which others reach it, and from which it asks them. Pure."""
+"""This node's own addresses on its links: the ones that others reach it by, and that it asks from. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice

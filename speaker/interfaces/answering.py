@@ -45,7 +45,7 @@ class _Asked:
 
 
 class Answering:
-    """What was asked and heard, and what was told of it."""
+    """What was asked, what was answered, and what was last reported about it."""
 
     def __init__(self) -> None:
         self._asked: dict[Question, _Asked] = {}

@@ -65,7 +65,7 @@ async def watch_carrier(
 
 @contextmanager
 def _notified(doubted: asyncio.Event) -> Iterator[None]:
-    """The kernel's notifications about links set it."""
+    """Sets ``doubted`` whenever the kernel notifies about a link."""
     loop = asyncio.get_running_loop()
     try:
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)

@@ -1,4 +1,4 @@
-"""Asks the gateways of links once a second whether they are there."""
+"""Asks the gateways of links, once a second, whether they are still there."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -39,7 +39,7 @@ async def watch_gateways(
 
 
 class _Watch:
-    """The gateways that are asked, and what was heard of them."""
+    """The gateways that are asked, and what they answered."""
 
     def __init__(self, tell: Callable[[int, bool], None]) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Edge: some neighbours that the kernel knows on a link."""
+"""Edge: a few of the neighbours that the kernel knows on a link."""
 
 import errno
 import socket

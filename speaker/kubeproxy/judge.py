@@ -159,7 +159,7 @@ NO_FORWARDER = "none"
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What this speaker does on this node. ``held``: the EIPs that it answers for."""
+    """What this speaker does on this node; ``held`` are the EIPs that it answers for."""
 
     forwarder: str
     pools: Mapping[str, Pool] = field(default_factory=dict)
@@ -175,8 +175,8 @@ class Rules:
 
 
 class Judgement(NamedTuple):
-    """One look. ``notes`` are worth knowing and nobody's fault; ``without_rules`` counts EIPs held here, None where
-    that cannot be told. ``unsure``: something is missing, and has not been for long."""
+    """The result of one look. ``notes`` are worth knowing, but nobody's fault; ``without_rules`` counts EIPs held here,
+    and is None if that cannot be told. ``unsure``: something is missing, and has not been for long."""
 
     kube_proxy: KubeProxy
     problems: tuple[Finding, ...] = ()
@@ -186,7 +186,7 @@ class Judgement(NamedTuple):
 
 
 class Judge:
-    """Remembers since when something is missing."""
+    """Compares each look with the ones before, to tell what is missing for long from what has just changed."""
 
     def __init__(self) -> None:
         self._missing: dict[IPAddress, float] = {}

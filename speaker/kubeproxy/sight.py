@@ -31,7 +31,7 @@ LOOPBACK = ("127.0.0.1", "[::1]")
 
 
 async def ask() -> Signs:
-    """What kube-proxy says of itself."""
+    """What kube-proxy says about itself over HTTP."""
     async with _session() as session:
         mode, configuration, health = await asyncio.gather(
             _get(session, METRICS, "/proxyMode"), _get(session, METRICS, "/configz"), _get(session, HEALTH, "/healthz")

@@ -24,6 +24,7 @@ from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
 from speaker.node.status import NAME as STATUS
+from speaker.system.supervise import single
 from speaker.tools.terminal import command, following
 
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -107,15 +108,10 @@ def _a_node(hosts: Iterable[str]) -> str:
     return next(name for name in hosts if name.startswith("node"))
 
 
-def _edge_error(group: ExceptionGroup[Any]) -> EdgeError | None:
-    """The EdgeError in ``group`` if that is all there is; anything else is a bug whose traceback must show."""
-    expected, bugs = group.split(EdgeError)
-    if bugs is not None or expected is None:
-        return None
-    error: BaseException = expected
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error if isinstance(error, EdgeError) else None
+def _edge_error(group: ExceptionGroup[Any]) -> BaseException | None:
+    """The first EdgeError in ``group`` if that is all there is; anything else is a bug whose traceback must show."""
+    errors = single(group)
+    return errors[0] if all(isinstance(error, EdgeError) for error in errors) else None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What every scenario plays on: the LAN, the manifests, the timeline; and what every scenario gives back."""
+"""What every scenario gets (the LAN, the manifests, the timeline) and what every scenario returns."""
 
 from dataclasses import dataclass
 from pathlib import Path

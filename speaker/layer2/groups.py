@@ -78,7 +78,7 @@ class Groups:
         self._refused.clear()
 
     def discard(self, addresses: Iterable[bytes]) -> None:
-        """Addresses that are not solicited for us any more; unknown ones are passed over."""
+        """Stop listening for these addresses; unknown ones are ignored."""
         for address in addresses:
             if address in self._addresses:
                 self._addresses.discard(address)
@@ -109,7 +109,7 @@ class Groups:
         return bool(self._to_leave or self._to_join) or reporting
 
     def wake(self) -> float | None:
-        """When ``work`` has something to do if nobody adds or discards; None if never."""
+        """When ``work`` next has something to do, unless addresses come or go before; None if never."""
         return self._reporter.wake() if self._reporter else None
 
     def _reported(self) -> set[bytes]:

@@ -51,7 +51,7 @@ class Timers:
         return found
 
     def wake(self) -> float | None:
-        """The instant of the next alarm; None without any."""
+        """When the next alarm goes off; None if there is none."""
         heap, live = self._heap, self._live
         while heap:
             when, serial, address = heap[0]
@@ -72,7 +72,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Burst:
-    """The announcements to come of every EIP on a link."""
+    """The announcements still to be made, of every EIP on a link."""
 
     def __init__(self) -> None:
         self._series: dict[bytes, tuple[Gratuitous, int]] = {}
@@ -85,7 +85,7 @@ class Burst:
         self._timers.set(address, now)
 
     def withdraw(self, address: bytes) -> None:
-        """It is not announced again; unknown ones are passed over."""
+        """Do not announce it again; unknown addresses are ignored."""
         self._series.pop(address, None)
         self._timers.cancel(address)
 
@@ -145,7 +145,7 @@ class Step(NamedTuple):
 
 
 class Probes:
-    """Every EIP on a link that is not yet known to be free."""
+    """The EIPs on a link that are not yet known to be free."""
 
     def __init__(self, pace: Pace = AS_USUAL) -> None:
         self._pace = pace
@@ -159,7 +159,7 @@ class Probes:
         self._timers.set(address, now)
 
     def end(self, address: bytes) -> None:
-        """It is not probed for any more; unknown ones are passed over."""
+        """Stop probing for it; unknown addresses are ignored."""
         self._sent.pop(address, None)
         self._timers.cancel(address)
 
@@ -293,7 +293,7 @@ class Holdings:
         return Progress(came, gone, failed)
 
     def again(self, addresses: Iterable[bytes]) -> None:
-        """What was to follow from their being worked off did not."""
+        """Work these off again, because what had to follow the first time failed."""
         self._to_do.update(dict.fromkeys(addresses))
 
     def _work_off(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
@@ -315,7 +315,7 @@ class Holdings:
         return bool(self._to_do)
 
     def proven(self, addresses: Iterable[bytes], now: float) -> None:
-        """Probes found nobody else using these: they are answered and announced."""
+        """Probes found no other user of these: from now on they are answered and announced."""
         for address in addresses:
             if address in self.unproven:
                 self.unproven.discard(address)

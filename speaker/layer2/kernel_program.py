@@ -67,12 +67,18 @@ _ICMP_SOURCE, _CHECKED = 22, 64  # where the checksum's bytes begin and how many
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
+_MAGIC_AT = 14
+"""Behind Ethernet's header."""
+
+
 class HelloFrames(NamedTuple):
-    """How a hello is told from other frames: its EtherType, where its flags stand, and the bit of a routine one."""
+    """How a hello is told from other frames: its EtherType, where its flags stand, the bit of a routine one, and how
+    those of our group begin: others concern nobody here."""
 
     ethertype: int
     flags_at: int
     routine: int
+    magic: bytes = b""
 
 
 def key(address: bytes) -> bytes:
@@ -135,6 +141,8 @@ def _lines(eips: int, state: int, link: int, mac: Mac, hellos: HelloFrames | Non
 def _urgent(hellos: HelloFrames) -> Iterator[Line]:
     yield unless(0, _number(hellos.ethertype.to_bytes(2)), "go on")
     yield from _within(hellos.flags_at + 1, "urgent")
+    if hellos.magic:
+        yield from _stands(WORD, _MAGIC_AT, hellos.magic)
     yield load(BYTE, 0, _FROM, hellos.flags_at)
     yield where_any_of(0, hellos.routine, "go on")
     yield Label("urgent")

@@ -1,4 +1,4 @@
-"""Everything layer 2 does on one link: answers, announces, probes, and is solicited; and all links at once.
+"""Everything that layer 2 does on one link (answers, announcements, probes, multicast groups), and on all of them.
 
 Each request is decided by ``answer.py``, whose ``Claims`` say which EIPs this link answers for, and until when.
 ``responder.py`` reads the requests and sends the replies.
@@ -50,9 +50,11 @@ class Owner(Interface):
     """Whose EIPs are answered for. EIPs are the bytes that stand in packets, links named by their index.
 
     Requests that waited longer than ``request_age`` seconds are not answered. A peer that speaks for an EIP of ours is
-    asked about again after ``trial`` seconds: its hello may be lost and come later.
+    asked about again after ``trial`` seconds: its hello may be lost and come later. ``clock`` gives seconds of
+    CLOCK_BOOTTIME.
     """
 
+    clock: Clock
     request_age: float
     trial: float
 
@@ -64,16 +66,16 @@ class Owner(Interface):
         """Whether the peer of that MAC may speak for the EIP: it claims it, or did lately."""
 
     def is_ours(self, mac: Mac) -> bool:
-        """Whether it is one of this host's."""
+        """Whether the MAC is one of this host's."""
 
     def found(self, link: int, address: bytes, mac: Mac) -> None:
         """``mac`` answers a probe for an EIP that is not answered yet."""
 
     def failed(self, link: int, address: bytes) -> None:
-        """A bug of ours keeps the EIP from being answered for."""
+        """A bug keeps the EIP from being answered for."""
 
     def lost(self, link: Link, error: BaseException) -> None:
-        """A link failed: with an EdgeError of its sockets, or what nobody foresaw."""
+        """A link failed: with an EdgeError of its sockets, or with a bug."""
 
 
 class InKernel(Interface):
@@ -94,7 +96,7 @@ class _Port(NamedTuple):
     proof: Proof
 
     def follow(self, came: Iterable[bytes], gone: Iterable[bytes], now: float) -> None:
-        """Let requests for these through, and at some time no longer for those."""
+        """Let requests for those that ``came`` through, and after a while no longer for those that have ``gone``."""
         if self.of(gone):
             self.filter.loosen(now)
         if (ours := self.of(came)) and (program := self.filter.widen(ours, now)) is not None:
@@ -133,20 +135,14 @@ class LinkResponder:
     """
 
     def __init__(
-        self,
-        link: Link,
-        clock: Clock,
-        observer: Observer,
-        owner: Owner,
-        pace: Pace = AS_USUAL,
-        in_kernel: InKernel | None = None,
+        self, link: Link, observer: Observer, owner: Owner, pace: Pace = AS_USUAL, in_kernel: InKernel | None = None
     ) -> None:
         self.link, self._in_kernel = link, in_kernel
-        self.clock, self._observer, self._owner = clock, observer, owner
+        self.clock, self._observer, self._owner = owner.clock, observer, owner
         self._claims = Claims(link.mac)
         self._holdings = Holdings(self._claims, pace)
-        self._sender = Sender(self._holdings, clock, observer)
-        self._wakeup = Wakeup(clock)
+        self._sender = Sender(self._holdings, owner.clock, observer)
+        self._wakeup = Wakeup(owner.clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._opened: _Opened | None = None
@@ -217,11 +213,11 @@ class LinkResponder:
 
     @property
     def holds(self) -> bool:
-        """There is something that it is to answer for."""
+        """Whether it has anything to answer for."""
         return bool(self._holdings.eips)
 
     def is_unproven(self, address: bytes) -> bool:
-        """It is not answered for until a probe finds nobody else."""
+        """Whether it stays unanswered until a probe has found no other user."""
         return address in self._holdings.unproven
 
     # ── what the owner asks for ──
@@ -242,7 +238,7 @@ class LinkResponder:
         self._wakeup.cut()
 
     def disown(self, address: bytes) -> None:
-        """As ``drop``, of what that failed for: nothing is tidied up."""
+        """Like ``drop``, for an EIP for which that failed: nothing is tidied up."""
         self._holdings.disown(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
@@ -268,7 +264,7 @@ class LinkResponder:
             self._opened.kernel.heard(arrived)
 
     def peers(self, macs: frozenset[Mac]) -> None:
-        """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
+        """The MACs of other speakers on this link: what they say about EIPs that they claim is no conflict."""
         self._claims.peers = macs
 
     def ask_from(self, own: IPv6Address | None) -> None:
@@ -276,7 +272,7 @@ class LinkResponder:
         self._sender.own = own
 
     def drop_queued(self) -> None:
-        """Drop unread what is waiting to be answered."""
+        """Drop, unread, the requests that wait to be answered."""
         if self._opened is not None:
             for port in self._opened.ports:
                 port.responder.drop_queued()
@@ -295,12 +291,12 @@ class LinkResponder:
                 await lasting("link", self._serve_once)
 
     def _tell_lost(self, error: Exception) -> None:
-        """Whatever becomes of that, the link is tried again."""
+        """Reports a failure. Whatever happens in that, the link is tried again."""
         with contained("link", self._observer):
             self._owner.lost(self.link, single(error)[0])
 
     async def _serve_once(self) -> None:
-        """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
+        """Ends when any part of it ends: with EdgeError if the link goes down or away, or with a bug."""
         arps = PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
         with (
             closing(arps),
@@ -422,7 +418,7 @@ class LinkResponder:
                 self._sender.defend(rival.address)
 
     def _note_used(self, rival: Rival) -> None:
-        """Somebody uses what is probed for."""
+        """Notes that somebody uses an address that is probed for."""
         self._holdings.probes.taken(rival.address, self.clock())
         if not self._claims.answered(rival.address):
             self._owner.found(self.link.index, rival.address, rival.mac)
@@ -456,7 +452,7 @@ class LinkResponder:
 
 
 def _soon(seconds: float) -> Awaitable[None]:
-    """Clients wait for what it does: a tenth of the usual pause before it is started again."""
+    """A tenth of the usual pause before a task is started again, because clients wait for what it does."""
     return asyncio.sleep(seconds / 10)
 
 
@@ -469,20 +465,14 @@ class Links:
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``pace``: of the probes. ``in_kernel``: what answers plain requests
-    before our sockets see them. Entering starts nothing; leaving withdraws everything.
+    ``pace``: of the probes. ``in_kernel``: what answers plain requests before our sockets see them. Entering starts
+    nothing; leaving withdraws everything.
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        observer: Observer,
-        owner: Owner,
-        pace: Pace = AS_USUAL,
-        in_kernel: InKernel | None = None,
+        self, observer: Observer, owner: Owner, pace: Pace = AS_USUAL, in_kernel: InKernel | None = None
     ) -> None:
-        self._clock, self._observer, self._owner, self._pace = clock, observer, owner, pace
-        self._in_kernel = in_kernel
+        self._observer, self._owner, self._pace, self._in_kernel = observer, owner, pace, in_kernel
         self._responders: dict[_Identity, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
@@ -521,11 +511,7 @@ class Links:
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
         coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
-        for eip, (
-            link,
-            gratuitous,
-            _,
-        ) in placements.items():  # looking up an ``ipaddress`` object takes ten times as long
+        for eip, (link, gratuitous, _) in placements.items():  # to look up an ``ipaddress`` takes ten times as long
             responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
             coming[responder][eip.packed] = gratuitous
         unproven = {address.packed for address in probe}
@@ -611,7 +597,7 @@ class Links:
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if (responder := self._responders.get(identity)) is None:
-            responder = LinkResponder(link, self._clock, self._observer, self._owner, self._pace, self._in_kernel)
+            responder = LinkResponder(link, self._observer, self._owner, self._pace, self._in_kernel)
             responder.extend(self._deadlines.get(link.index, self._deadline))
             responder.peers(self._peers.get(link.index, frozenset()))
             responder.ask_from(self._own.get(link.index))
@@ -620,7 +606,7 @@ class Links:
         return responder
 
     def _let_go(self) -> None:
-        """Closes the links that hold nothing and are not kept."""
+        """Closes links that hold nothing and are not to be kept open."""
         for identity, responder in list(self._responders.items()):
             if not responder.holds and identity not in self._kept:
                 self._responders.pop(identity).stop()

@@ -60,7 +60,7 @@ class Protocol:
 
 
 class Requests(Interface):
-    """Where requests come from and replies go to: a ``PacketSocket``, or a request of our own."""
+    """Where requests come from and replies go: a ``PacketSocket``, or a test request of our own."""
 
     def fileno(self) -> int: ...
 
@@ -84,7 +84,7 @@ class Asked(Interface):
     def dispute(self, rival: Rival) -> None: ...
 
     def suspect(self, rival: Rival) -> None:
-        """A peer speaks for an EIP of ours."""
+        """A peer answers for, or announces, one of our EIPs."""
 
 
 class Responder:
@@ -117,11 +117,11 @@ class Responder:
 
     @property
     def is_over(self) -> bool:
-        """It answers nothing any more."""
+        """Whether it has stopped answering."""
         return self._over.is_set()
 
     def drop_queued(self) -> None:
-        """Drops unread whatever is waiting to be answered."""
+        """Drops, unread, the requests that wait to be answered."""
         self._do(self._socket.discard)
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -133,12 +133,12 @@ class Responder:
             self.end(error)
 
     def end(self, error: BaseException) -> None:
-        """Answer nothing any more: ``serve`` raises this."""
+        """Stop answering; ``serve`` then raises this error."""
         self._error = error
         self._over.set()
 
     def answer_turn(self) -> None:
-        """What waits, some batches of it."""
+        """Answers what waits, at most a few batches of it."""
         for _ in range(BATCHES_A_TURN):
             received = self._socket.receive()
             if not received.frames:
@@ -219,7 +219,7 @@ class Unproven(Exception):
 
 
 class Proof:
-    """Of the answering of one family on one link. ``clock`` gives seconds."""
+    """Proves that one family is answered on one link, by test requests. ``clock`` gives seconds."""
 
     def __init__(self, protocol: Protocol, claims: Claims, clock: Clock) -> None:
         self._protocol, self._claims, self._clock = protocol, claims, clock
@@ -265,7 +265,7 @@ class Proof:
         return address
 
     def _is_answered(self, address: bytes, passes: FilterTracker) -> bool:
-        """False where the deadline passed."""
+        """False if the deadline has passed."""
         if not passes.lets_through(address):
             raise Unproven("the kernel's filter keeps requests out")
         return self._answers(self._responder, address)
@@ -279,7 +279,7 @@ class Proof:
         return self._claims.arp if self._protocol.family is Family.IPV4 else self._claims.ndp
 
     def _next(self) -> bytes | None:
-        """An EIP that is answered for; None where there is none."""
+        """The next EIP to prove; None if none is answered for."""
         if self._asked is not None and self._held.get(self._asked) is not None:
             return self._asked
         return self._another()
@@ -309,7 +309,7 @@ class Proof:
 
 
 def _asker(mac: Mac) -> Mac:
-    """Anybody's but ours."""
+    """A MAC that is not ours, to ask from."""
     return Mac(mac[:5] + bytes((mac[5] ^ 1,)))
 
 
@@ -334,7 +334,7 @@ class _Request:
         self.ignored_as = self.error = None
 
     def is_answered(self, head: bytes, address: bytes) -> bool:
-        """Once, to the asker and from us, about this EIP."""
+        """Whether there was exactly one reply: to the asker, from us, about this EIP."""
         return len(self._replies) == 1 and self._replies[0].startswith(head) and address in self._replies[0]
 
     def fileno(self) -> int:

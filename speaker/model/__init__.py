@@ -355,6 +355,8 @@ class Pool:
     """None of them and no ``namespaces``: every namespace."""
     service_selectors: tuple[LabelSelector, ...] = ()
     """One of them has to match; none: every Service."""
+    per_namespace: int | None = None
+    """Addresses of each family that the Services of one namespace may have at most; None: any number."""
     priority: int = 0
     """Higher first."""
     auto_assign: bool = True

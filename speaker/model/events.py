@@ -59,6 +59,12 @@ class Conflict(Event, frozen=True):
     held: bool
 
 
+class OtherGroupsHold(Event, frozen=True):
+    """All that other groups hold on our links, as was heard, each with its group in words."""
+
+    eips: Mapping[IPAddress, str]
+
+
 class HellosFiltered(Event, frozen=True):
     """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as long
     as that is so, at most once a second."""

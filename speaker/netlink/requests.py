@@ -11,18 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from speaker.errors import EdgeError
-from speaker.netlink.messages import (
-    NLM_F_ACK,
-    NLM_F_DUMP,
-    NLM_F_DUMP_INTR,
-    NLMSG_DONE,
-    NLMSG_ERROR,
-    SOL_NETLINK,
-    Message,
-    errno_of,
-    messages,
-    request,
-)
+from speaker.netlink import messages as nl
 
 NETLINK_CAP_ACK = 10
 
@@ -45,7 +34,7 @@ class Netlink(AbstractContextManager["Netlink"]):
         """Raises EdgeError where there is no socket to be had."""
         with _talking():
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
-            self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+            self._socket.setsockopt(nl.SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._sequence = 0
 
     def __exit__(self, *_: object) -> None:
@@ -70,7 +59,7 @@ class Netlink(AbstractContextManager["Netlink"]):
     def dump(self, request: Request) -> list[bytes]:
         """The payloads of all that the kernel lists. Raises OSError with the kernel's refusal, EdgeError."""
         for _ in range(ATTEMPTS):
-            self._write([request._replace(flags=request.flags | NLM_F_DUMP)])
+            self._write([request._replace(flags=request.flags | nl.NLM_F_DUMP)])
             try:
                 return list(self._read())
             except InterruptedDumpError:
@@ -79,20 +68,19 @@ class Netlink(AbstractContextManager["Netlink"]):
 
     def _send_batch(self, requests: Sequence[Request]) -> list[int]:
         first = self._sequence + 1
-        self._write([request._replace(flags=request.flags | NLM_F_ACK) for request in requests])
+        self._write([request._replace(flags=request.flags | nl.NLM_F_ACK) for request in requests])
         answers: dict[int, int] = {}
         while len(answers) < len(requests):
             datagram, answered = self._receive()
             for message in answered:
-                answers[message.sequence - first] = errno_of(datagram, message)
+                answers[message.sequence - first] = nl.errno_of(datagram, message)
         return [answers[index] for index in range(len(requests))]
 
     def _write(self, requests: Sequence[Request]) -> None:
         first = self._sequence + 1
         self._sequence += len(requests)
-        datagram = b"".join(
-            request(asked.kind, sequence, asked.payload, asked.flags) for sequence, asked in enumerate(requests, first)
-        )
+        asked = enumerate(requests, first)
+        datagram = b"".join(nl.request(each.kind, number, each.payload, each.flags) for number, each in asked)
         with _talking():
             self._socket.send(datagram)
 
@@ -101,21 +89,21 @@ class Netlink(AbstractContextManager["Netlink"]):
         while True:
             datagram, listed = self._receive()
             for message in listed:
-                interrupted |= bool(message.flags & NLM_F_DUMP_INTR)
-                if message.kind in (NLMSG_ERROR, NLMSG_DONE):
-                    if error := errno_of(datagram, message):
+                interrupted |= bool(message.flags & nl.NLM_F_DUMP_INTR)
+                if message.kind in (nl.NLMSG_ERROR, nl.NLMSG_DONE):
+                    if error := nl.errno_of(datagram, message):
                         raise OSError(error, os.strerror(error))
                     if interrupted:
                         raise InterruptedDumpError
                     return
                 yield datagram[message.start : message.end]
 
-    def _receive(self) -> tuple[bytes, list[Message]]:
+    def _receive(self) -> tuple[bytes, list[nl.Message]]:
         """The next datagram, and its messages."""
         with _talking():
             datagram = self._socket.recv(1 << 17)
         try:
-            return datagram, list(messages(datagram))
+            return datagram, list(nl.messages(datagram))
         except (struct.error, ValueError) as error:
             raise EdgeError("netlink: a message that is cut short") from error
 

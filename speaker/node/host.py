@@ -30,6 +30,7 @@ from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding, reverse_path
+from speaker.health.judge import behind
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import Martians
@@ -110,6 +111,8 @@ class Host:
         """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
+        self._behind: frozenset[IPAddress] | None = None
+        """EIPs for which others go first; None: the wire process was told of none yet."""
         self._snapshot: Snapshot | None = None
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
@@ -289,6 +292,10 @@ class Host:
             touched |= unserved ^ self._unserved
         self._unserved = unserved
         offered = {a: p for a, p in self._placements.items() if a not in unserved} if unserved else self._placements
+        last = behind(view.world, view.settlement.assignments, view.node.name)
+        if last != self._behind:
+            await self._wire.behind(last)
+            self._behind = last
         self._left |= not await self._wire.offer(offered, self._links, macs, touched)
         with contained("report", self):
             await self._look_around()

@@ -3,7 +3,7 @@
 Times are seconds of CLOCK_MONOTONIC.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
@@ -131,6 +131,8 @@ class Problems:
         """Peer and link → since when it says that it does not hear this node."""
         self._name_clash: tuple[Finding, ...] = ()
         self._peers_addresses: dict[IPAddress, Finding] = {}
+        self.groups: Mapping[IPAddress, str] = {}
+        """What other groups hold, each with its group in words."""
 
     def all(self, now: float, internal: Iterable[str] = ()) -> list[Finding]:
         """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
@@ -182,7 +184,8 @@ class Problems:
             else "this node does not answer for it until that stops"
         )
         named = f"{format_mac(mac)} on {link.name}"
-        sentence = f"{address}: {named} uses it too, and no hello claims it from there: {fate}"
+        group = f" for {self.groups[address]}" if address in self.groups else ""
+        sentence = f"{address}: {named} uses it too{group}, and no hello claims it from there: {fate}"
         finding = Finding("stranger", sentence, find_mac(str(address), link.name, format_mac(mac)), str(address))
         self._rivals.hear(str(address), Rival(named, finding, (address, link.index)), now)
         self._unanswered.pop(address, None)
@@ -285,10 +288,9 @@ class Problems:
                 yield Finding("deaf_peer", what, "speaker doctor   # on those nodes")
 
     def peers_address(self, address: IPAddress, node: str) -> str:
-        """``node`` says that this EIP is its own address."""
-        sentence = (
-            f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it from its pool"
-        )
+        """``node`` says that this EIP is its own address, or another group holds it."""
+        whose = f"{node} holds it" if " " in node else f"node {node} says that it is its own address"
+        sentence = f"{address}: {whose}: it is not claimed here. Exclude it from its pool"
         mend = f"kubectl get eip -o wide   # add {address} to spec.exclude of the pool that has it"
         self._peers_addresses[address] = Finding("host_address", sentence, mend, str(address))
         return sentence

@@ -458,6 +458,8 @@ class Report(gauges.Counted):
                 found = problems.filtered(event.link, event.node, event.mac, event.eips, now)
                 self._await_fading()
                 return found
+            case events.OtherGroupsHold(eips=eips):
+                problems.groups = eips
             case PeersAddress(eip=eip, node=str(node)):
                 return problems.peers_address(eip, node)
             case NameClash():

@@ -52,17 +52,12 @@ def veto(
         if address in service.left_alone:
             message = f"{service.key} has ipMode: Proxy, and node {node.name} forwards nothing itself"
             return Veto(Ineligible.NOT_FORWARDED, message)
-        if service.traffic_policy is TrafficPolicy.LOCAL and not _served_here(
-            endpoints.get(service.key, ()), family, node.name
-        ):
-            return Veto(
-                Ineligible.NO_LOCAL_ENDPOINT,
-                f"{service.key} has externalTrafficPolicy: Local and no ready {family} endpoint on node {node.name}",
-            )
+        if service.traffic_policy is TrafficPolicy.LOCAL:
+            found = endpoints.get(service.key, ())
+            here = [e for e in found if e.node == node.name and Family.of(e.address) is family]
+            # KEP-1669: terminating endpoints carry the traffic when nothing else is left.
+            if not any(e.ready or (e.serving and e.terminating) for e in here):
+                message = f"{service.key} has externalTrafficPolicy: Local and no ready {family} endpoint on node "
+                unwell = next((f": {e.address} is unwell: {e.unwell}" for e in here if e.unwell), "")
+                return Veto(Ineligible.NO_LOCAL_ENDPOINT, f"{message}{node.name}{unwell}")
     return None
-
-
-def _served_here(endpoints: Iterable[Endpoint], family: Family, node: str) -> bool:
-    here = [e for e in endpoints if e.node == node and Family.of(e.address) is family]
-    # KEP-1669: terminating endpoints carry the traffic when nothing else is left.
-    return any(e.ready or (e.serving and e.terminating) for e in here)

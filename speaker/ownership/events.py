@@ -3,6 +3,7 @@
 Links are named by their ifindex, nodes by name, times are seconds of one monotonic clock (CLOCK_BOOTTIME).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
@@ -62,7 +63,8 @@ class LinkChanged:
 class EligibilityChanged:
     """This node may hold ``eip`` and would announce it on ``link``; None: it may not (rule 10).
 
-    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others.
+    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others; ``behind``:
+    one of this EIP alone does, and they are not told.
     """
 
     eip: IPAddress
@@ -70,6 +72,7 @@ class EligibilityChanged:
     demoted: bool = False
     preference: Preference | None = None
     """How much this node is preferred (rule 41); None: all are alike."""
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,15 @@ class EipAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsHold:
+    """All ``eips`` that other groups hold on ``link``, as was heard of late, each with its group in words. None of them
+    is an EIP for us (rule 33)."""
+
+    link: int
+    eips: Mapping[IPAddress, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Hand everything over, make before break (rule 26); ``on=False`` ends that: what is still held is kept, what was
     handed over is not taken back (rule 31)."""
@@ -172,6 +184,7 @@ Event: TypeAlias = (
     | LeaseSeen
     | FrameHeard
     | EipAnswered
+    | GroupsHold
     | Drain
     | SetAside
     | Rebalance
@@ -307,8 +320,8 @@ class InternalError:
 
 @dataclass(frozen=True, slots=True)
 class PeersAddress:
-    """``node`` says that ``eip``, which this node might hold otherwise, is its own address. None: nobody does any more,
-    or this node might not hold it."""
+    """``node`` says that ``eip``, which this node might hold otherwise, is its own address; or a group, in words, holds
+    it. None: nobody does any more, or this node might not hold it."""
 
     eip: IPAddress
     node: str | None

@@ -1,4 +1,4 @@
-"""Which connection is closed when there are too many: a new one always gets in. Pure."""
+"""Decides which connection is closed when there are too many; a new one is always let in. Pure."""
 
 from collections import Counter
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Hashable)
 class _Guest:
     source: str
     busy: bool = False
-    """It has said what it wants, and is being answered."""
+    """It has asked something, and is being answered."""
 
 
 class Crowd(Generic[T]):

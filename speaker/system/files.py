@@ -154,13 +154,13 @@ def only_one(path: Path) -> Iterator[None]:
 
 
 class Lock:
-    """Ours alone, for the life of this process; ``fd`` is what ``locked`` gave for ``path``."""
+    """A lock that this process holds for as long as it lives; ``fd`` is what ``locked`` returned for ``path``."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path, self._fd = path, fd
 
     def hold(self) -> None:
-        """Somebody may have removed the file, with its directory perhaps: then it is made and locked again.
+        """If somebody has removed the file, perhaps with its directory, it is created and locked again.
 
         Raises as ``locked`` does.
         """
@@ -171,7 +171,7 @@ class Lock:
 
 
 def is_file(path: Path, known: os.stat_result) -> bool:
-    """What is at ``path`` now is the very file that ``known`` is of."""
+    """Whether the file at ``path`` is the one that ``known`` describes."""
     try:
         found = path.lstat()
     except OSError:

@@ -30,7 +30,7 @@ def freeze_new() -> None:
 
 
 def start_over() -> None:
-    """What was frozen is no longer needed: it is collected, and everything that is left is frozen."""
+    """Collects what was frozen and is no longer needed, then freezes everything that is left."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -154,7 +154,7 @@ def _sizes() -> dict[str, int]:
 
 
 def end_if_exhausted(error: BaseException) -> None:
-    """A process that can get no more memory would go on in parts. Another one takes its place."""
+    """Ends a process that can get no more memory, and would go on only in part. Another one takes its place."""
     if isinstance(error, MemoryError):
         _end_if_near()
 
@@ -167,7 +167,7 @@ async def end_in_time() -> None:
 
 
 def _end_if_near() -> float:
-    """How much of what it may take it takes."""
+    """The share of its limit that this process uses."""
     if not _may_take:
         return 0.0
     taken = _sizes()["VmData"] / _may_take[0]

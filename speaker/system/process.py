@@ -1,4 +1,4 @@
-"""Edge: what this process may do, what it takes of the host, and how it stops."""
+"""Edge: what this process may do, how much of the host it uses, and how it stops."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ def priority_of(process: int) -> Priority:
 
 
 def refused(priority: Priority, *, may: bool) -> tuple[str, ...]:
-    """The problem of a process that was given CAP_SYS_NICE (``may``) in vain. Pure."""
+    """The problem of a process that has CAP_SYS_NICE (``may``), and still got no real-time priority. Pure."""
     if priority is Priority.REAL_TIME or not may:
         return ()
     return (
@@ -82,7 +82,7 @@ WANTED = 65_536
 
 
 def raise_limit(wanted: int = WANTED) -> None:
-    """As far as this process may, but not beyond ``wanted``."""
+    """Raises the limit as far as this process may, but not beyond ``wanted``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = hard == resource.RLIM_INFINITY
     with suppress(OSError, ValueError):

@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 async def run(*command: str, text: str = "", seconds: float | None = None) -> Ended:
-    """Runs ``command`` with ``text`` on its standard input, to its end, however that came.
+    """Runs ``command`` with ``text`` on its standard input until it ends, whatever its exit status.
 
     Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
     now (no process, thread, descriptor or memory left), NotDone where it is not done within ``seconds``, else SECONDS

@@ -1,4 +1,4 @@
-"""A bug ends only the work that it is in: an endless task that ends is reported, and started again."""
+"""A bug ends only the work in which it occurs: an endless task that ends is reported and started again."""
 
 import asyncio
 import inspect
@@ -15,7 +15,7 @@ STEADY_SECONDS = 5.0
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 """Seconds, a random part of which passes before a task is started again: at first, and after many failures in a row."""
 BUGS = Exception, asyncio.CancelledError
-"""What a bug of ours raises in a block without ``await``: nobody can cancel a task there, so that is a bug as well."""
+"""What a bug may raise in a block without ``await``. Nobody can cancel a task there: a CancelledError is a bug too."""
 
 _WAITS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_GENERATOR
 """Flags of the functions into which an error can be thrown from outside."""
@@ -30,17 +30,17 @@ class Ended(Exception):
 
 
 class Hears(Protocol[_K_contra]):
-    """Who is told of unexpected errors, and of the work that met them."""
+    """Receives unexpected errors, each with the name of the work in which it occurred."""
 
     def internal_error(self, task: _K_contra, error: BaseException) -> None: ...
 
 
 class Supervisor(Hears[str], Protocol):
-    """Each task is one of a closed set of names: a metric label."""
+    """``task`` comes from a closed set of names, because it is a metric label."""
 
 
 class Failures(dict[_K, Exception]):
-    """Of work on many things, those that met a bug, by name. Whoever reads them reports them."""
+    """The errors of work on many things, by the name of the thing. Whoever reads them reports them."""
 
     def internal_error(self, task: _K, error: BaseException) -> None:
         self[task] = error if isinstance(error, Exception) else Ended(repr(error)).with_traceback(error.__traceback__)
@@ -53,7 +53,7 @@ async def supervised(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ends: tuple[type[Exception], ...] = (),
 ) -> NoReturn:
-    """Runs ``work``, which never returns by itself, over and over. Ends when cancelled, or with one of ``ends``."""
+    """Runs ``work``, which never returns by itself, again and again. Ends if cancelled, or with one of ``ends``."""
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         begun = loop.time()
@@ -96,7 +96,7 @@ async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
 async def _ended(
     work: "asyncio.Future[None]", task: str, supervisor: Supervisor, ends: tuple[type[Exception], ...]
 ) -> BaseException:
-    """Why it ended. If this is cancelled, the work is too, and what it raises then is still reported.
+    """Why the work ended. If this is cancelled, so is the work, and what it raises then is still reported.
 
     The work is a task of its own, to tell the two apart: a TaskGroup that is cancelled while one of its tasks fails
     raises only that failure.
@@ -116,7 +116,7 @@ async def _ended(
 
 
 def _cancelled_from_within(work: "asyncio.Future[None]", task: str) -> Ended:
-    """With the place, as its cause."""
+    """Its cause shows the place."""
     ended = Ended(f"{task} was cancelled from within")
     try:
         work.result()
@@ -126,12 +126,12 @@ def _cancelled_from_within(work: "asyncio.Future[None]", task: str) -> Ended:
 
 
 def wait(failures: int, first: float = FIRST_WAIT, longest: float = LONGEST_WAIT) -> float:
-    """Seconds before the next try after so many failures in a row: random, below a bound that doubles with each."""
+    """Seconds to wait after so many failures in a row: random, below a bound that doubles with each."""
     return random.uniform(0, min(longest, first * 2.0 ** min(failures, 20)))  # noqa: S311
 
 
 def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
-    """``supervisor.internal_error``, which never raises: what goes wrong there is reported in turn, if possible."""
+    """Calls ``supervisor.internal_error`` and never raises: an error in that call is itself reported, if possible."""
     try:
         supervisor.internal_error(task, error)
     except BUGS as another:
@@ -173,7 +173,7 @@ def _can_be_cancelled(block: TracebackType | None) -> bool:
 
 
 def _is_cancelled() -> bool:
-    """Somebody asked the current task to end. Callbacks of the loop have no task."""
+    """Whether somebody asked the current task to end. Callbacks of the loop have no task."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs in this thread
@@ -182,13 +182,13 @@ def _is_cancelled() -> bool:
 
 
 def unfailing(target: _T, supervisor: Supervisor) -> _T:
-    """``target`` with methods that never raise: reporting or counting fails nobody. ``supervisor`` hears of what went
-    wrong. A method that failed returns None."""
+    """``target`` with methods that never raise, so that reporting or counting cannot break what it reports on.
+    Errors go to ``supervisor``, and a method that failed returns None."""
     return cast(_T, _Unfailing(target, supervisor))
 
 
 class _Unfailing:
-    """Each method is looked up when it is called, as with the object itself."""
+    """Looks a method up when it is called, as the object itself does."""
 
     def __init__(self, target: object, supervisor: Supervisor) -> None:
         self._target, self._supervisor = target, supervisor
@@ -229,8 +229,8 @@ def _contained(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def heed_callbacks(supervisor: Supervisor) -> None:
-    """Reports what callbacks of the running loop raise, as any other bug: asyncio would log each as plain text, and
-    nobody would count it."""
+    """Reports errors in callbacks of the running loop like any other bug. asyncio would only log them as plain text,
+    and nobody would count them."""
 
     def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or Ended(str(context.get("message")))
@@ -243,13 +243,13 @@ def heed_callbacks(supervisor: Supervisor) -> None:
 
 
 def described(error: BaseException) -> tuple[str, str, str]:
-    """Words, place and traceback, for people and for telling two apart."""
+    """Its words, place and traceback: for people, and to tell two errors apart."""
     one = single(error)[0]
     return _words(one), _place(one), "".join(traceback.format_exception(one))
 
 
 def single(error: BaseException) -> list[BaseException]:
-    """Those that a group is made of."""
+    """The errors that a group consists of; of any other error, the error itself."""
     if isinstance(error, BaseExceptionGroup):
         return [part for one in error.exceptions for part in single(one)]
     return [error]
@@ -261,7 +261,7 @@ def _words(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The same for every error of that kind from that line."""
+    """The same text for every error of this type that comes from this line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"

@@ -58,14 +58,14 @@ def _ours() -> Progress | None:
 
 
 def get_on() -> None:
-    """The loop that calls it is at another step."""
+    """Says that the calling loop has reached another step."""
     if (progress := _ours()) is not None:
         progress.get_on()
 
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """The loop has nothing to do while the block lasts."""
+    """Says that the loop has nothing to do while the block lasts."""
     if (progress := _ours()) is None:
         yield
     else:
@@ -87,7 +87,7 @@ class Limits:
         return max(least, min(2 * self._took.get(what, 0.0), LONGEST))
 
     def learn(self, what: Hashable, seconds: float, least: float) -> None:
-        """It took so long, or was given so long in vain."""
+        """Notes that the work took so long, or that it was given so long in vain."""
         seconds = max(seconds, self._took.pop(what, 0.0) / 2)
         if 2 * seconds > least:
             self._took[what] = seconds
@@ -98,7 +98,7 @@ _limited_as_a_whole: ContextVar[bool] = ContextVar("limited as a whole", default
 
 @contextmanager
 def limited_as_a_whole() -> Iterator[None]:
-    """Somebody else limits the whole block: no part of it has a limit of its own."""
+    """Somebody else limits the time of the whole block, so no part of it has a limit of its own."""
     before = _limited_as_a_whole.set(True)
     try:
         yield
@@ -107,7 +107,7 @@ def limited_as_a_whole() -> Iterator[None]:
 
 
 class Timer:
-    """Calls ``ring`` once, at the time that was set last."""
+    """Calls ``ring`` once, at the time set last."""
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring

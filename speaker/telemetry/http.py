@@ -1,4 +1,4 @@
-"""Edge: what this process serves over HTTP: ``/metrics`` and ``/healthz`` here, the page in ``page/server.py``."""
+"""Edge: serves ``/metrics`` and ``/healthz`` over HTTP; the page (``page/server.py``) listens in the same way."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager

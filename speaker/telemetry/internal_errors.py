@@ -40,7 +40,7 @@ class InternalErrors:
             self.told(task, *described(one))
 
     def told(self, task: str, words: str, place: str, trace: str) -> None:
-        """As ``internal_error``, of one that another process met. ``place``: where it was raised."""
+        """Like ``internal_error``, for an error in another process. ``place`` says where it was raised."""
         self._count.labels(task).inc()
         if (task, place) not in self._known and len(self._known) < MAX_KNOWN:
             self._known.add((task, place))
@@ -48,7 +48,7 @@ class InternalErrors:
         self._ail(task, words)
 
     def again(self, task: str, count: int) -> None:
-        """So many more of what another process reported before."""
+        """Counts more errors of a kind that another process has reported before."""
         self._count.labels(task).inc(count)
         words, _ = self._ailing.get(task, ("as the log says", 0.0))
         self._ail(task, words)

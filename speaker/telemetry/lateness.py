@@ -1,4 +1,4 @@
-"""How late an event loop is: everything that it does was at least as late.
+"""Measures how late an event loop is; everything that the loop does is at least as late.
 
 It is measured where the loop sleeps, so that it costs no wake-up of its own.
 """
@@ -70,7 +70,7 @@ class WatchedLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """As ``asyncio.run``, in a ``WatchedLoop``."""
+    """Like ``asyncio.run``, but in a ``WatchedLoop``."""
     with asyncio.Runner(loop_factory=WatchedLoop) as runner:
         return runner.run(work)
 

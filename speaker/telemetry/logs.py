@@ -116,7 +116,7 @@ def _stamp(logger: object, name: str, fields: EventDict) -> EventDict:
 
 
 def _to_stderr(text: str) -> None:
-    """All of it: with PYTHONUNBUFFERED, usual in containers, ``sys.stderr`` drops what a pipe did not take at once."""
+    """Writes all of it: in containers (PYTHONUNBUFFERED) ``sys.stderr`` drops what a pipe does not take at once."""
     rest = memoryview(text.encode(errors="backslashreplace"))
     while rest:
         rest = rest[os.write(sys.stderr.fileno(), rest) :]

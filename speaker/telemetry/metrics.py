@@ -87,12 +87,15 @@ class GivenMetrics:
             gauge("pool_addresses_in_use", "Addresses of a pool that are in use", *of_pool),
             gauge("pool_addresses_resting", resting, *of_pool),
         )
+        full = "Addresses of a namespace that has as many of a pool as it may"
+        self._full = gauge("pool_namespace_full", full, *of_pool, "namespace")
 
     def count(
         self,
         services: Mapping[str, int],
         lacking: Mapping[str, int],
         pools: Mapping[tuple[str, str], tuple[int, int, int]],
+        full: Mapping[tuple[str, str, str], int],
     ) -> None:
         """All that there is now, as ``allocator.settle`` counts it."""
         self.clear()
@@ -103,10 +106,12 @@ class GivenMetrics:
         for labels, numbers in pools.items():
             for gauge, number in zip(self._pools, numbers, strict=True):
                 gauge.labels(*labels).set(number)
+        for place, number in full.items():
+            self._full.labels(*place).set(number)
 
     def clear(self) -> None:
         """Nothing is decided here any longer."""
-        for gauge in (self._services, self._refused, *self._pools):
+        for gauge in (self._services, self._refused, *self._pools, self._full):
             gauge.clear()
 
 

@@ -64,7 +64,7 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO
 
 
 def _leaves_it_alone(runtime_dir: Path) -> bool:
-    """The speaker that runs here says that it neither forwards nor hands over."""
+    """Whether the speaker that runs here says that it neither forwards nor hands over."""
     try:
         (answer,) = ask(runtime_dir, "facts", ANSWER_SECONDS, about="")
         known = known_from(answer.get("knowledge"))
@@ -74,7 +74,7 @@ def _leaves_it_alone(runtime_dir: Path) -> bool:
 
 
 def _beside(part: Part, runtime_dir: Path) -> Part:
-    """The same, unless another speaker has taken its place meanwhile."""
+    """The same part, which is left alone if another speaker has started meanwhile."""
 
     async def remove() -> tuple[str, ...]:
         if not _leaves_it_alone(runtime_dir):

@@ -30,7 +30,7 @@ from speaker.tools.validate import Fate, addresses_here, foreseen, settled
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """None: there is no such Service."""
+    """What one Service has before and after; None if it does not exist."""
 
     service: ServiceKey
     before: Fate | None

@@ -14,18 +14,8 @@ from typing import Any, TextIO, TypeVar
 
 import msgspec
 
+from speaker.api import kinds
 from speaker.api.fields import ApiObject
-from speaker.api.kinds import (
-    EIPS,
-    NAMESPACES,
-    NODES,
-    SERVICES,
-    SLICES,
-    EipObject,
-    HostObject,
-    ServiceObject,
-    SliceObject,
-)
 from speaker.api.objects import Key, Object
 from speaker.api.reading import read_slice
 from speaker.cluster.access import Access, configure
@@ -58,11 +48,11 @@ _T = TypeVar("_T", bound=Object)
 class Live:
     """Objects of a cluster, as they are or would be."""
 
-    services: Mapping[Key, ServiceObject] = field(default_factory=dict)
-    eips: Mapping[Key, EipObject] = field(default_factory=dict)
+    services: Mapping[Key, kinds.ServiceObject] = field(default_factory=dict)
+    eips: Mapping[Key, kinds.EipObject] = field(default_factory=dict)
     namespaces: Mapping[Key, Object] = field(default_factory=dict)
-    nodes: Mapping[Key, HostObject] = field(default_factory=dict)
-    slices: Mapping[Key, SliceObject] = field(default_factory=dict)
+    nodes: Mapping[Key, kinds.HostObject] = field(default_factory=dict)
+    slices: Mapping[Key, kinds.SliceObject] = field(default_factory=dict)
 
 
 _SETTINGS = ControllerSettings()
@@ -77,13 +67,13 @@ def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
         match document.kind:
             case "Service":
                 policy = document.at("spec", "ipFamilyPolicy")
-                _put(services, ServiceObject, document, at, partial(_allocated, live, policy=policy))
+                _put(services, kinds.ServiceObject, document, at, partial(_allocated, live, policy=policy))
             case "Eip":
-                _put(eips, EipObject, document, at)
+                _put(eips, kinds.EipObject, document, at)
             case "Namespace":
                 _put(namespaces, Object, document, at)
             case "EndpointSlice":
-                _put(slices, SliceObject, document, at)
+                _put(slices, kinds.SliceObject, document, at)
     return replace(live, services=services, eips=eips, namespaces=namespaces, slices=slices)
 
 
@@ -160,7 +150,7 @@ def _put(
         raise EdgeError(f"{document.subject}: {error}") from error
 
 
-def _allocated(live: Live, found: ServiceObject | None, policy: object) -> Mapping[str, Any]:
+def _allocated(live: Live, found: kinds.ServiceObject | None, policy: object) -> Mapping[str, Any]:
     """What the API server has chosen for a Service, or would choose for a new one that does not say it."""
     if found is not None:
         known: dict[str, Any] = msgspec.to_builtins(found.spec)
@@ -178,11 +168,11 @@ async def read(access: Access) -> Live:
     """What the API says now. Raises SettingError, EdgeError."""
     async with Client(await configure(access)) as client:
         return Live(
-            {each.key: each for each in await listed(client, SERVICES, ServiceObject)},
-            {each.key: each for each in await listed(client, EIPS, EipObject)},
-            {each.key: each for each in await listed(client, NAMESPACES, Object)},
-            {each.key: each for each in await listed(client, NODES, HostObject)},
-            {each.key: each for each in await listed(client, SLICES, SliceObject)},
+            {each.key: each for each in await listed(client, kinds.SERVICES, kinds.ServiceObject)},
+            {each.key: each for each in await listed(client, kinds.EIPS, kinds.EipObject)},
+            {each.key: each for each in await listed(client, kinds.NAMESPACES, Object)},
+            {each.key: each for each in await listed(client, kinds.NODES, kinds.HostObject)},
+            {each.key: each for each in await listed(client, kinds.SLICES, kinds.SliceObject)},
         )
 
 

@@ -161,7 +161,7 @@ class HelloLink:
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.failed = hellos, failed
-        self.opened_at = self.left_at = now
+        self.opened_at = self.left_at = self.groups_at = now
         self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
         self.crowded_until = now

@@ -200,6 +200,9 @@ class Commands(CommandsToAll, Protocol):
     def demote(self, on: bool) -> None:
         """Other nodes go first, for a reason that concerns this whole node."""
 
+    def behind(self, eips: frozenset[IPAddress]) -> None:
+        """All EIPs for which other nodes go first, because this node's own endpoints are unwell."""
+
     def recalled(self, on: bool) -> None:
         """What is offered is what the API said before the start of the main process."""
 

@@ -24,7 +24,7 @@ from speaker.model import Group, Link
 from speaker.model.events import EdgeFailed, EdgeRecovered
 from speaker.ownership.events import ApiDown
 from speaker.ownership.hello import Incarnation, above, incarnation
-from speaker.ownership.hellos.frames import FLAGS_AT, ROUTINE
+from speaker.ownership.hellos.frames import FLAGS_AT, ROUTINE, magic
 from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
@@ -168,7 +168,8 @@ class Conversation:
         )
         pace = TAKE_OVER if spec.take_over else AS_USUAL
         layer2 = partial(Links, pace=pace, in_kernel=_in_kernel(peers) if spec.in_kernel else None)
-        return SharedOwner(machine, self._open_hellos, boottime, self.events, layer2)
+        group = Group(peers.group if peers is not None else "")
+        return SharedOwner(machine, self._open_hellos, boottime, self.events, layer2, group)
 
     def _open_hellos(self, link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
         assert self._peers is not None  # or there is nobody to hear them
@@ -192,7 +193,7 @@ class Conversation:
     def _headless(self, on: bool) -> None:
         """Whether no main process works: said to peers, and at the end of a time without one to the next."""
         if self.owner is not None:
-            self.owner.headless = on
+            self.owner.machine.headless = on
         if self._outlived and not on:
             self._outlived = False
             self.events.tell(EdgeRecovered("outlive"))
@@ -221,7 +222,7 @@ def _in_kernel(peers: PeerSpec | None) -> InKernel:
     from speaker.layer2.kernel import KernelResponder
     from speaker.layer2.kernel_program import HelloFrames
 
-    hellos = None if peers is None else HelloFrames(peers.ethertype, FLAGS_AT, ROUTINE)
+    hellos = None if peers is None else HelloFrames(peers.ethertype, FLAGS_AT, ROUTINE, magic(Group(peers.group)))
     return partial(KernelResponder, hellos=hellos)
 
 

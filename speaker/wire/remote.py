@@ -236,6 +236,7 @@ class Wire:
 
     ready, peers, has_peers = _asks(Commands.ready), _asks(Commands.peers), _asks(Commands.has_peers)
     demote, recalled, gateway = _asks(Commands.demote), _asks(Commands.recalled), _asks(Commands.gateway)
+    behind = _asks(Commands.behind)
     recorded, informed = _asks(Commands.recorded), _asks(Commands.informed)
     progress, hold_lock, keys = _asks(Commands.progress), _asks(Commands.hold_lock), _asks(Commands.keys)
 

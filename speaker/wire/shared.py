@@ -20,10 +20,11 @@ from typing import Any, Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.link import Links, drop_each, take_each
-from speaker.model import IPAddress, Link, Mac, Placement
-from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen, WasFrozen
+from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac, Placement
+from speaker.model.events import EipClaimed, EipYielded, OtherGroupsHold, SpeakerSeen, WasFrozen
 from speaker.ownership import events
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.groups import PAUSE, OtherGroups
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
@@ -56,13 +57,14 @@ class SharedOwner:
         clock: Callable[[], float],
         events: Events,
         layer2: Callable[..., Links] = Links,
+        group: Group = NO_GROUP,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
-        self._clock, self._events = clock, events
+        self.clock, self._events = clock, events
         self._news = News(events)
         self._tasks = asyncio.TaskGroup()
         self.request_age, self.trial = times.request_age, times.listen
-        self._layer2 = layer2(clock, events, self)
+        self._layer2 = layer2(events, self)
         self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
         self._inquiries = Inquiries(self, events)
         self.placements: dict[IPAddress, Placement] = {}
@@ -70,8 +72,9 @@ class SharedOwner:
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
-        self.headless = False
-        """No main process keeps all this up to date."""
+        self._behind: frozenset[IPAddress] = frozenset()
+        """EIPs for which others go first."""
+        machine.headless = False
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
@@ -85,6 +88,10 @@ class SharedOwner:
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
+        self._group = group
+        self._groups: dict[int, OtherGroups] = {}
+        """By link; and of what they hold, what we were offered as well."""
+        self._not_ours: dict[int, frozenset[IPAddress]] = {}
         self._unheard = 0
         """Looks in a row that met a bug of ours."""
 
@@ -148,6 +155,12 @@ class SharedOwner:
         self._demoted = on
         self._offer_again(self.hello_links.indexes)
 
+    def behind(self, eips: frozenset[IPAddress]) -> None:
+        """And one whose own endpoints are unwell, for these."""
+        changed, self._behind = eips ^ self._behind, eips
+        for address in changed & self.placements.keys():
+            self._offer(address)
+
     def recalled(self, on: bool) -> None:
         """And one that does not read the API: who does knows better."""
         self._recalled = on
@@ -170,7 +183,8 @@ class SharedOwner:
             self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
-        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference))
+        behind = address in self._behind
+        self._step(events.EligibilityChanged(address, link, demoted=demoted, preference=preference, behind=behind))
 
     def resumed(self) -> Resumed:
         speakers = ((each.link.index, *known) for each in self.hello_links for known in each.speakers.items())
@@ -182,6 +196,8 @@ class SharedOwner:
     def retell(self) -> None:
         """What a new main process must hear again, and is not in ``resumed``."""
         self._news.retell()
+        if any(known.held for known in self._groups.values()):
+            self._tell_of_groups()
         self._inquiries.retell()
 
     def carrier(self, link: int, up: bool) -> None:
@@ -206,7 +222,7 @@ class SharedOwner:
         return [self.claim_status(eip) for eip in eips]
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
-        preferred = self.machine.preferred(address, now := self._clock())
+        preferred = self.machine.preferred(address, now := self.clock())
         if (since := self._held.get(address)) is not None:
             return ClaimStatus(True, self.node, self.machine.term(address), since, None, preferred)
         if (known := self.machine.holder(address, now)) is None:
@@ -217,7 +233,7 @@ class SharedOwner:
         return any(peer.alive and not peer.draining for peer in self.peers())
 
     def informed(self) -> bool:
-        return self.hello_links.informed(self.machine.peers(self._clock()))
+        return self.hello_links.informed(self.machine.peers(self.clock()))
 
     def ready(self) -> bool:
         return not self.hello_links.indexes or (bool(self.hello_links) and self.machine.ready)
@@ -234,7 +250,7 @@ class SharedOwner:
         return self.machine.rebalancing
 
     def peers(self) -> list[PeerSeen]:
-        return self.hello_links.peers(self.machine.peers(self._clock()))
+        return self.hello_links.peers(self.machine.peers(self.clock()))
 
     # ── What the hello links say ──────────────────────────────────────────────────────────────────────────────
 
@@ -248,7 +264,7 @@ class SharedOwner:
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
-        (hello, mac, age), now = received, self._clock()
+        (hello, mac, age), now = received, self.clock()
         event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
@@ -282,7 +298,7 @@ class SharedOwner:
         self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
-        node, now = next(hello_link.speakers.nodes(answer.mac), None), self._clock()
+        node, now = next(hello_link.speakers.nodes(answer.mac), None), self.clock()
         if not hello_link.speakers.answer(answer.address, node, now, probed=probed):
             return
         self._step(events.EipAnswered(answer.address, link, node, probed))
@@ -296,7 +312,7 @@ class SharedOwner:
 
     def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
-        hello_link, eip, now = self.hello_links.get(link), ip_address(address), self._clock()
+        hello_link, eip, now = self.hello_links.get(link), ip_address(address), self.clock()
         return (
             hello_link is None
             or mac in self._macs
@@ -339,13 +355,41 @@ class SharedOwner:
         self._step(events.Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
+        with contained("other groups", self._events):
+            for hello_link in self.hello_links:
+                # At first as often as there is anything to hear: before it claims, a node is to know.
+                if (now := self.clock()) >= hello_link.groups_at:
+                    hello_link.groups_at = now + (PAUSE if now >= hello_link.opened_at + PAUSE else 0)
+                    self._hear_groups(hello_link, now)
+
+    def _hear_groups(self, hello_link: HelloLink, now: float) -> None:
+        """What other groups hold is no EIP for us; peers that do not hear them are told."""
+        link = hello_link.link.index
+        known = self._groups.setdefault(link, OtherGroups(self._group))
+        before = known.held
+        try:
+            known.hear(hello_link.hellos.others(), self._answered_by_us, now)
+        except EdgeError as error:
+            hello_link.fail(error)
+        if known.held is not before:
+            self._step(events.GroupsHold(link, known.held))
+            self._tell_of_groups()
+        self._not_ours[link] = frozenset(self.placements.keys() & known.held.keys())
+
+    def _answered_by_us(self, eip: IPAddress) -> bool:
+        """By this node or a peer."""
+        return self.claim_status(eip).holder is not None and not self._layer2.is_unproven(eip)
+
+    def _tell_of_groups(self) -> None:
+        held = {eip: group for known in self._groups.values() for eip, group in known.held.items()}
+        self._events.tell(OtherGroupsHold(held))
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
         with contained("hear", self._events):
-            if self._clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
+            if self.clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
                 self.hello_links.hear()
-        now = self._clock()
+        now = self.clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             self._carry_out(self.machine.step(now, event), now)
@@ -408,7 +452,7 @@ class SharedOwner:
         self._set_aside(failed)
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = time.time()
-            came = self.machine.held_before(order.eip), order.unanswered(self._clock())
+            came = self.machine.held_before(order.eip), order.unanswered(self.clock())
             self._events.tell(EipClaimed(order.eip, placements[order.eip], order.term, *came))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
@@ -428,12 +472,16 @@ class SharedOwner:
             return
         if (hello_link := self.hello_links.get(link)) is None:
             return
-        if self._clock() - now > self._times.request_age:
+        if self.clock() - now > self._times.request_age:
             # Frozen between deciding and sending: what it says of the others' ages is no longer true.
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = order.hello._replace(addresses=addresses, own=own, recalled=self._recalled, headless=self.headless)
+        if not_ours := self._not_ours.get(link):
+            own |= not_ours
+        hello = order.hello._replace(
+            addresses=addresses, own=own, recalled=self._recalled, headless=self.machine.headless
+        )
         self.hello_links.send(hello_link, order._replace(hello=hello), now)
 
     def _listen(self) -> None:
@@ -445,7 +493,7 @@ class SharedOwner:
 
     def _tell_of_peers(self) -> None:
         """Reports who came and who fell silent."""
-        if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
+        if not self._news.may_have_changed(self.machine.peers_changed, now := self.clock()):
             return
         fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
         if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self._recalled:

@@ -2,7 +2,7 @@
 
 import pytest
 from agent_cluster import broken_promises, holders_of
-from agent_objects import EXCLUDED, SERVES
+from agent_objects import EXCLUDED, POOL, POOLS, SERVES
 
 from speaker.lab.hosts.speakers import holds_most
 
@@ -43,3 +43,26 @@ async def test_with_every_node_not_ready_every_eip_has_a_holder_and_a_lost_one_a
         await cluster.dies(victim)
         await cluster.agreed()
     assert broken_promises(cluster.views(watch), victim) == []
+
+
+FAST = "example.com/fast"
+
+
+async def test_eips_move_to_a_node_that_becomes_preferred_and_every_client_is_served(cluster):
+    holders = holders_of(await cluster.agreed())
+    chosen, *others = cluster.nodes
+    preferring = {"nodePreference": [{"weight": 80, "matchLabels": {FAST: "yes"}}], "failback": "preferred-after 2s"}
+    cluster.done("PATCH", f"{POOLS}/{POOL}", {"spec": preferring})
+    try:
+        async with cluster.watching(holders) as watch:
+            cluster.on_node(chosen, {"metadata": {"labels": {FAST: "yes"}}})
+            await cluster.agreed(lambda whose: set(whose.values()) == {chosen})
+        views = cluster.views(watch)
+        for node in others:
+            moved = [view for view in views if holders[view.address] == node]
+            assert broken_promises(moved, node, lossless=True) == []
+        stayed = [view for view in views if holders[view.address] == chosen]
+        assert broken_promises(stayed, lossless=True) == []
+    finally:
+        cluster.on_node(chosen, {"metadata": {"labels": {FAST: None}}})
+        cluster.done("PATCH", f"{POOLS}/{POOL}", {"spec": dict.fromkeys(preferring)})

@@ -219,11 +219,14 @@ def session_leases() -> Iterator[Write]:
     kind, leases = "Lease of the own node", LEASES.format(AGENTS)
     node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "00000000-0000-0000-0000-000000000002"}
     words = {"annotations": {"eip-speaker.io/misses": "n2"}, "labels": {"eip-speaker.io/misses": "true"}}
+    groups = "eip-speaker.io/other-groups"
     rows = {
         "renew, with its Node as owner": lease("n1_7", 40, ownerReferences=[node]),
         "the nodes that it misses, its forwarder": lease("n1_7", 40, **words),
+        "the addresses of other groups": lease("n1_7", annotations={groups: "192.0.2.1,2001:db8::1"}),
         "an unknown forwarder": lease("n1_7", labels={"eip-speaker.io/forwarder": "mine"}),
         "free text for the nodes that it misses": lease("n1_7", annotations={"eip-speaker.io/misses": "call me"}),
+        "free text for the addresses of other groups": lease("n1_7", annotations={groups: "call me"}),
         "another's name in it": lease("n2_7"),
         "for a year": lease("n1_7", 31_536_000),
         "another label": lease("n1_7", labels={"mine": "x"}),

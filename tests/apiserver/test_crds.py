@@ -76,6 +76,7 @@ GOOD = [
     {"namespaceSelectors": [entry(key="tier", operator="Exists"), {"matchLabels": {"team": "a"}}]},
     {"serviceSelectors": [{"matchLabels": {"team": each}} for each in "abcdefghijklmnop"]},
     {"serviceSelector": {"matchLabels": {"a": "b"}}, "namespaceSelectors": [{"matchLabels": {"a": "b"}}]},
+    {"perNamespace": {"max": 1}},
     {"namespaces": ["shop", "a"]},
     *({"priority": number} for number in (-(2**31), 0, 2**31 - 1)),
     {"autoAssign": False, "avoidNetworkAndBroadcast": False, "disabled": True},
@@ -139,6 +140,9 @@ BAD = [
     {"namespaceSelector": {"matchLabels": {"a": "b"}}, "namespaceSelectors": [{"matchLabels": {"a": "b"}}]},
     *({f"{name}s": several} for name in ("namespaceSelector", "serviceSelector") for several in (
         [], [{}], [None], [{"matchLabels": {"a": "b"}}] * 17, {"matchLabels": {"a": "b"}},
+    )),
+    *({"perNamespace": value} for value in (
+        {}, {"max": 0}, {"max": "1"}, {"max": None}, {"max": 2**31}, {"maximum": 1}, 1,
     )),
     {"namespaces": [None]},
     {"addresses": [None]},

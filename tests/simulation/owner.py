@@ -175,7 +175,9 @@ class _Links(Links):
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if identity not in self._responders:
-            responder = self._responders[identity] = cast(LinkResponder, Responder(link, self._clock, self._observer))
+            responder = self._responders[identity] = cast(
+                LinkResponder, Responder(link, self._owner.clock, self._observer)
+            )
             responder.extend(self._deadlines.get(link.index, self._deadline))
         return self._responders[identity]
 

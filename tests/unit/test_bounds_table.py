@@ -254,6 +254,10 @@ CODE = {
         "api.kinds.MAX_SAID",
         "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
     ),
+    "namespaces in `eip_speaker_pool_namespace_full`, of a pool and family": (
+        "allocator.settle.MAX_FULL",
+        "unit/allocator/test_tally.py::test_namespaces_that_have_all_they_may_are_counted_up_to_a_bound",
+    ),
     "pools that a Service names": (
         "api.service.MAX_POOLS",
         "unit/api/test_service.py::test_of_pools_without_end_no_more_are_asked_for_than_may_be",

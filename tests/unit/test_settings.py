@@ -95,7 +95,7 @@ def test_whether_connections_are_handed_over_is_for_the_kernel_to_say_unless_som
 @pytest.mark.parametrize("asked", [None, False, True])
 @pytest.mark.parametrize("forwarder", Forwarding)
 def test_a_host_that_forwards_nothing_hands_over_only_when_asked_to(forwarder, asked):
-    expected = forwarder is not Forwarding.NONE if asked is None else asked
+    expected = forwarder not in (Forwarding.NONE, Forwarding.ASSIST) if asked is None else asked
     assert PeerSettings(hand_over=asked).hands_over(forwarder) is expected
 
 

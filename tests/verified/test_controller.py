@@ -400,6 +400,56 @@ async def test_an_address_of_each_pool_that_a_service_names(cluster, start):
     await cluster.until_addresses(two=("198.51.100.10", "2001:db8:d::10"))
 
 
+async def test_a_namespace_gets_no_more_of_a_pool_than_it_may_and_pool_and_service_say_so(cluster, start):
+    lan = await cluster.pool("lan", "192.0.2.10-192.0.2.20", perNamespace={"max": 1})
+    leader = await start()
+    await cluster.service("one")
+    await cluster.until_addresses(one=("192.0.2.10",))
+    await cluster.service("two")
+    await cluster.until(lambda: _said(cluster, "two", "NamespaceFull", "no more IPv4 addresses than 1 of pool", lan))
+    await cluster.until(lambda: _full(cluster, lan, cluster.api.namespace + " (1 IPv4)"))
+    await cluster.client.patch(f"{EIPS}/{lan}", {"spec": {"perNamespace": {"max": 2}}})
+    await cluster.until_addresses(one=("192.0.2.10",), two=("192.0.2.11",))
+    await cluster.client.patch(f"{EIPS}/{lan}", {"spec": {"perNamespace": {"max": 1}}})
+    await cluster.until(lambda: _full(cluster, lan, cluster.api.namespace + " (2 IPv4)"))
+    await leader.stop()
+    await start()
+    await cluster.delete("one")
+    await cluster.service("three")
+    await cluster.until(lambda: _said(cluster, "three", "NamespaceFull"))
+    assert await cluster.addresses() == {"two": ("192.0.2.11",), "three": ()}
+    await cluster.client.patch(f"{EIPS}/{lan}", {"spec": {"perNamespace": None}})
+    await cluster.until(lambda: _said(cluster, "three", "Assigned"))
+    await cluster.until(lambda: _full(cluster, lan, None))
+
+
+async def _full(cluster: Cluster, pool: str, words: str | None) -> bool:
+    found = condition(await cluster.eip(pool), "NamespacesFull")
+    return (words or "") in found.get("message", "") if words else not found
+
+
+async def test_a_service_that_asks_for_it_leaves_an_address_that_its_pool_has_no_more_once(cluster, start):
+    lan = await cluster.pool("lan", "192.0.2.10")
+    leader = await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.edit(lan, "198.51.100.10")
+    await cluster.until(lambda: _said(cluster, "web", "Flagged"))
+    await cluster.change("web", {"release": "now"})
+    await cluster.until_addresses(web=("198.51.100.10",))
+    await cluster.until(lambda: _said(cluster, "web", "Released", "192.0.2.10", "198.51.100.10"))
+    await leader.stop()
+    await cluster.edit(lan, "203.0.113.10")
+    await start()
+    await cluster.service("other")
+    await cluster.until_addresses(web=("198.51.100.10",), other=("203.0.113.10",))
+    await cluster.delete("other")
+    await cluster.until_addresses(web=("198.51.100.10",))
+    await cluster.change("web", {"release": None})
+    await cluster.change("web", {"release": "now"})
+    await cluster.until_addresses(web=("203.0.113.10",))
+
+
 async def _said(cluster: Cluster, name: str, reason: str, *words: str) -> bool:
     """By an event."""
     return any(why == reason and all(word in said for word in words) for why, said in await cluster.events(name))

@@ -81,6 +81,7 @@ pools = st.fixed_dictionaries(
         "by_name_only": rarely,
         "disabled": rarely,
         "burst": st.sampled_from((5, 2)),
+        "most": nothing_or(None, 1, 2),
     }
 )
 services = st.fixed_dictionaries(
@@ -179,6 +180,8 @@ def _pool_spec(wish: Json, taken: set[Any]) -> Json | None:
     if not chosen:
         return None
     spec: Json = {"addresses": chosen, "priority": wish["priority"], "gratuitous": {"burst": wish["burst"]}}
+    if wish.get("most"):
+        spec["perNamespace"] = {"max": wish["most"]}
     if wish["excludes"]:
         spec["exclude"] = [chosen[0].partition("-")[0].partition("/")[0]]
     if wish["interface"]:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from speaker.api.addresses import parse_eip, parse_host, parse_range
-from speaker.api.eip import MAX_REFRESH, MIN_REFRESH
+from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
 from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.fields import ApiObject, names
-from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SCHEDULERS
+from speaker.api.health_check import HIGHEST, LONGEST, SHORTEST, health_check
+from speaker.api.service import HEALTH_CHECK, LOAD_BALANCER_CLASS, SCHEDULER, SCHEDULERS
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as Pool
 from speaker.convert.keepalived import words
@@ -29,6 +30,10 @@ NAMESPACE = "default"
 _SCHEDULER, _PERSISTENCE = "wlc", 360
 """keepalived's own where none is named: ``IPVS_DEF_SCHED``; ``IPVS_SVC_PERSISTENT_TIMEOUT``, seconds."""
 _MAX_PERSISTENCE = 86400
+_PREEMPTS = 5
+"""Seconds after which a router of higher priority takes over: three times ``advert_int``, and a little."""
+_DELAY_LOOP, _CONNECT_TIMEOUT = 60.0, 5.0
+"""Likewise, seconds."""
 _OWNER = "255"
 """The priority of a router that has the address anyway, and always takes packets to it in (RFC 5798)."""
 
@@ -40,17 +45,22 @@ _INSTANCE = names(
     "interface virtual_ipaddress virtual_ipaddress_excluded priority nopreempt preempt preempt_delay no_accept "
     "strict_mode garp_master_refresh"
 )
-_SERVER = names("lb_algo lvs_sched lb_kind lvs_method persistence_timeout protocol weight real_server sh-port mh-port")
+_SERVER = names(
+    "lb_algo lvs_sched lb_kind lvs_method persistence_timeout protocol weight real_server sh-port mh-port "
+    "delay_loop connect_timeout retry virtualhost TCP_CHECK HTTP_GET SSL_GET"
+)
+_CHECKERS = {"TCP_CHECK": "tcp", "HTTP_GET": "http", "SSL_GET": "https"}
+_CHECK = names("delay_loop connect_timeout retry nb_get_retry connect_port url virtualhost sni_name path status_code")
 _TABLES = {
     "global_defs": words.GLOBAL,
     "vrrp_sync_group": words.SYNC_GROUP,
     "vrrp_instance": words.INSTANCE,
     **dict.fromkeys(("virtual_server", "real_server"), words.SERVER),
-    **dict.fromkeys(("TCP_CHECK", "HTTP_GET", "SSL_GET", "url"), words.CHECK),
+    **dict.fromkeys((*_CHECKERS, "url"), words.CHECK),
 }
 """What stands in a block that is converted and has no equal, by the block's keyword."""
 _CONVERTED = frozenset(_TABLES) | {"virtual_server_group", "vrrp_strict", "vrrp_garp_master_refresh"}
-_KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, _SERVER, words.SHOWN)
+_KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, _SERVER, _CHECK, words.SHOWN)
 _DIFFER = names("state priority router_id interface unicast_src_ip mcast_src_ip")
 """What hosts have in common anyway is not lost where they differ in these."""
 
@@ -58,6 +68,7 @@ _SECRETS = names("auth_pass auth_hmac key password")
 """Keywords that stand before a secret, in the right place or elsewhere."""
 _SAFE = re.compile(r"[\w.:/%,-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(slots=True)
@@ -83,28 +94,32 @@ class _Carried:
 class _Real:
     """``port``: 0 is the virtual server's."""
 
+    statement: Statement
     address: IPAddress
     port: int
     ready: bool
+    check: str = ""
+    """The annotation that its checker would be; '' for none."""
 
 
 def site(read: Read) -> Site:
     """Of what was read without problems."""
-    made = _Site(read.top)
+    made = _Site(read)
     made.instances()
     made.servers()
     made.unused()
     for statement in read.top:
         made.rest(statement, words.TOP)
     for line in read.passed:
-        made.pass_over(line)
+        if line not in made.heeded:
+            made.pass_over(line)
     made.found.lines.listed.sort(key=lambda each: (each.place.file, each.place.line))
     return made.found
 
 
 @dataclass(slots=True)
 class _Site:
-    top: list[Statement]
+    read: Read
     found: Site = field(default_factory=Site)
     carried: dict[IPAddress, _Carried] = field(default_factory=dict)
     ordered: list[IPAddress] = field(default_factory=list)
@@ -112,6 +127,14 @@ class _Site:
     told: set[tuple[Place, str]] = field(default_factory=set)
     names: Counter[str] = field(default_factory=Counter)
     """How many pools would have had that name."""
+
+    others: dict[int, list[Passed]] = field(default_factory=dict)
+    heeded: set[Passed] = field(default_factory=set)
+    """Lines for other hosts that are converted."""
+
+    @property
+    def top(self) -> list[Statement]:
+        return self.read.top
 
     # ── What became of a statement ──
 
@@ -170,6 +193,7 @@ class _Site:
     # ── vrrp_instance → pools ──
 
     def instances(self) -> None:
+        self.others = self._for_others()
         strict = refresh = None
         for block in self._blocks("global_defs"):
             strict = self.last(block, "vrrp_strict") or strict
@@ -198,9 +222,10 @@ class _Site:
                         self.carried[address] = _Carried(entry, shut)
                         dev = entry.words[entry.words.index("dev") + 1 :][:1] if "dev" in entry.words else ()
                         by_link.setdefault(dev[0] if dev else link, []).append(address)
+        first = len(self.found.pools)
         for name, addresses in by_link.items():
             self._pool(statement, name, name != link and len(by_link) > 1, addresses, every)
-        self._preference(statement)
+        self._preference(statement, self.found.pools[first:])
 
     def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
         """Whether it takes nothing in that is sent to its addresses."""
@@ -243,17 +268,49 @@ class _Site:
         pool.gratuitous = {"refresh": max(every, int(MIN_REFRESH))} if every else {}
         self.found.pools.append(pool)
 
-    def _preference(self, statement: Statement) -> None:
-        self.last(statement, "nopreempt")
-        if (priority := self.last(statement, "priority")) is not None:
-            self.leave(
-                priority, "no host is preferred: who holds an EIP keeps it", "nothing, or spread by `speaker rebalance`"
-            )
-        for keyword in ("preempt", "preempt_delay"):
-            if (given := self.last(statement, keyword)) is not None:
-                self.leave(
-                    given, "a host that comes back takes nothing back", "nothing, or move EIPs by `speaker drain`"
-                )
+    def _preference(self, statement: Statement, pools: list[Pool]) -> None:
+        """Where lines ``@ID`` say each host's priority, the pools know them: an id is a host's name."""
+        stays, delay = self.last(statement, "nopreempt"), self.last(statement, "preempt_delay")
+        self.last(statement, "preempt")
+        mine = self.last(statement, "priority")
+        priorities = self._priorities(statement, mine)
+        if len(priorities) < 2:
+            for said in (mine, delay):
+                if said is not None:
+                    why = "no host is preferred, and who holds an EIP keeps it: of other hosts nothing is known here"
+                    self.leave(said, why, "nothing, or write nodePreference and failback (docs/manifests.md)")
+            return
+        ranks = sorted(set(priorities.values()), reverse=True)
+        for pool in pools:
+            pool.node_preference = {name: 100 - 5 * ranks.index(each) for name, each in priorities.items()}
+            pool.failback = "" if stays else f"preferred-after {max(1, self.number(delay, 0, 1000, _PREEMPTS))}s"
+
+    def _priorities(self, statement: Statement, mine: Statement | None) -> dict[str, int]:
+        """Host → priority."""
+        lines = [each for each in self.others.get(id(statement), ()) if each.words[:1] == ("priority",)]
+        others = {each.condition[1:]: each for each in lines if not each.condition.startswith("@^")}
+        if mine is None or not others or len(others) >= MAX_PREFERENCES:
+            return {}
+        found = {self.read.config_id: _argument(mine)} | {
+            name: " ".join(each.words[1:]) for name, each in others.items()
+        }
+        if not all(_NUMBER.fullmatch(each) and _HOST.fullmatch(name) for name, each in found.items()):
+            return {}
+        self.heeded.update(others.values())
+        return {name: int(each) for name, each in found.items()}
+
+    def _for_others(self) -> dict[int, list[Passed]]:
+        """Lines ``@ID``, by the identity of the top block that they stand in, as far as their places tell."""
+        starts: dict[str, list[Statement]] = {}
+        for each in sorted(self.top, key=lambda each: each.place.line):
+            starts.setdefault(each.place.file, []).append(each)
+        found: dict[int, list[Passed]] = {}
+        for line in self.read.passed:
+            here = starts.get(line.place.file, [])
+            at = bisect_right(here, line.place.line, key=lambda each: each.place.line)
+            if line.condition and at:
+                found.setdefault(id(here[at - 1]), []).append(line)
+        return found
 
     # ── virtual_server → Services ──
 
@@ -335,6 +392,7 @@ class _Site:
             self.leave(statement, "is left out, as it has no endpoint", "give it real servers, and convert again")
             return
         annotations = {SCHEDULER: self._scheduler(statement)}
+        annotations |= self._one_check(real)
         spec = _affinity(self._affinity(statement))
         for address, port in places:
             self._service(statement, (address, port, protocol), annotations, spec, real)
@@ -377,6 +435,7 @@ class _Site:
                 said = self.last(each, "weight")
                 weight = self.number(said, 0, 65535, usual)
                 if (real := self._endpoint(each, self._direct(each, direct), weight, families)) is not None:
+                    real.check = self._check(each, statement, real.port)
                     found.append(real)
                     weights |= {weight: said or each} if weight else {}
         if len(weights) > 1:
@@ -398,8 +457,88 @@ class _Site:
         else:
             if direct and port.strip("0"):
                 self.note(statement, "packets came to the port of the virtual server, which counts here too")
-            return _Real(address, 0 if direct or not port.strip("0") else int(port), weight > 0)
+            return _Real(statement, address, 0 if direct or not port.strip("0") else int(port), weight > 0)
         return None
+
+    # ── Checkers → one health check ──
+
+    def _check(self, real: Statement, server: Statement, port: int) -> str:
+        checkers = [each for each in real.inner if each.keyword in _CHECKERS and self.understood(each, _CHECK)]
+        for other in checkers[1:]:
+            self.leave(other, "a Service has one check, and this endpoint one already", "check what tells the most")
+        if not checkers:
+            return ""
+        checker = checkers[0]
+        checker.done = True
+        said = [f"{_CHECKERS[checker.keyword]}{self._url(checker)}"]
+        chain = (checker, real, server)
+        if (other_port := self._nearest(chain, "connect_port")) is not None:
+            said.append(f"port={_argument(other_port)}")
+        elif _argument(_last(server, "protocol")) in ("UDP", "SCTP"):
+            said.append(f"port={port or _argument(server, 2)}")
+        said.append(f"interval={self._seconds(self._nearest(chain, 'delay_loop'), _DELAY_LOOP)}")
+        said.append(f"timeout={self._seconds(self._nearest(chain, 'connect_timeout'), _CONNECT_TIMEOUT)}")
+        retries = self.number(self._nearest(chain, "nb_get_retry", "retry"), 0, HIGHEST - 1, 1)
+        said += ["rise=1", f"fall={retries + 1}", *self._http(checker, chain)]
+        try:
+            health_check(text := " ".join(said))
+        except ValueError as error:
+            self.leave(checker, f"cannot be a health check: it {error}", _CORRECT)
+            return ""
+        return text
+
+    def _nearest(self, chain: tuple[Statement, ...], *keywords: str) -> Statement | None:
+        said = [found for each in chain if (found := self.last(each, *keywords)) is not None]
+        return said[0] if said else None
+
+    def _url(self, checker: Statement) -> str:
+        """'' for TCP. The first ``url`` counts."""
+        urls = [each for each in checker.inner if each.keyword == "url" and self.understood(each, _CHECK)]
+        for other in urls[1:]:
+            self.leave(other, "a check asks for one path", "serve one whose status tells of all")
+        for url in urls[:1]:
+            url.done = True
+        return "" if checker.keyword == "TCP_CHECK" else f":{_argument(_last(checker, 'url', 'path')) or '/'}"
+
+    def _http(self, checker: Statement, chain: tuple[Statement, ...]) -> Iterator[str]:
+        if checker.keyword == "TCP_CHECK":
+            return
+        url = _last(checker, "url")
+        chain = chain if url is None else (url, *chain)
+        self._nearest(chain, "path")
+        status = self._nearest(chain, "status_code")
+        yield f"status={','.join(status.words[1:])}" if status is not None else "status=200-299"
+        name = self._nearest(chain, "virtualhost")
+        sni = self._nearest(chain, "sni_name")
+        if (said := name or sni) is not None:
+            yield f"server-name={_argument(said)}"
+        if sni is not None and name is not None and _argument(sni) != _argument(name):
+            self.note(sni, "a check has one name: the one of virtualhost counts")
+
+    def _seconds(self, said: Statement | None, usual: float) -> str:
+        try:
+            seconds = float(_argument(said)) if said is not None else usual
+        except ValueError:
+            seconds = 0.0
+        if not SHORTEST <= seconds <= LONGEST and said is not None:
+            self.leave(said, f"must be {SHORTEST:g} to {LONGEST:g} seconds: {usual:g} is taken", _CORRECT)
+            seconds = usual
+        return f"{seconds:g}s"
+
+    def _one_check(self, real: list[_Real]) -> dict[str, str]:
+        """What most endpoints have: keepalived's are of real servers, ours of Services."""
+        counted = Counter(each.check for each in real if each.check)
+        if not counted:
+            return {}
+        [(check, _)] = counted.most_common(1)
+        for each in real:
+            if each.check != check:
+                self.note(
+                    each.statement,
+                    "a Service has one check: the one of most endpoints",
+                    "see that it fits this one, too",
+                )
+        return {HEALTH_CHECK: check}
 
     def _service(
         self,
@@ -514,6 +653,14 @@ def _may_be_shown(said: tuple[str, ...]) -> bool:
 
 def _key(address: IPAddress) -> tuple[int, int]:
     return address.version, int(address)
+
+
+def _last(statement: Statement, *keywords: str) -> Statement | None:
+    """The last of that keyword in its block, the last of the next one in that one's, and so on."""
+    found: Statement | None = statement
+    for keyword in keywords:
+        found = next((each for each in reversed(found.inner) if each.keyword == keyword), None) if found else None
+    return found
 
 
 def _argument(statement: Statement | None, number: int = 1) -> str:

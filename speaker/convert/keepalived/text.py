@@ -67,6 +67,7 @@ class _Definition:
 
 @dataclass(slots=True)
 class Read:
+    config_id: str = ""
     top: list[Statement] = field(default_factory=list)
     passed: list[Passed] = field(default_factory=list)
     problems: list[InvalidField] = field(default_factory=list)
@@ -79,7 +80,7 @@ def _stop(place: Place, rule: str) -> InvalidField:
 
 def read(files: list[tuple[str, str]], config_id: str, included: Included) -> Read:
     """One configuration in ``files``, name and text of each. Where there are problems, the rest means nothing."""
-    reader = _Reader(config_id, included)
+    reader = _Reader(config_id, included, Read(config_id))
     try:
         _blocks(reader.found, reader.of_files(files))
     except InvalidField as problem:
@@ -136,6 +137,8 @@ class _Reader:
                 yield from self._physical(line.rstrip("\r"), Place(name, number))
 
     def _physical(self, line: str, place: Place) -> Iterator[tuple[str, Place]]:
+        if len(line) > MAX_LINE:
+            raise _stop(place, f"must not be longer than {MAX_LINE} characters")
         text, goes_on = without_comment(line, place)
         if self._open is not None:
             self._open.lines += [(text, place)] if text else []

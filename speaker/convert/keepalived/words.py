@@ -106,11 +106,10 @@ _BOTH = (
     ("smtp_alert", _ALERTS),
     ("snmp_name", _REPORTS),
 )
-_CHECKING = ("is of the checks",)
+_CHECKING = ("is of checks, and there is none",)
 SERVER = _table(
     *_BOTH,
     ("delay_loop connect_timeout retry virtualhost", _CHECKING),
-    ("TCP_CHECK HTTP_GET SSL_GET", ("the speaker does not check endpoints of files", "nothing yet")),
     ("inhibit_on_failure", _WEIGHED),
     ("ops", _ONE_PACKET),
     (

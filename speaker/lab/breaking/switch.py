@@ -34,7 +34,7 @@ _TABLE = "speaker-lab-spoils"
 def spoil(lan: Lan, drops: Sequence[Drop]) -> None:
     """From now on the LAN loses ``drops``, and nothing else. EdgeError where nft cannot be run or refuses."""
     with lan.namespace(LAN.owner).entered():
-        _nft(script(lan.topology, drops))
+        nft(script(lan.topology, drops))
 
 
 @contextmanager
@@ -184,7 +184,8 @@ def _port(topology: Topology, host: str) -> str:
     return switch_port(host, topology.host(host).port_on(LAN).link)
 
 
-def _nft(text: str) -> None:
+def nft(text: str) -> None:
+    """Runs the script in the namespace that the calling thread is in. Raises EdgeError."""
     try:
         done = subprocess.run(["nft", "-f", "-"], input=text, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -4,7 +4,7 @@
 pod of its own, so a probe tells of that node alone and not of the way to another node's pods. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
 
@@ -35,7 +35,7 @@ def lab_eips(count: int) -> tuple[IPAddress, ...]:
 
 def failover_manifests(topology: Topology, eips: tuple[IPAddress, ...]) -> str:
     """A file for the manifests directory."""
-    documents = [_pool(eips), *(thing for eip in eips for thing in _service(topology, eip))]
+    documents = [pool("lan", map(str, eips)), *(each for eip in eips for each in _service(topology, eip))]
     text: str = yaml.safe_dump_all(documents, sort_keys=False)
     return text
 
@@ -45,40 +45,45 @@ def service_of(eip: IPAddress) -> str:
     return f"echo-{eip.exploded.replace(':', '-').replace('.', '-')}"
 
 
-def _pool(eips: tuple[IPAddress, ...]) -> dict[str, Any]:
+def _service(topology: Topology, eip: IPAddress) -> tuple[dict[str, Any], dict[str, Any]]:
+    family = Family.of(eip)
+    endpoints = [
+        {"addresses": [str(address)], "nodeName": node}
+        for node in topology.nodes
+        for pod in topology.pods_of(node)
+        for address in topology.host(pod).addresses
+        if Family.of(address) is family
+    ]
+    spec = {"loadBalancerClass": "eip-speaker.io/speaker", "externalTrafficPolicy": "Local"}
+    port = {"protocol": "UDP", "port": ECHO_PORT, "targetPort": POD_PORT}
+    return service(service_of(eip), str(eip), family, port, endpoints, ipFamilies=[family.value], **spec)
+
+
+# ── Objects, as their manifests have them ─────────────────────────────────────────────────────────────────────
+
+
+def pool(name: str, addresses: Iterable[str], **spec: Any) -> dict[str, Any]:
+    spec = {"addresses": [*addresses], **spec}
+    return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": name}, "spec": spec}
+
+
+def service(
+    name: str, eip: str | None, family: Family, port: dict[str, Any], endpoints: list[dict[str, Any]], **spec: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Service ``lab/NAME`` that asks for ``eip``, if for any in particular, and its EndpointSlice."""
+    metadata = {"namespace": "lab", "name": name}
+    annotations = {"eip-speaker.io/addresses": eip} if eip is not None else {}
+    of_pods = {key: value for key, value in port.items() if key != "targetPort"} | {"port": port["targetPort"]}
     return {
-        "apiVersion": "eip-speaker.io/v1alpha1",
-        "kind": "Eip",
-        "metadata": {"name": "lan"},
-        "spec": {"addresses": [str(eip) for eip in eips]},
-    }
-
-
-def _service(topology: Topology, eip: IPAddress) -> Iterator[dict[str, Any]]:
-    name, family = service_of(eip), Family.of(eip)
-    yield {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"namespace": "lab", "name": name, "annotations": {"eip-speaker.io/addresses": str(eip)}},
-        "spec": {
-            "type": "LoadBalancer",
-            "loadBalancerClass": "eip-speaker.io/speaker",
-            "ipFamilies": [family.value],
-            "externalTrafficPolicy": "Local",
-            "ports": [{"protocol": "UDP", "port": ECHO_PORT, "targetPort": POD_PORT}],
-        },
-    }
-    yield {
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {"type": "LoadBalancer", "ports": [port], **spec},
+    }, {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"namespace": "lab", "name": name, "labels": {"kubernetes.io/service-name": name}},
+        "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
         "addressType": family.value,
-        "ports": [{"protocol": "UDP", "port": POD_PORT}],
-        "endpoints": [
-            {"addresses": [str(address)], "nodeName": node}
-            for node in topology.nodes
-            for pod in topology.pods_of(node)
-            for address in topology.host(pod).addresses
-            if Family.of(address) is family
-        ],
+        "ports": [of_pods],
+        "endpoints": endpoints,
     }

@@ -7,8 +7,8 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
+import urllib.request
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -18,8 +18,10 @@ from typing import Any
 
 from speaker.lab.network.namespaces import Namespace
 from speaker.system.programs import end_with
+from speaker.system.threads import in_thread
 
 HEALTH = ("127.0.0.1", 9900)
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 #: Seconds a speaker gets to withdraw its EIPs after SIGTERM.
 GRACE = 5.0
 
@@ -33,10 +35,6 @@ class SpeakerProcess:
     runtime_dir: Path
     process: asyncio.subprocess.Process
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=40))
-
-    @property
-    def exit_code(self) -> int | None:
-        return self.process.returncode
 
     def signal(self, number: signal.Signals) -> None:
         """As somebody sends it: what asks a service to stop goes to its first process (kubelet, systemd's
@@ -63,16 +61,17 @@ class SpeakerProcess:
 
     async def healthy(self) -> bool:
         """Whether ``GET /healthz`` inside the node says 200."""
-        with self.namespace.entered():
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        with sock, suppress(OSError, TimeoutError):
-            sock.setblocking(False)
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(1.0):
-                await loop.sock_connect(sock, HEALTH)
-                await loop.sock_sendall(sock, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                return b" 200 " in (await loop.sock_recv(sock, 1024)).split(b"\r\n")[0]
+        with suppress(OSError):  # nobody answers, or 503
+            await in_thread(fetched, self.namespace, "/healthz", 1.0)
+            return True
         return False
+
+
+def fetched(node: Namespace, path: str, seconds: float) -> bytes:
+    """What the speaker there answers over HTTP. Blocking. Raises OSError, also for an answer that is a failure."""
+    with node.entered(), _DIRECT.open(f"http://{HEALTH[0]}:{HEALTH[1]}{path}", timeout=seconds) as answer:
+        body: bytes = answer.read()
+    return body
 
 
 @asynccontextmanager

@@ -89,7 +89,7 @@ class Speakers:
             raise EdgeError(f"after {CONVERGENCE:.0f} s not every EIP has one holder: {told}") from late
 
     async def _listen(self, speaker: SpeakerProcess) -> None:
-        """Keep what it logs. One that ends before somebody asked it to is an EdgeError with its last words."""
+        """Keeps what a speaker logs. Raises EdgeError, with its last lines, if it ends before it was asked to."""
         async for event in speaker.events():
             self.told.append(LogLine(_when(event), speaker.node, event))
         code = await speaker.process.wait()
@@ -99,7 +99,7 @@ class Speakers:
 
 
 def _when(event: Mapping[str, Any]) -> float:
-    """The line's own time: it may have waited in the pipe."""
+    """The time in the line itself, because the line may have waited in the pipe."""
     offset = time.monotonic() - time.time()
     try:
         return datetime.fromisoformat(event["timestamp"]).timestamp() + offset

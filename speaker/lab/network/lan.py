@@ -15,20 +15,14 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import Host, Port, Segment, Topology, switch_port
 from speaker.model import IPAddress, Mac, format_mac
 
-#: Set in every namespace, because a new one copies the host's IPv4 settings (net.core.devconf_inherit_init_net) and a
-#: demo should not depend on them. accept_dad=0: a second of duplicate address detection (RFC 4862 §5.4) before an
-#: address works proves nothing in a LAN that we drew ourselves.
-SYSCTLS = {
-    "net.ipv4.conf.all.rp_filter": 0,
-    "net.ipv4.conf.default.rp_filter": 0,
-    "net.ipv4.conf.all.arp_ignore": 0,
-    "net.ipv4.conf.default.arp_ignore": 0,
-    "net.ipv4.conf.all.arp_announce": 0,
-    "net.ipv4.conf.default.arp_announce": 0,
-    "net.ipv6.conf.all.disable_ipv6": 0,
-    "net.ipv6.conf.default.disable_ipv6": 0,
-    "net.ipv6.conf.default.accept_dad": 0,
-}
+_IPV4 = "rp_filter", "arp_ignore", "arp_announce"
+ZERO = (
+    *(f"net.ipv4.conf.{of}.{name}" for of in ("all", "default") for name in _IPV4),
+    *("net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6", "net.ipv6.conf.default.accept_dad"),
+)
+"""Settings that are 0 in every namespace: a new one copies the host's of IPv4 (net.core.devconf_inherit_init_net),
+and a demo should not depend on them. accept_dad=0: a second of duplicate address detection (RFC 4862 §5.4) before an
+address works proves nothing in a LAN that we drew ourselves."""
 
 
 class Lan:
@@ -92,8 +86,8 @@ def neighbours(namespace: Namespace) -> Mapping[IPAddress, Mac]:
 
 def _configure(namespace: Namespace, host: Host) -> None:
     forwarding = int(host.forwards)
-    for name, value in SYSCTLS.items():
-        namespace.sysctl(name, value)
+    for name in ZERO:
+        namespace.sysctl(name, 0)
     namespace.sysctl("net.ipv4.ip_forward", forwarding)
     namespace.sysctl("net.ipv6.conf.all.forwarding", forwarding)
 

@@ -21,6 +21,7 @@ EIP from it works once the node knows, by ``can_reach``, on which link to answer
 route passes the node by: it answers through it only when the node masquerades.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip_network
 
@@ -159,17 +160,14 @@ def _node(number: int, nodes: int) -> Host:
     return Host(f"node{number}", ports, (*_default_routes(), *to_other_pods), forwards=True)
 
 
-def _pods(number: int) -> tuple[Host, Host]:
+def _pods(number: int) -> Iterator[Host]:
     segment = _pod_segment(number)
     routes = tuple(
         Route(ip_network("0.0.0.0/0" if bridge.version == 4 else "::/0"), "eth0", bridge.ip)
         for bridge in segment.addresses
     )
-    first, second = 2 * number - 1, 2 * number
-    return (
-        Host(f"pod{first}", (_pod_port(segment, number, 11),), routes),
-        Host(f"pod{second}", (_pod_port(segment, number, 12),), routes),
-    )
+    for at in (1, 2):
+        yield Host(f"pod{2 * (number - 1) + at}", (_pod_port(segment, number, 10 + at),), routes)
 
 
 def _pod_segment(number: int) -> Segment:

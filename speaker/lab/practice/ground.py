@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speaker.errors import EdgeError
+from speaker.lab.breaking.switch import nft
 from speaker.lab.hosts.backends import backends
 from speaker.lab.hosts.expectations import Listener
 from speaker.lab.hosts.process import SpeakerProcess, started
@@ -171,9 +172,7 @@ class Ground:
 
     def nft(self, host: str, script: str) -> None:
         with self.lan.namespace(host).entered():
-            done = subprocess.run(["nft", "-f", "-"], input=script, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise EdgeError(f"{host}: nft: {done.stderr.strip()}")
+            nft(script)
 
     def hairpin(self, node: str, *, on: bool) -> None:
         """Of its bridge for pods, as a CNI sets it."""
@@ -246,14 +245,14 @@ def _named(object_: dict[str, Any]) -> list[str]:
 
 
 async def _read_on(speaker: SpeakerProcess) -> None:
-    """Lest it wait for a reader of its log."""
+    """Reads its log, which would fill the pipe otherwise and stop the speaker."""
     async for _ in speaker.events():
         pass
 
 
 @asynccontextmanager
 async def ground(lan: Lan, directory: Path, *, peers: bool, forwarder: str = "nftables") -> AsyncIterator[Ground]:
-    """Up and well; everything ends with the block."""
+    """A LAN on which everything works, until the block ends."""
     found = Ground(lan, directory, peers, forwarder=forwarder)
     pods = [Listener(pod, Protocol.TCP, PORT) for pod in ("pod1", "pod3")]
     async with backends(lan, [*pods, Listener("host1", Protocol.TCP, PORT)]):

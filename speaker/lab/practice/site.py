@@ -5,6 +5,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from speaker.lab.hosts import failover_manifests as manifests
+from speaker.model import Family
+
 Site: TypeAlias = dict[str, dict[str, Any]]
 """Name → object; a fault changes a copy."""
 
@@ -21,9 +24,9 @@ PORT = 8080
 def site() -> Site:
     """Every EIP has a pod on both nodes."""
     return {
-        "lan": _pool("lan", ["192.0.2.200-192.0.2.204", "192.0.2.206-192.0.2.209", SIX], None),
-        "foreign": _pool("foreign", [f"{FOREIGN}/32"], "can_reach:192.0.2.1"),
-        "named": _pool("named", [f"{NAMED}/32"], "eth0"),
+        "lan": manifests.pool("lan", ["192.0.2.200-192.0.2.204", "192.0.2.206-192.0.2.209", SIX]),
+        "foreign": manifests.pool("foreign", [f"{FOREIGN}/32"], interface="can_reach:192.0.2.1"),
+        "named": manifests.pool("named", [f"{NAMED}/32"], interface="eth0"),
         **service("web", WEB),
         **service("local", LOCAL, externalTrafficPolicy="Local"),
         **service("foreign", FOREIGN),
@@ -32,34 +35,16 @@ def site() -> Site:
     }
 
 
-def _pool(name: str, addresses: list[str], interface: str | None) -> dict[str, Any]:
-    spec: dict[str, Any] = {"addresses": addresses} | ({"interface": interface} if interface is not None else {})
-    return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": name}, "spec": spec}
-
-
 def service(name: str, address: str | None, **spec: Any) -> Site:
     """The Service ``lab/NAME`` and its EndpointSlice, called ``svc/NAME`` and ``eps/NAME``."""
-    annotations = {"eip-speaker.io/addresses": address} if address is not None else {}
     six = address is not None and ":" in address
-    return {
-        f"svc/{name}": {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"namespace": "lab", "name": name, "annotations": annotations},
-            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "targetPort": PORT}], **spec},
-        },
-        f"eps/{name}": {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"namespace": "lab", "name": name, "labels": {"kubernetes.io/service-name": name}},
-            "addressType": "IPv6" if six else "IPv4",
-            "ports": [{"port": PORT}],
-            "endpoints": [
-                {"addresses": [_pod(number, six)], "nodeName": f"node{number}", "conditions": {"ready": True}}
-                for number in (1, 2)
-            ],
-        },
-    }
+    endpoints = [
+        {"addresses": [_pod(number, six)], "nodeName": f"node{number}", "conditions": {"ready": True}}
+        for number in (1, 2)
+    ]
+    port = {"port": 80, "targetPort": PORT}
+    found = manifests.service(name, address, Family.IPV6 if six else Family.IPV4, port, endpoints, **spec)
+    return dict(zip((f"svc/{name}", f"eps/{name}"), found, strict=True))
 
 
 def _pod(number: int, six: bool) -> str:

@@ -1,4 +1,4 @@
-"""What the failover scenarios play on: speakers that share EIPs, a LAN to break, and neighbours that watch."""
+"""What the failover scenarios work with: speakers that share EIPs, a LAN to break, and neighbours that watch."""
 
 import asyncio
 import time
@@ -96,7 +96,7 @@ class Scene:
         return at
 
     async def do(self, fault: Callable[..., None], *arguments: object) -> None:
-        """A fault of the LAN, away from the event loop."""
+        """Bring about a fault of the LAN, in a thread."""
         await in_thread(fault, self.stage.lan, *arguments)
 
     async def settled(self, nodes: Collection[str] | None = None) -> dict[IPAddress, str]:

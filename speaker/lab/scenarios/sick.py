@@ -8,7 +8,6 @@ and ``judge`` know no more of the speakers than a ``Scene`` does, so the same is
 import asyncio
 import signal
 import time
-import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -17,7 +16,7 @@ from speaker.lab.breaking.faults import plug, pull
 from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hold, Step, Ward
 from speaker.lab.breaking.switch import Relay, delayed, holding, hosts_on, spoil
 from speaker.lab.hosts.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
-from speaker.lab.hosts.process import HEALTH
+from speaker.lab.hosts.process import fetched
 from speaker.lab.hosts.speakers import Speakers, holds_most, speakers
 from speaker.lab.network.lan import Lan
 from speaker.lab.network.namespaces import Namespace
@@ -224,10 +223,8 @@ def claims(scene: Scene) -> int:
 
 
 def _claims(node: Namespace) -> int:
-    url = f"http://{HEALTH[0]}:{HEALTH[1]}/metrics"
     try:
-        with node.entered(), urllib.request.urlopen(url, timeout=ANSWERS) as answer:
-            lines: list[str] = answer.read().decode().splitlines()
+        lines = fetched(node, "/metrics", ANSWERS).decode().splitlines()
     except OSError as error:
         raise EdgeError(f"the speaker of {node.label} does not tell its metrics: {error}") from error
     return sum(int(float(line.removeprefix(_CLAIMED))) for line in lines if line.startswith(_CLAIMED))

@@ -14,7 +14,7 @@ from speaker.lab.breaking.sickness import Course, Hosts, Step
 from speaker.lab.scenarios.failover_result import NEVER_PROBED
 from speaker.lab.scenarios.scene import ASK_INTERVAL
 from speaker.lab.watching.capture import Move, Reply, moves
-from speaker.lab.watching.outage import Outage, Sample, out_in_sum, outages
+from speaker.lab.watching.outage import Outage, Sample, by_eip, out_in_sum, outages
 from speaker.model import IPAddress, Mac
 
 
@@ -196,10 +196,7 @@ def paired(samples: Iterable[Sample], replies: Iterable[Reply], patience: float)
     for reply in sorted(replies, key=lambda reply: reply.at):
         if not reply.unasked:
             came[reply.address].append(reply.at)
-    asked: dict[IPAddress, list[Sample]] = defaultdict(list)
-    for sample in sorted(samples, key=lambda sample: sample.sent):
-        asked[sample.eip].append(sample)
-    for eip, wanted in asked.items():
+    for eip, wanted in by_eip(samples).items():
         answered = pairs([sample.sent for sample in wanted], came[eip], patience)
         yield from (replace(sample, answered=answered.get(number)) for number, sample in enumerate(wanted))
 

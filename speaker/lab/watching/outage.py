@@ -69,7 +69,7 @@ class Outage:
 
 def outages(samples: Iterable[Sample], interval: float = INTERVAL) -> Mapping[IPAddress, Outage]:
     """For each EIP probed every ``interval`` seconds, its longest outage."""
-    return {eip: _longest(probes, interval) for eip, probes in _by_eip(samples).items()}
+    return {eip: _longest(probes, interval) for eip, probes in by_eip(samples).items()}
 
 
 def out_in_sum(samples: Iterable[Sample], interval: float = INTERVAL) -> Mapping[IPAddress, float]:
@@ -77,11 +77,12 @@ def out_in_sum(samples: Iterable[Sample], interval: float = INTERVAL) -> Mapping
     answered one, or where the prober was late to when that was due."""
     return {
         eip: sum(_out(probes, first, last, interval) for first, last in _lost_runs(probes))
-        for eip, probes in _by_eip(samples).items()
+        for eip, probes in by_eip(samples).items()
     }
 
 
-def _by_eip(samples: Iterable[Sample]) -> Mapping[IPAddress, list[Sample]]:
+def by_eip(samples: Iterable[Sample]) -> Mapping[IPAddress, list[Sample]]:
+    """In order of time."""
     found: dict[IPAddress, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.sent):
         found[sample.eip].append(sample)
@@ -127,10 +128,7 @@ def _outage(probes: Sequence[Sample], first: int, last: int, interval: float) ->
 
 def stall_ms(samples: Iterable[Sample]) -> float:
     """The longest that the prober itself sent nothing to one EIP, in milliseconds: what it cannot see is shorter."""
-    by_eip: dict[IPAddress, list[float]] = defaultdict(list)
-    for sample in samples:
-        by_eip[sample.eip].append(sample.sent)
-    gaps = (later - earlier for times in by_eip.values() for earlier, later in pairwise(sorted(times)))
+    gaps = (later.sent - earlier.sent for asked in by_eip(samples).values() for earlier, later in pairwise(asked))
     return max(gaps, default=0.0) * 1000
 
 
@@ -249,11 +247,8 @@ class Asks:
 
 
 def matched(asked: Iterable[Sample], answers: Mapping[IPAddress, Sequence[float]]) -> Iterator[Sample]:
-    by_eip: dict[IPAddress, list[float]] = defaultdict(list)
-    for sample in asked:
-        by_eip[sample.eip].append(sample.sent)
-    for eip, times in by_eip.items():
-        came = sorted(answers.get(eip, ()))
+    for eip, samples in by_eip(asked).items():
+        times, came = [sample.sent for sample in samples], sorted(answers.get(eip, ()))
         for sent, following in zip(times, [*times[1:], float("inf")], strict=True):
             first = bisect_right(came, sent)
             answered = first < len(came) and came[first] <= following

@@ -213,14 +213,15 @@ def _tag(key: Key, signed: bytes) -> bytes:
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def peek(frame: bytes, group: Group = NO_GROUP) -> tuple[Sender, Stamp] | None:
+def peek(frame: bytes, group: Group | None = NO_GROUP) -> tuple[Sender, Stamp] | None:
     """Sender and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
 
     A frame whose stamp is not above that of an authenticated one of the same sender and incarnation is worthless,
     whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
     above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
     """
-    if frame[MAGIC_AT : MAJOR_AT + 1] != magic(group) + bytes((MAJOR,)) or len(frame) <= _NAME_AT:
+    ours = frame[MAGIC_AT:MAJOR_AT] if group is None else magic(group)
+    if frame[MAGIC_AT : MAJOR_AT + 1] != ours + bytes((MAJOR,)) or len(frame) <= _NAME_AT:
         return None
     try:
         node = str(frame[_NAME_AT : _NAME_AT + frame[_NAME_AT - 1]], "utf-8")

@@ -1,4 +1,4 @@
-"""Edge: the hellos of one link, on two AF_PACKET sockets of their own.
+"""Edge: the hellos of one link, on AF_PACKET sockets of their own.
 
 What arrives is hostile until its tag proves otherwise: a frame that proves nothing costs a few microseconds, is counted
 by reason, and reaches nobody. Routine hellos (rule 1) wake nobody: they have a socket of their own, which is read
@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -35,6 +36,7 @@ from speaker.packets.bpf import (
     load_byte,
     load_half,
     load_word,
+    only_if,
 )
 
 MOST_MTU = 1500
@@ -49,6 +51,14 @@ OLD_SECONDS = 0.1
 MAX_SENDERS = 2 * MAX_NODES
 """Of a link: nodes, each by as many of its links as reach it."""
 
+OTHERS_A_LOOK = 64
+"""Hellos of other groups that are read at a time: 0.6 ms if all of them are proven, once a second."""
+_OTHERS_BUFFER = 64 << 10
+"""Bytes: what does not fit, others say again."""
+OWN_NODE_SECONDS, OWN_NODE_AGAIN = 3.0, 60.0
+"""How long, and how often, it is looked at what leaves this node: a packet socket hears nothing that another one on
+its own node sends, but for one that is given a copy of every packet, which costs too much for good."""
+_ETH_P_ALL, _PACKET_OUTGOING, _ETHERTYPE_AT = 3, 4, 12
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
@@ -77,6 +87,23 @@ def _parted(group: Group) -> Program:
     own, none = (int.from_bytes(frames.magic(each), "big") for each in (group, NO_GROUP))
     known = load_word(frames.MAGIC_AT), if_equal(own, 4, 0), if_equal(none, 2, 0)
     return LOAD_LENGTH, if_above(frames.MAJOR_AT - 1, 0, 6), *known, *groups
+
+
+def _of_others(group: Group) -> Program:
+    """Hellos of other groups, and nothing else."""
+    own, none = (int.from_bytes(frames.magic(each), "big") for each in (group, NO_GROUP))
+    program = LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT, load_word(frames.MAGIC_AT)
+    groups = load_half(frames.MAGIC_AT), if_equal(int.from_bytes(frames.OF_GROUPS, "big"), 1, 0), REJECT, ACCEPT
+    return (*program, if_equal(own, 3, 0), if_equal(none, 3, 0), *groups)
+
+
+def _leaving(group: Group, ethertype: int) -> Program:
+    """Those of them that this node itself sends."""
+    return (
+        *only_if(LOAD_PKTTYPE, _PACKET_OUTGOING),
+        *only_if(load_half(_ETHERTYPE_AT), ethertype),
+        *_of_others(group),
+    )
 
 
 class Replayed(Enum):
@@ -122,6 +149,9 @@ class Hellos:
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
         self.crowded = False
         """The last turn left frames unread."""
+        self._own_node: socket.socket | None = None
+        self._own_node_at = clock()
+        """When it is opened, or closed."""
         self._emptied_at = clock()
         """When no hello waited: those that do now came later, whatever became of the host's time of day."""
         self._last: dict[_Source, Stamp] = {}
@@ -130,23 +160,38 @@ class Hellos:
         """Of those in ``_last``."""
 
     def __enter__(self) -> Self:
-        try:
-            self._urgent = self._open(routine=False)
+        programs = _only(self._group, routine=False), _only(self._group, routine=True), _of_others(self._group)
+        sizes = _RECEIVE_BUFFER, _RECEIVE_BUFFER, _OTHERS_BUFFER
+        with ExitStack() as opened:
             try:
-                self._routine = self._open(routine=True)
-            except BaseException:
-                self._urgent.close()
-                raise
-        except OSError as error:
-            raise self._refused("hello socket", error) from error
+                self._urgent, self._routine, self._others = (
+                    opened.enter_context(
+                        sockets.open_socket(self.link.index, self._ethertype, program, partial(_prepare, size))
+                    )
+                    for program, size in zip(programs, sizes, strict=True)
+                )
+            except OSError as error:
+                raise self._refused("hello socket", error) from error
+            self._opened = opened.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._urgent.close()
-        self._routine.close()
+    def _watch_own_node(self) -> None:
+        """Raises OSError."""
+        now = self._clock()
+        if self._own_node is None and now >= self._own_node_at:
+            program = _leaving(self._group, self._ethertype)
+            self._own_node = sockets.open_socket(
+                self.link.index, _ETH_P_ALL, program, partial(_prepare, _OTHERS_BUFFER)
+            )
+            self._own_node_at = now + OWN_NODE_SECONDS
+        elif self._own_node is not None and now >= self._own_node_at:
+            self._own_node.close()
+            self._own_node, self._own_node_at = None, now + OWN_NODE_AGAIN
 
-    def _open(self, *, routine: bool) -> socket.socket:
-        return sockets.open_socket(self.link.index, self._ethertype, _only(self._group, routine=routine), _prepare)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._opened.close()
+        if self._own_node is not None:
+            self._own_node.close()
 
     def fileno(self) -> int:
         """Readable when a hello came that is not routine."""
@@ -183,6 +228,31 @@ class Hellos:
                 self._count(None, len(hellos))
         self.crowded = not (routine and urgent)
         return hellos
+
+    def others(self) -> list[Hello]:
+        """Hellos of other groups, if our keys prove them: nobody else has a say in what is an EIP. Of each part that a
+        node says the last is read. EdgeError: the link is down or gone."""
+        waiting: dict[tuple[bytes, bytes, int], bytes] = {}
+        try:
+            for opened in filter(None, (self._others, self._own_node)):
+                self._gather(opened, waiting)
+            self._watch_own_node()
+        except OSError as error:
+            raise self._refused("hello of another group", error) from error
+        read = [frames.decode(frame, self._keys(), None) for frame in waiting.values()]
+        return [hello for hello in read if isinstance(hello, Hello) and hello.group != self._group.name]
+
+    def _gather(self, opened: socket.socket, waiting: dict[tuple[bytes, bytes, int], bytes]) -> None:
+        """By MAC, group and part. Raises OSError."""
+        for _ in range(OTHERS_A_LOOK):
+            try:
+                frame = opened.recv(self.link.mtu + HEADER_LENGTH + 1)
+            except OSError as error:
+                if error.errno in sockets.FULL:
+                    return
+                raise
+            if (claimed := frames.peek(frame, None)) is not None:
+                waiting[frame[6:12], frame[frames.MAGIC_AT : frames.MAJOR_AT], claimed[1][2]] = frame
 
     def _drain(self, receive: Callable[[], tuple[bytes, float]], hellos: list[Received]) -> bool:
         """Whether all were read. ``receive`` gives a frame and its age, or raises OSError."""
@@ -261,7 +331,8 @@ def age_of(arrived: float, today: float, at_most: float) -> float:
     return min(today - arrived, at_most) if arrived <= today else at_most
 
 
-def _prepare(opened: socket.socket) -> None:
-    sockets.enlarge(opened, _RECEIVE_BUFFER)
+def _prepare(size: int, opened: socket.socket) -> None:
+    """``size``: bytes that may wait in it."""
+    sockets.enlarge(opened, size)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)
     sockets.stamp_arrivals(opened)

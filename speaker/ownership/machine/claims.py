@@ -54,6 +54,8 @@ class Eip:
     """When we last learnt of another holder than the one before."""
     preference: Preference | None = None
     """How much we are preferred for it; None: all are alike."""
+    behind: bool = False
+    """Others go first, though they do not know it (rule 13)."""
     owner: str | None = None
     """The peer that says it is its own address."""
     aside: bool = False

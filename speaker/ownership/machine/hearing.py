@@ -1,6 +1,6 @@
 """What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, PeersAddress
@@ -39,6 +39,8 @@ class Hearing:
     ) -> None:
         self._k, self._agenda, self._claims, self._name, self._moves = k, k.agenda, claims, name, moves
         self._silence, self._unanswered = silence, unanswered
+        self._of_groups: dict[int, dict[IPAddress, str]] = {}
+        """What other groups hold, by link."""
 
     def hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
         """``at``: when it arrived."""
@@ -199,6 +201,18 @@ class Hearing:
             twin = other.peers.by_node.get(peer.node)
             if twin is not None and twin.own and twin.link == peer.link and not other.up:
                 self._disown_all(other, twin)  # the link was made anew here, with another index
+
+    def hear_groups(self, link: int, held: Mapping[IPAddress, str]) -> None:
+        """What other groups hold there is kept as a peer's own addresses are; ``held`` takes the place of what was
+        said before."""
+        before = self._of_groups.get(link, {})
+        for address in [each for each, group in before.items() if held.get(each) != group]:
+            self._disown(address, (link, before[address]))
+        for address, group in held.items():
+            if before.get(address) != group:
+                self._k.owners[address].add((link, group))
+                self._change_owner(address)
+        self._of_groups[link] = dict(held)
 
     def _disown_all(self, segment: Segment, peer: Peer) -> None:
         for address in peer.own:

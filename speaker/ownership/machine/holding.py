@@ -230,9 +230,10 @@ class Claims:
             segment.weights.put(x.address, event.preference)
         if x.owner is not None and (x.link is None) is not (event.link is None):
             self._agenda.orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
-        if event.link != x.link or event.preference != x.preference:
+        other = event.preference != x.preference or event.behind is not x.behind
+        if event.link != x.link or other:
             x.offered_at = now
-        x.link, x.preference = event.link, event.preference
+        x.link, x.preference, x.behind = event.link, event.preference, event.behind
         self._agenda.look_at([x.address])
 
     def yield_(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:

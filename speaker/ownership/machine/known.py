@@ -46,7 +46,10 @@ class Known:
         """When the last hello left: all that is answered hangs on it."""
         self.away_at = NEVER
         """When we came back after more than a hello interval without a step."""
-        self.undrained_at = NEVER
+        self.headless = False
+        """Nobody keeps up to date what may be held here."""
+        self.ready_at = NEVER
+        """When that, or a drain, ended last."""
         self.standstills = Returns()
         """When we came back after more than the self-lease."""
         self.silent_until: float | None = None
@@ -80,8 +83,10 @@ class Known:
         return x
 
     def owner(self, address: IPAddress) -> str | None:
-        """The peer that says ``address`` is its own; of several one."""
-        return min((node for _, node in self.owners.get(address, ())), default=None)
+        """The peer that says ``address`` is its own; of several one, but before any of them the group that holds it:
+        peers only repeat that. No node's name has a space."""
+        owners = (node for _, node in self.owners.get(address, ()))
+        return min(owners, key=lambda node: (" " not in node, node), default=None)
 
     def eips_on(self, link: int) -> list[IPAddress]:
         """Those that this node may hold there."""

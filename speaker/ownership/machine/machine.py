@@ -21,6 +21,7 @@ from speaker.ownership.events import (
     EligibilityChanged,
     Event,
     FrameHeard,
+    GroupsHold,
     HelloHeard,
     LeaseSeen,
     LinkChanged,
@@ -158,6 +159,17 @@ class Ownership:
         return self.known.draining_since
 
     @property
+    def headless(self) -> bool:
+        """No main process works: what is held is kept, and nothing comes here for being preferred (rule 42)."""
+        return self.known.headless
+
+    @headless.setter
+    def headless(self, on: bool) -> None:
+        if self.known.headless and not on:
+            self.known.ready_at = self._agenda.now
+        self.known.headless = on
+
+    @property
     def peers_changed(self) -> int:
         return self.known.peers_changed
 
@@ -279,6 +291,8 @@ class Ownership:
                 self.name.hear_namesake(self.known.segment(event.link, now), event, now)
             case HelloHeard():
                 self.hearing.hear(self.known.segment(event.link, now), event.hello, now - event.age, now)
+            case GroupsHold():
+                self.hearing.hear_groups(event.link, event.eips)
             case LinkChanged():
                 self._change_link(self.known.segment(event.link, now), event.up, now)
             case EligibilityChanged():
@@ -311,7 +325,7 @@ class Ownership:
                 self.claims.set_aside(self.known.eip(event.eip), now)
             case Drain():
                 if self.draining_since is not None and not event.on:
-                    self.known.undrained_at = now
+                    self.known.ready_at = now
                 self.known.draining_since = (self.draining_since or now) if event.on else None
                 self._agenda.look_later(self.known.eips)
                 self._agenda.hurry()

@@ -264,6 +264,8 @@ class Peers:
         self._me, self._link, self._times = me, link, times
         self.by_node: dict[str, Peer] = {}
         self.strangers: dict[str, Stranger] = {}
+        self.heedless: set[str] = set()
+        """Nodes that heed no preference (rule 41), or did; nearly always none."""
         self._full_until = NEVER
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
@@ -340,7 +342,9 @@ class Peers:
         if hello.weights or peer.weights:
             told = islice(sorted(hello.weights.items()), MAX_WEIGHTS)
             peer.weights = {**(peer.weights if hello.part else {}), **dict(told)}
-        peer.weighs = hello.weighs
+        if hello.weighs is not peer.weighs or not hello.weighs:
+            peer.weighs = hello.weighs
+            (self.heedless.discard if hello.weighs else self.heedless.add)(peer.node)
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         peer.unanswered.clear()

@@ -217,7 +217,7 @@ class Rules:
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         alike = x.maxterm == 0 and not self.weighed(k, x)
         share = fair_share(segment.eligible, len(others) + 1) if alike else None
-        last = segment.goes_last(now) or k.node in tried
+        last = segment.goes_last(now) or k.node in tried or x.behind
         if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
         before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
@@ -239,7 +239,9 @@ class Rules:
         """Rule 41: it has a preference, and everybody here heeds it."""
         if x.preference is None or x.link is None:
             return False
-        return all(peer.weighs for peer in k.at(x).peers.by_node.values() if peer.alive)
+        peers = k.at(x).peers
+        heedless = (peers.by_node.get(node) for node in peers.heedless)
+        return not any(peer is not None and peer.alive and not peer.weighs for peer in heedless)
 
     def weight(self, k: Known, x: Eip, peer: Peer) -> int:
         """Rule 41: how much the peer is preferred; where not all heed it nobody is."""
@@ -293,11 +295,12 @@ class Rules:
         peers = k.at(x).peers.living(now)
         weights = {k.node: self.own_weight(k, x), **{peer.node: self.weight(k, x, peer) for peer in peers}}
         gone = {peer.node for peer in peers if self.making_way(peer)} | (set() if self.eligible(k, x) else {k.node})
-        ranked = [(weight, score(x.address, node), node) for node, weight in weights.items() if node not in gone]
-        weight, _, node = max(ranked, default=(0, 0, held[0]))
         holders = weights.get(held[0], 0)
+        weight = max((weight for node, weight in weights.items() if node not in gone), default=0)
         if weight <= holders:
             return Preferred(held[0], holders, holders)
+        best = [node for node, each in weights.items() if each == weight and node not in gone]
+        node = max(best, key=lambda node: score(x.address, node))
         since = next((peer.met_at for peer in peers if peer.node == node), self.steady_since(k, x))
         since = max(since, x.moved_at, x.held_since if x.holding else NEVER)
         moves_at = since + (FOREVER if x.preference.failback is None else x.preference.failback)
@@ -308,15 +311,16 @@ class Rules:
     def steady_since(self, k: Known, x: Eip) -> float:
         """Nothing has happened to this node or to the EIP since."""
         s = k.at(x)
-        here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.undrained_at)
+        here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.ready_at)
         return max(here, x.offered_at, x.moved_at, x.yielded_at)
 
     def steady(self, k: Known, x: Eip, rivals: list[Peer], now: float) -> bool:
         """What we claim would stand, and stay here."""
         s = k.at(x)
         heard = all(p.is_heard(now, k.times) and p.hears_us(now, k.times) for p in rivals)
-        known = heard and not self.deaf_to_somebody(k, x, now)
-        return known and not s.goes_last(now) and not s.sick and k.node not in self.tried(s, x.address.version, now)
+        known = heard and not k.headless and not self.deaf_to_somebody(k, x, now)
+        lasting = not (s.goes_last(now) or s.sick or x.behind)
+        return known and lasting and k.node not in self.tried(s, x.address.version, now)
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -88,22 +88,29 @@ class Weights:
 
     def __init__(self) -> None:
         self.eips: dict[IPAddress, Preference] = {}
+        self._counts: Counter[tuple[int, int]] = Counter()
+        """Of EIPs, by number and weight."""
         self._said: Mapping[int, int] | None = {}
 
     def put(self, eip: IPAddress, preference: Preference | None) -> None:
-        if self.eips.get(eip) != preference:
-            self._said = None
+        if (before := self.eips.pop(eip, None)) is not None:
+            self._count(before, -1)
         if preference is not None:
             self.eips[eip] = preference
-        else:
-            self.eips.pop(eip, None)
+            self._count(preference, 1)
+
+    def _count(self, preference: Preference, more: int) -> None:
+        key = preference.number, preference.weight
+        self._counts[key] += more
+        if self._counts[key] == max(0, more):  # the first, or the last
+            self._said = None
 
     @property
     def said(self) -> Mapping[int, int]:
         """What our hellos say of it: of too many the lowest numbers, and so on every node the same ones."""
         if self._said is None:
-            found = {each.number: each.weight for each in self.eips.values() if each.weight}
-            self._said = dict(sorted(found.items())[:MAX_WEIGHTS])
+            self._counts = +self._counts
+            self._said = dict(sorted(key for key in self._counts if key[1])[:MAX_WEIGHTS])
         return self._said
 
 

@@ -36,11 +36,11 @@ class Outbox:
 
     @property
     def areas(self) -> frozenset[str]:
-        """All that the truth is known of. There nothing else is left standing."""
+        """The areas whose state is known. Whatever else is retained there is cleared."""
         return frozenset(self._truth)
 
     def state(self, area: str, states: States) -> None:
-        """From now on that is the truth there, and all of it. ``area`` is a filter, and matches each of the topics."""
+        """Sets the complete state of an area. ``area`` is a filter that matches each of the topics."""
         for message in turn(self._truth.get(area, {}), states):
             self._states[message.topic] = None
             self._leftovers.pop(message.topic, None)
@@ -52,13 +52,13 @@ class Outbox:
             self.state(area, change(self._truth[area]))
 
     def forget(self, area: str) -> None:
-        """Somebody else speaks of it from now on."""
+        """Somebody else publishes this area from now on."""
         for topic in self._truth.pop(area, {}):
             self._states.pop(topic, None)
         self._leftovers = {topic: None for topic in self._leftovers if not _matches(area, topic)}
 
     def anew(self, *areas: str) -> None:
-        """All of it is to be said again; of all areas where none is named."""
+        """Publish these areas again; all areas if none is named."""
         for area in areas or self._truth:
             for topic in self._truth.get(area, ()):
                 self._states.pop(topic, None)

@@ -77,7 +77,7 @@ class Publisher:
     # ── what is to be said ──
 
     def show(self, areas: Mapping[str, States | None]) -> None:
-        """What is true there from now on; None: others speak of it."""
+        """Sets the state of each area; None if others publish that area."""
         before = self._outbox.areas
         for area, states in areas.items():
             if states is None:
@@ -228,7 +228,7 @@ class Publisher:
             self._failed(EdgeError(f"refused: {words}"))
 
     async def _work(self, connection: Connection) -> None:
-        """One message after the other. Endless."""
+        """Publishes one message after another. Endless."""
         while True:
             if (message := self._outbox.take()) is None:
                 self._stirred.clear()
@@ -251,7 +251,7 @@ class Publisher:
         self._metrics.published.labels("state" if message.retain else "event").inc()
 
     async def _in_turn(self) -> None:
-        """As often as RATE has it."""
+        """Waits so that no more than RATE messages a second are sent."""
         now = self._loop.time()
         self._next = max(now, self._next) + self._pause
         if (wait := self._next - now) > 0.01:

@@ -10,20 +10,7 @@ What a hello means is asked of the speaker's own reader: ``Hello.meaning``.
 
 from typing import Any
 
-from scapy.fields import (
-    ByteEnumField,
-    ByteField,
-    FieldLenField,
-    FlagsField,
-    IntField,
-    LongField,
-    PacketListField,
-    ShortField,
-    StrFixedLenField,
-    StrLenField,
-    XStrFixedLenField,
-    XStrLenField,
-)
+from scapy import fields
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
@@ -40,9 +27,9 @@ _HEAD = 4 + 1 + 1 + 2 + 4 + 8 + 8 + 2 + 4 + 8 + 1 + 4 + 8 + 1
 class HelloSection(Packet):
     name = "hello section"
     fields_desc = [  # noqa: RUF012 -- scapy's own way
-        ByteEnumField("kind", Kind.CLAIMS, {int(kind): kind.name for kind in Kind}),
-        FieldLenField("length", None, length_of="value", fmt="!H"),
-        XStrLenField("value", b"", length_from=lambda section: section.length),
+        fields.ByteEnumField("kind", Kind.CLAIMS, {int(kind): kind.name for kind in Kind}),
+        fields.FieldLenField("length", None, length_of="value", fmt="!H"),
+        fields.XStrLenField("value", b"", length_from=lambda section: section.length),
     ]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
@@ -54,23 +41,23 @@ class Hello(Packet):
 
     name = "hello"
     fields_desc = [  # noqa: RUF012 -- scapy's own way
-        StrFixedLenField("magic", frames.MAGIC, 4),
-        ByteField("major", frames.MAJOR),
-        ByteField("minor", frames.MINOR),
-        ShortField("length", None),
-        XStrFixedLenField("key_id", bytes(4), 4),
-        LongField("incarnation", 0),
-        LongField("sequence", 0),
-        ShortField("part", 0),
-        IntField("link", 0),
-        LongField("clock", 0),
-        FlagsField("flags", 0, 8, ["draining", "deaf", "demoted", "recalled", "routine", "headless", "direct"]),
-        IntField("claims", 0),
-        LongField("sum", 0),
-        FieldLenField("node_length", None, length_of="node", fmt="B"),
-        StrLenField("node", b"", length_from=lambda hello: hello.node_length),
-        PacketListField("sections", [], HelloSection, length_from=lambda hello: hello.sections_length()),
-        XStrFixedLenField("tag", bytes(_TAG), _TAG),
+        fields.StrFixedLenField("magic", frames.MAGIC, 4),
+        fields.ByteField("major", frames.MAJOR),
+        fields.ByteField("minor", frames.MINOR),
+        fields.ShortField("length", None),
+        fields.XStrFixedLenField("key_id", bytes(4), 4),
+        fields.LongField("incarnation", 0),
+        fields.LongField("sequence", 0),
+        fields.ShortField("part", 0),
+        fields.IntField("link", 0),
+        fields.LongField("clock", 0),
+        fields.FlagsField("flags", 0, 8, ["draining", "deaf", "demoted", "recalled", "routine", "headless", "direct"]),
+        fields.IntField("claims", 0),
+        fields.LongField("sum", 0),
+        fields.FieldLenField("node_length", None, length_of="node", fmt="B"),
+        fields.StrLenField("node", b"", length_from=lambda hello: hello.node_length),
+        fields.PacketListField("sections", [], HelloSection, length_from=lambda hello: hello.sections_length()),
+        fields.XStrFixedLenField("tag", bytes(_TAG), _TAG),
     ]
 
     def sections_length(self) -> int:

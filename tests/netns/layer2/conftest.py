@@ -179,9 +179,7 @@ class Station(Inside):
 
     async def work(self) -> None:
         self.link = link_here("eth0")
-        self.speaker = LinkResponder(
-            self.link, self._clock, self.counts, replace(self._policy, lost=self._lost), self._pace, self._in_kernel
-        )
+        self.speaker = LinkResponder(self.link, self.counts, self._owner(), self._pace, self._in_kernel)
         async with asyncio.TaskGroup() as tasks:
             self.speaker.start(tasks)
             self.speaker.extend(boottime() + 3600)
@@ -191,6 +189,9 @@ class Station(Inside):
             self._proving = tasks.create_task(_proving(self.speaker.answers if self._in_kernel else lambda: None))
             self._ready.set()
             assert self._may_go.wait(PATIENCE)  # the whole loop with it: it is to miss what arrives meanwhile
+
+    def _owner(self) -> LinkOwner:
+        return replace(self._policy, lost=self._lost, clock=self._clock)
 
     def _lost(self, _: Link, error: Exception) -> None:
         """It would try again: the test is to see why."""
@@ -269,7 +270,7 @@ class Fleets(Inside):
 
         failed = lambda _, address: self.failed.append(address)  # noqa: E731
         owner = LinkOwner(self._before_answer, self._oldest, failed=failed, lost=lost)
-        async with Links(boottime, self.counts, owner, in_kernel=self._in_kernel) as self.layer2:
+        async with Links(self.counts, owner, in_kernel=self._in_kernel) as self.layer2:
             self._ready.set()
             await _proving(lambda: [self.layer2.answers_on(index) for index, _ in socket.if_nameindex()])
 

@@ -164,6 +164,15 @@ def test_until_an_urgent_hello_is_heard_requests_are_left_to_the_sockets(lan, li
         assert kernel.arrived == 2
 
 
+def test_an_urgent_hello_of_another_group_keeps_nobody_waiting(lan, link, ear):
+    client = ear(lan.client, HELLO)
+    with answering(lan, link, HELLOS._replace(magic=b"EIPh")) as (kernel, _):
+        client.send(hello(0))
+        assert kernel.arrived == 0
+        client.send(hello(0)[:14] + b"EIPh" + hello(0)[18:])
+        assert kernel.arrived == 1
+
+
 def test_closed_it_answers_nothing_and_whatever_it_is_told_reaches_nobody_else(lan, link):
     with answering(lan, link) as (kernel, _):
         kernel.close()

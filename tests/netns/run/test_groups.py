@@ -33,15 +33,21 @@ def site(eip):
     return pool(eip) + udp + slice_
 
 
+def dual(*eips):
+    """One Service of both families."""
+    udp = service("web", "ipFamilyPolicy: PreferDualStack", "PLACE").replace("PLACE", f'"{",".join(eips)}"')
+    return pool(", ".join(f'"{eip}"' for eip in eips)) + udp.replace("{port: 80}", "{port: 80, protocol: UDP}")
+
+
 class Member(Running):
     """``speaker run --group`` on one node; without ``--group`` for the group PLAIN."""
 
-    def __init__(self, node, home, group, key, *flags):
+    def __init__(self, node, home, group, key, *flags, manifests=None):
         self.group, self.home = group, home
         directory = home / (group or "plain")
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "manifests").mkdir(exist_ok=True)
-        (directory / "manifests" / "site.yaml").write_text(site(EIPS[group]))
+        (directory / "manifests" / "site.yaml").write_text(manifests or site(EIPS[group]))
         self.runtime_dir = home / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
         words = ["--group", group, "--metrics", "127.0.0.1:9901"] if group else []
         peers = "--with-peers", "--key", str(key), "--forwarder", "nftables"
@@ -261,6 +267,75 @@ def test_each_group_has_its_own_eip_and_hears_its_own_peers_alone(sides, echo, l
         with Packets(lan, EIPS[group]).counted() as packets:
             eventually(lambda: len(packets.answered) > 20, side.statuses)
         assert packets.lost == 0
+
+
+BOTH = "198.51.100.20", "2001:db8::20"
+
+
+@pytest.fixture
+def dual_lan(lan, sh):
+    for number, name in enumerate(("n1", "n2", "backend", "client"), 1):
+        sh(lan[name], f"ip -6 addr add 2001:db8::{number}/64 dev eth0 nodad")
+        lan[name].sysctl("net.ipv6.conf.all.forwarding", 1)
+    return lan
+
+
+@pytest.fixture
+def begin(dual_lan, tmp_path):
+    key = tmp_path / "key"
+    key.write_text(generate(os.urandom(32)))
+    key.chmod(0o600)
+    with ExitStack() as stack:
+
+        def begin(name, group, *flags):
+            runtime = tmp_path / name / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
+            words = "--runtime-dir", str(runtime), *flags
+            member = Member(dual_lan[name], tmp_path / name, group, key, *words, manifests=dual(*BOTH))
+            stack.callback(member.close)
+            return member
+
+        yield begin
+
+
+def held(member):
+    return {eip["address"]: eip["holder"] for eip in json.loads(member.command("status", "--json"))["eips"]}
+
+
+@pytest.mark.parametrize("first", [PLAIN, CONTROL_PLANE], ids=["without a group", "control-plane"])
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")], ids=["one node", "two nodes"])
+def test_what_one_group_holds_the_other_never_takes_not_even_in_its_failover(begin, first, nodes):
+    """Both families; on the holder's own node, which hears no hello of its own, and beside it."""
+    holders = {name: begin(name, first) for name in nodes}
+    for member in holders.values():
+        member.until("ready")
+    eventually(lambda: all(None not in held(member).values() for member in holders.values()), lambda: "")
+    others = {name: begin(name, others_of(first)) for name in nodes}
+    for member in others.values():
+        found = {member.until("peer's address")["eip"] for _ in BOTH}
+        assert found == set(BOTH)
+        assert all(
+            str(Group(first)) in entry["peer"] or entry["peer"] in nodes
+            for entry in member.log
+            if entry["event"] == "peer's address"
+        )
+    assert any(
+        str(Group(first)) in finding for finding in json.loads(others["n1"].command("status", "--json"))["problems"]
+    )
+    gone = next(iter(holders)) if len(nodes) > 1 else None
+    if gone is not None:
+        holders[gone].process.kill()
+        survivor = holders[nodes[1]]
+        eventually(lambda: set(held(survivor).values()) == {nodes[1]}, lambda: survivor.command("status"))
+    else:
+        holders["n1"].process.kill()
+        holders["n1"].process.wait()
+        back = begin("n1", first)
+        back.until("ready")
+        eventually(lambda: set(held(back).values()) == {"n1"}, lambda: back.command("status"))
+    for member in others.values():
+        assert set(held(member).values()) == {None}
+        assert member.stop() == 0
+        assert [entry for entry in member.log if entry["event"] == "claimed"] == []
 
 
 METRICS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"

@@ -1,6 +1,7 @@
 """``speaker run`` checks its endpoints: clients' requests leave one that is unwell, and come back."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from contextlib import ExitStack, suppress
 import pytest
 from alert_lan import eventually
 from site_yaml import POOL
+
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
@@ -198,3 +201,65 @@ def test_a_mistake_in_a_check_keeps_what_is_in_force(lan, backends, write, start
     assert "site.yaml:9: Service/web: metadata.annotations[eip-speaker.io/health-check]" in problem
     assert "'exec:/bin/true': must begin with tcp, http:/PATH or https:/PATH: the speaker runs no commands" in problem
     assert answering(client) == {"b1", "b2"}
+
+
+@pytest.fixture
+def segment(new_namespace, wire, sh):
+    """Two nodes and a client on one switch, and an endpoint behind each node that both reach."""
+    switch, client = new_namespace("switch"), new_namespace("client")
+    sh(switch, "ip link add br0 type bridge")
+    sh(switch, "ip link set br0 up")
+    nodes = [new_namespace(f"n{at}") for at in (1, 2)]
+    for at, host in enumerate((*nodes, client), 1):
+        wire(host, "eth0", switch, f"p{at}")
+        sh(switch, f"ip link set p{at} master br0")
+        sh(host, f"ip addr add 198.51.100.{at}/24 dev eth0")
+    with ExitStack() as stack:
+        found = []
+        for at, node in enumerate(nodes, 1):
+            behind = new_namespace(f"b{at}")
+            wire(node, "pods", behind, "eth0")
+            sh(node, f"ip addr add 10.1.{at}.1/24 dev pods")
+            sh(behind, f"ip addr add 10.1.{at}.2/24 dev eth0")
+            sh(behind, f"ip route add default via 10.1.{at}.1")
+            sh(node, f"ip route add 10.1.{3 - at}.0/24 via 198.51.100.{3 - at}")
+            node.sysctl("net.ipv4.ip_forward", 1)
+            found.append(Backend(behind, f"b{at}", stack))
+        yield nodes, client, found
+
+
+def holder(speakers):
+    """The one that all agree on."""
+    found = {json.loads(ask(each, "status", "--json"))["eips"][0]["holder"] for each in speakers}
+    return found.pop() if len(found) == 1 else None
+
+
+def test_with_local_the_eip_goes_where_the_endpoint_is_well(segment, write, start, tmp_path):
+    nodes, client, backends = segment
+    key = tmp_path / "key"
+    key.write_text(generate(os.urandom(32)))
+    key.chmod(0o600)
+    write("site.yaml", site(extra="externalTrafficPolicy: Local", nodes=("n1", "n2")))
+    flags = ("--with-peers", "--key", str(key), "--forwarder", "nftables")
+    speakers = [start(node, *flags, name=f"n{at}") for at, node in enumerate(nodes, 1)]
+    for each in speakers:
+        each.until("ready")
+    eventually(lambda: holder(speakers) in ("n1", "n2"), lambda: ask(speakers[0], "status"))
+    at = int(holder(speakers)[1]) - 1
+    assert answering(client) == {backends[at].name}
+
+    backends[at].well = False
+    yielded = speakers[at].until("withdrawn", eip=EIP)
+    assert (yielded["reason"], speakers[1 - at].until("claimed", eip=EIP)["before"]) == ("ineligible", f"n{at + 1}")
+    assert answering(client) == {backends[1 - at].name}
+    assert "is unwell: it answers with status 503" in explained(speakers[at])
+
+    backends[1 - at].well = False  # of none that is well each may answer, and who does goes on
+    speakers[1 - at].until("endpoint unwell", endpoint=f"10.1.{2 - at}.2:8080")
+    speakers[at].until("endpoint unwell", endpoint=f"10.1.{2 - at}.2:8080")
+    assert answering(client) == {backends[1 - at].name}
+
+    backends[at].well = True
+    speakers[1 - at].until("withdrawn", eip=EIP)
+    speakers[at].until("claimed", eip=EIP)
+    assert answering(client) == {backends[at].name}

@@ -27,11 +27,11 @@ from speaker.api.kinds import (
     SliceObject,
 )
 from speaker.api.objects import INITIAL_EVENTS_END, Key
-from speaker.api.records import MISSES
+from speaker.api.records import MISSES, OTHER_GROUPS
 from speaker.cluster.store import Change
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement, ServiceKey
-from speaker.model.events import LifeBegan
+from speaker.model.events import LifeBegan, OtherGroupsHold
 from speaker.node.report import Report
 from speaker.ownership.events import NameClash, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
@@ -691,6 +691,17 @@ def test_whom_this_node_misses_is_in_its_lease_at_once_and_no_longer_than_it_doe
             agent.source.lost(frozenset(missed))
             await asyncio.sleep(0.1)
             assert agent.api.objects[LEASES]["n1"]["metadata"]["annotations"] == said
+
+    play(story)
+
+
+def test_what_other_groups_hold_is_in_its_lease_at_once(play):
+    async def story(agent):
+        for held, said in (({"192.0.2.9": "group b", "2001:db8::9": "group b"}, "192.0.2.9,2001:db8::9"), ({}, None)):
+            agent.source.hear(OtherGroupsHold({ip_address(eip): group for eip, group in held.items()}))
+            await asyncio.sleep(0.1)
+            found = agent.api.objects[LEASES]["n1"]["metadata"]["annotations"]
+            assert found.get(OTHER_GROUPS) == said
 
     play(story)
 

@@ -32,7 +32,7 @@ from speaker.api.kinds import (
     pools_read,
 )
 from speaker.api.objects import Key
-from speaker.api.service import MAX_HELD
+from speaker.api.service import MAX_HELD, parse_preference
 from speaker.model import Assignment, Endpoint, Family, LinkNames, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
 
@@ -381,6 +381,16 @@ def test_a_service_with_a_mistake_keeps_its_address_on_the_lan(service_object: M
     found = service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})
     _, settlement = read(Reader(AS_IT_COMES), [found])
     assert set(settlement.assignments) == {WEB}
+
+
+def test_a_service_says_which_nodes_it_prefers_and_a_mistake_there_prefers_none(service_object: MakeService):
+    for asked, preferred in (("80 zone=a", parse_preference("80 zone=a")), ("800 zone=a", ())):
+        reader = Reader(AS_IT_COMES)
+        found = service_object("web", ingress=[EIP], conditions=OURS, annotations={"node-preference": asked})
+        world, settlement = read(reader, [found])
+        assert world.services[WEB].node_preference == preferred
+        assert set(settlement.assignments) == {WEB}
+        assert bool(reader.problems()) is not bool(preferred)
 
 
 def with_old_annotation(found: AssignedObject, ranges: str) -> AssignedObject:

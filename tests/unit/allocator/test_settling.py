@@ -31,6 +31,7 @@ POOLS = st.builds(
     name=st.sampled_from(["a", "b"]),
     addresses=st.lists(st.sampled_from(TEXTS).map(parse_range), min_size=1, max_size=3).map(tuple),
     namespace_selectors=st.sampled_from([(), (), (GOLD,)]),
+    per_namespace=st.sampled_from([None, None, 1, 2]),
     priority=st.integers(0, 1),
     avoid_network_and_broadcast=st.booleans(),
     disabled=st.sampled_from([False, False, True]),

@@ -3,6 +3,7 @@
 The rules are written again here, plainly and by listing addresses, so that a mistake would have to be made twice.
 """
 
+from collections import Counter
 from ipaddress import ip_address
 
 import msgspec
@@ -54,6 +55,7 @@ pools = st.builds(
     namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"red"})]),
     namespace_selectors=st.sampled_from([(), (), (GOLD,), (WITHOUT, GOLD)]),
     service_selectors=st.sampled_from([(), (), (GOLD,), (GOLD, SILVER)]),
+    per_namespace=st.sampled_from([None, None, 1, 2]),
     priority=st.integers(0, 1),
     auto_assign=st.sampled_from([True, True, False]),
     avoid_network_and_broadcast=st.booleans(),
@@ -237,6 +239,7 @@ class AllocatorMachine(RuleBasedStateMachine):
             self.check_that_it_was_asked_for(service, address, had)
         for address in has.keys() - had.keys():
             self.check_new_address(service, address, has[address], before, resting)
+            self.check_share(service.key.namespace, has[address], Family.of(address), before, after)
         self.check_number(service, had, has)
         self.check_outcome(service, outcome, after, newcomer=not had)
         return outcome
@@ -281,6 +284,19 @@ class AllocatorMachine(RuleBasedStateMachine):
         if not named and resting.get(address, service.key) != service.key:
             offered = [each for each in UNIVERSE if each.version == address.version and offers(pool, each)]
             assert all(each in before or each in resting for each in offered), "it should still rest"
+
+    def check_share(self, namespace, pool, family, before, after):
+        """A namespace that has more of a pool than it may has had it since before that was lowered."""
+        had, has = (
+            sum(
+                Family.of(address) is family
+                and any(key.namespace == namespace and of == pool for key, (of, _) in who.items())
+                for address, who in book.items()
+            )
+            for book in (before, after)
+        )
+        most = self.pools[pool].per_namespace
+        assert most is None or has <= max(most, had)
 
     def check_outcome(self, service, outcome, after, newcomer):
         served = [
@@ -336,8 +352,20 @@ class AllocatorMachine(RuleBasedStateMachine):
                     len(offered),
                     sum(each in book for each in offered),
                     sum(each in resting for each in offered),
+                    self.full(book, name, family, pool.per_namespace),
                 )
-                assert (usage[family].size, usage[family].used, usage[family].resting) == counted
+                found = usage[family]
+                assert (found.size, found.used, found.resting, found.full) == counted
+
+    @staticmethod
+    def full(book, pool, family, most):
+        of = Counter(
+            namespace
+            for address, holders in book.items()
+            if Family.of(address) is family
+            for namespace in {key.namespace for key, (its, _) in holders.items() if its == pool}
+        )
+        return tuple(sorted((name, number) for name, number in of.items() if most is not None and number >= most))
 
     def teardown(self):
         for key in list(self.live):
@@ -347,7 +375,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         for name in self.pools:
             assert all(usage.used == usage.resting == 0 for usage in self.allocator.usage(name).values())
         book = self.allocator._book
-        assert not any((book.released, book.eips, book.holdings, book._resting, book._left, book._shared))
+        assert not any((book.released, book.shares, book.eips, book.holdings, book._resting, book._left, book._shared))
         assert not self.allocator._settled
 
 

@@ -1,5 +1,7 @@
 """Whatever stands in the API: nobody's mistake stops the others, no EIP is given twice, and a restart agrees."""
 
+from ipaddress import ip_address
+
 import msgspec
 import pytest
 from api_after import written
@@ -766,3 +768,37 @@ def test_a_flagged_eip_is_said_to_be_none_that_its_own_pool_offers_as_another_ma
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
     conditions = orders[path_of("web")].body()["status"]["conditions"]
     assert "its pool does not offer it" in conditions[0]["message"]
+
+
+def given_by(orders):
+    path = "/api/v1/namespaces/default/services/web/status"
+    return [each["ip"] for each in orders[path].body()["status"]["loadBalancer"]["ingress"]]
+
+
+@pytest.mark.parametrize("eips", [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")])
+def test_what_another_group_holds_on_the_lan_is_assigned_to_nobody(service_object, eip_object, eips):
+    first, second = eips
+    families = {"ip_families": ("IPv6",)} if ":" in first else {}
+    web = service_object("web")
+    if families:
+        web = msgspec.structs.replace(web, spec=msgspec.structs.replace(web.spec, **families))
+    decider = Decider(ControllerSettings(ip_mode=IpMode.VIP))
+    decider.decide(News(groups={ip_address(first): "another group"}), 0.0, AT)
+    assert given_by(decider.decide(news([web], [eip_object("lan", f"{first}-{second}")]), 1.0, AT)) == [second]
+
+
+def test_no_agents_word_takes_an_eip_from_a_service_that_has_it(service_object, eip_object):
+    decider = Decider(ControllerSettings(ip_mode=IpMode.VIP))
+    assert given_by(decider.decide(news([service_object("web")], [eip_object("lan", "192.0.2.1")]), 1.0, AT)) == [
+        "192.0.2.1"
+    ]
+    path = "/api/v1/namespaces/default/services/web/status"
+    assert path not in decider.decide(News(groups={ip_address("192.0.2.1"): "another group"}), 2.0, AT)
+
+
+def test_when_the_group_lets_go_who_waited_for_the_address_gets_it(service_object, eip_object):
+    decider = Decider(ControllerSettings(ip_mode=IpMode.VIP))
+    held = News(groups={ip_address("192.0.2.1"): "another group"})
+    decider.decide(held, 0.0, AT)
+    decider.decide(news([service_object("web")], [eip_object("lan", "192.0.2.1")]), 1.0, AT)
+    assert given_by(decider.decide(News(groups={}), 2.0, AT)) == ["192.0.2.1"]

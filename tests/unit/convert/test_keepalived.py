@@ -187,6 +187,71 @@ def test_persistence_is_affinity(said, seconds):
 
 
 @pytest.mark.parametrize(
+    ("said", "weights", "failback"),
+    [
+        ("@lb1 priority 150\n@lb2 priority 100", {"lb1": 100, "lb2": 95}, "preferred-after 5s"),
+        ("@lb1 priority 50\n@lb2 priority 100\npreempt_delay 60", {"lb1": 95, "lb2": 100}, "preferred-after 60s"),
+        ("@lb1 priority 1\n@lb2 priority 1\n@lb3 priority 2\nnopreempt", {"lb1": 95, "lb2": 95, "lb3": 100}, None),
+        ("priority 150", None, None),
+        ("@lb2 priority 100", None, None),
+        ("priority 150\n@^lb1 priority 100", None, None),
+        ("priority 150\n@LB_2 priority 100", None, None),
+        ("priority 150\n@lb2 priority x", None, None),
+        ("priority 150\n" + "\n".join(f"@h{n} priority 100" for n in range(20)), None, None),
+    ],
+)
+def test_priorities_of_all_hosts_are_a_preference(said, weights, failback):
+    found = base(instance=said)
+    [pool] = found.pools
+    terms = pool["spec"].get("nodePreference", [])
+    assert {each["matchLabels"]["kubernetes.io/hostname"]: each["weight"] for each in terms} == (weights or {})
+    assert pool["spec"].get("failback") == failback
+    assert weights is not None or any(each.path == "priority" for each in found.listed)
+    assert pools_of(found)["a"].failback == (float(failback.split()[1][:-1]) if failback else None)
+
+
+TCP = "interval=60s timeout=5s rise=1 fall=2"
+
+
+@pytest.mark.parametrize(
+    ("server", "real", "check"),
+    [
+        ("", "", None),
+        ("", "TCP_CHECK {\n}", f"tcp {TCP}"),
+        ("delay_loop 6\nconnect_timeout 2.5\nretry 3", "TCP_CHECK {\n}", "tcp interval=6s timeout=2.5s rise=1 fall=4"),
+        ("delay_loop 6", "delay_loop 5\nTCP_CHECK {\ndelay_loop 4\n}", "tcp interval=4s timeout=5s rise=1 fall=2"),
+        ("", "TCP_CHECK {\nconnect_port 81\n}", f"tcp port=81 {TCP}"),
+        ("protocol UDP", "TCP_CHECK {\n}", f"tcp port=80 {TCP}"),
+        ("", "HTTP_GET {\nurl {\npath /a\n}\n}", f"http:/a {TCP} status=200-299"),
+        (
+            "virtualhost a.example",
+            "SSL_GET {\nurl {\npath /a\nstatus_code 200 301-302\nvirtualhost b.example\n}\nnb_get_retry 2\n}",
+            "https:/a interval=60s timeout=5s rise=1 fall=3 status=200,301-302 server-name=b.example",
+        ),
+        ("", "SSL_GET {\nenable_sni\nsni_name c.example\n}", f"https:/ {TCP} status=200-299 server-name=c.example"),
+        ("delay_loop 0", "TCP_CHECK {\n}", f"tcp {TCP}"),
+        ("", "HTTP_GET {\nurl {\npath a b\n}\n}", None),
+        ("", "HTTP_GET {\nurl {\npath /\nstatus_code 99\n}\n}", None),
+        ("", 'MISC_CHECK {\nmisc_path "/bin/x hunter2"\n}', None),
+        ("", "TCP_CHECK {\nhunter2\n}", None),
+    ],
+)
+def test_a_checker_is_a_health_check(server, real, check):
+    found = base(server=server, real=real)
+    [service] = found.services
+    assert service["metadata"]["annotations"].get("eip-speaker.io/health-check") == check
+    assert "hunter2" not in "\n".join(_report(found))
+    assert check is not None or not real or found.decisions
+
+
+def test_of_different_checkers_the_one_of_most_endpoints_counts_and_the_others_are_told():
+    more = "".join(f"real_server 192.0.2.{n} 80 {{\n TCP_CHECK {{\n }}\n}}\n" for n in (12, 13))
+    found = base(server=more, real="HTTP_GET {\nurl {\npath /\n}\n}")
+    assert found.services[0]["metadata"]["annotations"]["eip-speaker.io/health-check"] == f"tcp {TCP}"
+    assert [each.value for each in found.decisions if "one check" in each.why] == ["192.0.2.11 80"]
+
+
+@pytest.mark.parametrize(
     ("instance", "before"),
     [("no_accept", ""), ("strict_mode", ""), ("strict_mode on", ""), ("", "global_defs {\n vrrp_strict\n}\n")],
 )

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.health.judge import Condition, Found, Result, Target, judged, targets
-from speaker.model import Endpoint, HealthCheck, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy, World
+from speaker.health.judge import Condition, Found, Result, Target, behind, judged, targets
+from speaker.model import (
+    Assignment,
+    Endpoint,
+    HealthCheck,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+    World,
+)
 from speaker.ownership.eligibility import Ineligible, veto
 from speaker.settings import Node
 
@@ -149,6 +159,19 @@ def test_with_local_one_bad_port_makes_all_of_an_address_unwell():
         traffic_policy=LOCAL,
     )
     assert ready(judged(asked, unwell(1, port=81))) == ["10.0.0.2", "10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "behind_others"),
+    [((), False), ((1,), False), ((1, 2), True), ((1, 2, 3), False)],
+)
+def test_a_node_whose_own_endpoints_are_all_unwell_lets_others_go_first_while_they_have_a_well_one(bad, behind_others):
+    asked = world(endpoint(1, node="a"), endpoint(2, node="a"), endpoint(3, node="b"))
+    eip, new = ip_address("192.0.2.1"), ip_address("2001:db8::1")
+    found = judged(asked, unwell(*bad))
+    assigned = {WEB: Assignment(WEB, (eip, new), ("lan", "lan"))}
+    assert behind(found, assigned, "a") == (frozenset({eip}) if behind_others else frozenset())
+    assert behind(found, assigned, "c") == behind(found, {}, "a") == frozenset()
 
 
 def test_what_nobody_finds_unwell_is_the_same_object():

@@ -27,7 +27,7 @@ def test_a_bug_in_telling_that_a_link_is_lost_ends_no_other_link():
                 enough.set()
             raise TypeError("a bug")
 
-        responder = LinkResponder(NOWHERE, lambda: 0.0, bugs, LinkOwner(lost=lost))
+        responder = LinkResponder(NOWHERE, bugs, LinkOwner(lost=lost, clock=lambda: 0.0))
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             other = tasks.create_task(enough.wait())
             responder.start(tasks)

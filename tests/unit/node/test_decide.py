@@ -20,6 +20,7 @@ from speaker.model import (
     LinkNames,
     Mac,
     Pool,
+    PreferredNodes,
     Protocol,
     Service,
     ServiceKey,
@@ -63,6 +64,19 @@ def snapshot():
 def test_an_eip_is_held_on_the_link_its_pool_asks_for_and_announced_as_the_pool_says(snapshot):
     decision = decide(world(service()), assigned(WEB), snapshot, NODE)
     assert decision.eips == {EIP: MayHold(EIP, "lan", (WEB,), ETH1, Gratuitous(burst=9))}
+
+
+def test_how_much_this_node_is_preferred_goes_with_what_it_may_hold_and_no_preference_makes_it_so(snapshot):
+    here = LabelSelector((LabelRule("rack", "In", frozenset({"a"})),))
+    pool = replace(POOL, node_preference=(PreferredNodes(80, here),), failback=300.0)
+    for rack, weight in (("a", 80), ("b", 0)):
+        (eip,) = decide(
+            world(service(), pools=(pool,)), assigned(WEB), snapshot, Node("n1", {"rack": rack})
+        ).eips.values()
+        assert eip.preference[1:] == (weight, 300.0)
+    elsewhere = replace(pool, node_selector=LabelSelector((LabelRule("edge", "Exists"),)))
+    decision = decide(world(service(), pools=(elsewhere,)), assigned(WEB), snapshot, Node("n1", {"rack": "a"}))
+    assert decision.may_hold() == {}
 
 
 def test_services_that_share_an_eip_are_held_once_and_forwarded_each(snapshot):

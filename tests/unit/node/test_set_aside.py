@@ -161,6 +161,9 @@ class Taking:
     async def withdraw_except(self, *_):
         pass
 
+    async def behind(self, _):
+        pass
+
     async def offer(self, placements, *_):
         self.offered = {eip: place for eip, place in placements.items() if eip not in self.refuses}
         return self.offered.keys() == placements.keys()

@@ -41,6 +41,7 @@ metadata:
     "Nothing": "",
 }
 EIP, SERVICE = BEFORE["Eip"], BEFORE["Service"]
+TERM = "{weight: 1, matchLabels: {a: b}}"
 
 
 def said_about(directory, text):
@@ -127,7 +128,7 @@ def test_what_editors_link_to_nowhere_is_passed_over_and_a_file_too_large_is_ref
 @pytest.mark.parametrize(
     ("before", "field"),
     [
-        (f"{EIP}  addresses: [192.0.2.1]\n  nodePreference: [{', '.join(['{weight: 1, matchLabels: {}}'] * 17)}]", 6),
+        (f"{EIP}  addresses: [192.0.2.1]\n  nodePreference: [{', '.join([TERM] * 17)}]", 6),
         (f"{BEFORE['Annotations']}    eip-speaker.io/node-preference: {'; '.join(['1 a=b'] * 17)}", 9),
     ],
     ids=["a pool's", "a Service's"],

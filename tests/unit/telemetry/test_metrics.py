@@ -114,7 +114,7 @@ def _is_address(text):
 
 def test_what_is_decided_elsewhere_is_not_served():
     run, agent, leader = ({family.name for family in families(platform)} for platform in SERVED)
-    decided = {"eip_speaker_services", "eip_speaker_services_refused"}
+    decided = {"eip_speaker_services", "eip_speaker_services_refused", "eip_speaker_pool_namespace_full"}
     decided |= {f"eip_speaker_pool_addresses{end}" for end in ("", "_in_use", "_resting")}
     files = {"eip_speaker_manifests_valid", "eip_speaker_manifest_problems", "eip_speaker_endpoints_checked"}
     files |= {f"eip_speaker_endpoint_checks{end}" for end in ("", "_late")}

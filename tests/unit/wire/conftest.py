@@ -79,7 +79,7 @@ class Links(Notes):
     """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
     them."""
 
-    def __init__(self, clock, observer, owner):
+    def __init__(self, observer, owner):
         super().__init__()
         self.lost, self.before_answer, self.oldest = owner.lost, owner.before_answering, owner.request_age
         self.excuses, self.ours, self.failed = owner.excuses, owner.is_ours, owner.failed
@@ -137,7 +137,7 @@ class HelloSocket:
     def __init__(self, sockets, link):
         self._sockets, self.link = sockets, link
         self.sent, self.waiting, self.room, self.refused, self.dropped = [], [], True, "", 0
-        self.direct = []
+        self.direct, self.of_others = [], []
         self.crowded = False
 
     def __enter__(self):
@@ -173,6 +173,10 @@ class HelloSocket:
         found, self.waiting = self.waiting, []
         for _ in found:
             self._near.recv(1)
+        return found
+
+    def others(self):
+        found, self.of_others = self.of_others, []
         return found
 
     def drop_queued(self):

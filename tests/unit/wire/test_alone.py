@@ -168,7 +168,7 @@ def test_answers_are_given_as_long_as_it_looks(during):
 def test_whoever_stood_still_keeps_what_it_holds_as_nobody_took_it(during, parts):
     async def tell(owner, layer2):
         owner.offer({A: HERE})
-        clock, owner._clock = owner._clock, lambda: clock() + 60.0
+        clock, owner.clock = owner.clock, lambda: clock() + 60.0
         owner.look()
         assert parts.events.of(EipYielded, WasFrozen) == []
         assert layer2.of("drop_queued") == []

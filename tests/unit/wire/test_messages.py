@@ -29,6 +29,8 @@ from speaker.model.events import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
+    EndpointUnwell,
+    EndpointWell,
     Event,
     Flagged,
     HellosFiltered,
@@ -39,12 +41,14 @@ from speaker.model.events import (
     LifeBegan,
     LinkLost,
     NotClaimed,
+    OtherGroupsHold,
     PeerChanged,
     PeersClaims,
     PeersCounted,
     Refused,
     Released,
     SendFailures,
+    SocketsAnswer,
     SpeakerSeen,
     WasFrozen,
 )
@@ -107,6 +111,7 @@ def sender(heard):
 
 OF_THE_MAIN_PROCESS = {
     *(Assigned, Released, Flagged, Refused, NotClaimed, ConflictBegun, ConflictEnded, ApiSilent, ApiAnswers),
+    *(EndpointUnwell, EndpointWell),
 }
 
 
@@ -121,12 +126,14 @@ OF_THE_MAIN_PROCESS = {
         SpeakerSeen(2, "them", SPEAKER),
         LinkLost(ETH0, "down"),
         JoinFailed("no"),
+        SocketsAnswer(ETH0, "no"),
         Conflict(ETH0, A, MAC, True),
         PeersAddress(A, None),
         NameClash(2, MAC, True, ETH0),
         NameClash(None, None, False),
         NameFree(),
         HellosFiltered(ETH0, "them", MAC, frozenset({A})),
+        OtherGroupsHold({A: "group b"}),
         EdgeFailed("carrier", "no"),
         EdgeRecovered("carrier"),
         LifeBegan(Incarnation(8)),
@@ -211,6 +218,7 @@ OWN = UseAddresses({2: (A,)}, {2: frozenset({A})}, {2: (B,)})
         ("drain", (True,)),
         ("demote", (True,)),
         ("recalled", (False,)),
+        ("behind", (frozenset({A}),)),
         ("api_says", ([RecordsRestored(), ApiDown()],)),
     ],
 )

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.model import Gratuitous, Link, Mac, Placement, Speaker
+from speaker.model import Gratuitous, Link, Mac, Placement, Preference, Speaker
 from speaker.model.events import (
     EipClaimed,
     EipYielded,
@@ -116,8 +116,8 @@ def gone(eip, reason=Yielded.BETTER_CLAIM):
 # ── what the machine is told ──
 
 
-def may(eip, link=ETH0.index, demoted=False):
-    return EligibilityChanged(eip, link, demoted)
+def may(eip, link=ETH0.index, demoted=False, preference=None, behind=False):
+    return EligibilityChanged(eip, link, demoted=demoted, preference=preference, behind=behind)
 
 
 def offer(owner):
@@ -125,6 +125,7 @@ def offer(owner):
 
 
 WRITTEN = ApiUp(), ApiDown()
+MUCH = Preference(7, 80, 300.0)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,11 @@ WRITTEN = ApiUp(), ApiDown()
     [
         ("what is offered it may hold", [offer], [may(A)]),
         ("and what is withdrawn it may not", [offer, lambda o: o.withdraw([A, B])], [may(A), may(A, None)]),
+        (
+            "and how much it is preferred for it, however it is demoted",
+            [lambda o: o.offer({A: HERE._replace(preference=MUCH)}), lambda o: o.demote(True)],
+            [may(A, preference=MUCH), may(A, demoted=True, preference=MUCH)],
+        ),
         (
             "a silent gateway demotes what is on its link",
             [lambda o: o.offer({A: HERE, B: THERE}), lambda o: o.gateway(ETH0.index, False)],
@@ -146,6 +152,15 @@ WRITTEN = ApiUp(), ApiDown()
             "a node that is not ready is demoted, and one that is not is not any more",
             [offer, lambda o: o.demote(True), lambda o: o.demote(False)],
             [may(A), may(A, demoted=True), may(A)],
+        ),
+        (
+            "for these EIPs others go first, until they need not",
+            [
+                lambda o: o.behind(frozenset({B})),
+                lambda o: o.offer({A: HERE, B: HERE}),
+                lambda o: o.behind(frozenset()),
+            ],
+            [may(A), may(B, behind=True), may(B)],
         ),
         (
             "what the API said before the start is demoted",

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
 
+from speaker.model import IPAddress
 from speaker.ownership.events import (
     Announce,
     ApiUp,
@@ -433,6 +434,20 @@ def test_a_reason_that_all_share_is_no_reason() -> None:
     assert failover_with(demoted_me=True, demoted=True) == pytest.approx(plain)
     assert failover_with(demoted_me=True) == pytest.approx(0.9 + TIMES.dead + TIMES.ranks * TIMES.slot, abs=0.01)
     assert failover_with(demoted_me=False, demoted=True) == pytest.approx(0.9 + TIMES.dead, abs=0.01)
+
+
+@pytest.mark.parametrize("behind", [None, EIP, EIP + 1])
+def test_a_reason_that_is_of_one_eip_alone_puts_this_node_last_for_that_one_only(behind: IPAddress | None) -> None:
+    def taken(behind: IPAddress | None) -> dict[IPAddress, float]:
+        machine = alone()
+        for eip in (EIP, EIP + 1):
+            machine.step(0.0, EligibilityChanged(eip, LINK, behind=eip == behind))
+        beside(machine, 0.0, 1.0, {"a": {EIP: 3, EIP + 1: 3}, "b": {}, "c": {}, "d": {}})
+        claims = of_kind(beside(machine, 1.0, 2.0, {"b": {}, "c": {}, "d": {}}), Claim)
+        return {claim.eip: at for at, claim in claims}
+
+    last = {behind: pytest.approx(0.9 + TIMES.dead + TIMES.ranks * TIMES.slot, abs=0.01)} if behind else {}
+    assert taken(behind) == {eip: pytest.approx(at) for eip, at in taken(None).items()} | last
 
 
 @pytest.mark.parametrize(("flaps", "wait"), [(1, 0.0), (2, TIMES.dead), (3, TIMES.dead), (9, TIMES.dead)])

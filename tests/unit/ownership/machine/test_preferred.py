@@ -137,6 +137,15 @@ def test_the_time_begins_anew_when_something_happened_to_the_node(happened: obje
     assert claimed[0][0] >= 9.5
 
 
+def test_a_node_without_a_main_process_takes_nothing_and_begins_anew_once_it_has_one() -> None:
+    machine = preferring(EIP, 80, 5.0)
+    machine.headless = True
+    assert claims(machine, 9.0, {"peer": {EIP: 3}}) == []
+    machine.headless = False
+    (at,) = [at for at, _ in of_kind(beside(machine, 9.0, 16.0, {"peer": {EIP: 3}}), Claim)]
+    assert 14.0 <= at < 14.6
+
+
 def test_it_moves_once_in_the_stated_time_however_often_it_is_taken_away() -> None:
     machine = preferring(EIP, 80, 5.0)
     (first,) = claims(machine, 5.5, {"peer": {EIP: 3}})
