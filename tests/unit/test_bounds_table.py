@@ -34,6 +34,10 @@ CODE = {
         "kubeproxy.health_server.MAX_PORTS",
         "netns/kubeproxy/test_health_checks_served.py::test_the_rest_of_the_speaker_keeps_most_of_the_files_it_may_open",
     ),
+    "addresses of other groups that an agent's Lease names": (
+        "api.records.MAX_OF_GROUPS",
+        "unit/api/test_records.py::test_what_other_groups_hold_is_read_as_it_was_said_and_of_too_much_a_part",
+    ),
     "endpoints that are checked": (
         "health.prober.MAX_TARGETS",
         "unit/health/test_prober.py::test_of_too_many_endpoints_the_rest_count_as_well_and_are_told",
@@ -374,6 +378,13 @@ ELSEWHERE = {
     # A bound on what a field may say, not on how much there may be: named in messages, and in the CRDs.
     "api.eip.MAX_BURST",
     "api.eip.MAX_WEIGHT",
+    "convert.keepalived.site._MAX_PERSISTENCE",
+    # Of the operator's own file, which one command reads once: the message names them (docs/migration/keepalived.md).
+    "convert.keepalived.site.MAX_SERVICES",
+    "convert.keepalived.text.MAX_LINE",
+    "convert.keepalived.text.MAX_LINES",
+    "convert.keepalived.text.MAX_NESTED",
+    "convert.keepalived.text.MAX_STEPS",
     # Numbers of a format: what travels is cut to them.
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",
