@@ -26,10 +26,10 @@ sys.path[:0] = [
     str(_TESTS / name) for name in ("control_plane", "apiserver", "agents", "faults", "cluster", "moving", "")
 ]
 
+from api_trials import CRASHES, FAULTS, HEAD, PLANNED, Contender, Ground, Ours, Row  # noqa: E402
 from peer_programs import programs_of  # noqa: E402
 from real_api import missing  # noqa: E402
 from three_servers import TOKEN, ControlPlaneNode, Site, until  # noqa: E402
-from trials import CRASHES, FAULTS, HEAD, PLANNED, Contender, Ground, Ours, Row  # noqa: E402
 
 from speaker.lab.network.privileges import leave_host_network  # noqa: E402
 

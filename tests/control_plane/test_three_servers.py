@@ -4,9 +4,9 @@ nodes, API servers and etcd fail."""
 from base64 import b64encode
 
 import pytest
+from api_trials import CRASHES, FAULTS, HEAD, PLANNED, Ground, Ours
 from real_api import missing
 from three_servers import Site, until
-from trials import CRASHES, FAULTS, HEAD, PLANNED, Ground, Ours
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="control")]
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from alert_lan import eventually
@@ -105,19 +107,26 @@ def lan(new_namespace, wire, sh):
 
 
 @pytest.fixture
-def sides(lan, tmp_path):
-    key = tmp_path / "key"
+def short_path():
+    """A socket's path has at most 107 bytes, and ``tmp_path`` says the test's name."""
+    with TemporaryDirectory() as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def sides(lan, short_path):
+    key = short_path / "key"
     key.write_text(generate(os.urandom(32)))
     key.chmod(0o600)
     with ExitStack() as stack:
 
         def start(name, group):
-            member = Member(lan[name], tmp_path / name, group, key, "--runtime-dir", str(runtime(name, group)))
+            member = Member(lan[name], short_path / name, group, key, "--runtime-dir", str(runtime(name, group)))
             stack.callback(member.close)
             return member
 
         def runtime(name, group):
-            return tmp_path / name / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
+            return short_path / name / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
 
         both = {group: Side(start, ("n1", "n2"), group) for group in (PLAIN, CONTROL_PLANE)}
         for side in both.values():
@@ -281,16 +290,16 @@ def dual_lan(lan, sh):
 
 
 @pytest.fixture
-def begin(dual_lan, tmp_path):
-    key = tmp_path / "key"
+def begin(dual_lan, short_path):
+    key = short_path / "key"
     key.write_text(generate(os.urandom(32)))
     key.chmod(0o600)
     with ExitStack() as stack:
 
         def begin(name, group, *flags):
-            runtime = tmp_path / name / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
+            runtime = short_path / name / of_group(DEFAULT_RUNTIME_DIR, Group(group)).name
             words = "--runtime-dir", str(runtime), *flags
-            member = Member(dual_lan[name], tmp_path / name, group, key, *words, manifests=dual(*BOTH))
+            member = Member(dual_lan[name], short_path / name, group, key, *words, manifests=dual(*BOTH))
             stack.callback(member.close)
             return member
 

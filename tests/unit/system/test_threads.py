@@ -58,7 +58,7 @@ async def test_work_that_hangs_is_given_up_by_name(released):
 async def test_what_hangs_is_not_begun_a_second_time_until_it_ends(released):
     with pytest.raises(EdgeError):
         await bounded(in_thread(released.wait, within=SOON))
-    with pytest.raises(EdgeError, match="has hung in a thread for 0 s"):
+    with pytest.raises(EdgeError, match=r"has hung in a thread for \d+ s"):
         await bounded(in_thread(released.wait))
     released.set()
     async with asyncio.timeout(10):

@@ -744,8 +744,8 @@ ACCUSED = frozenset({Accused("node-b", 4), Accused("node-c", 6)})
 SAID_1_5 = SAID_1_4._replace(headless=True, direct=True, unanswered=ACCUSED, links=2, lost={"node-c": 48})
 GOLDEN_1_6 = (
     GOLDEN_1_5.replace("45495068 01 05 0195", "45495068 01 06 01ac")
-    .replace("10 0001 02 06 0009 00", "10 0001 02 11 0014 1122334455667788 0050 ffffffffffffffff ffff 06 0009 00")
-    .replace("cee3f31e09a274077290a5084dd3d376", "eebff055572c65f1edd1bb826146ede8")
+    .replace("10 0001 02 06 0009 00", "10 0001 02 12 0014 1122334455667788 0050 ffffffffffffffff ffff 06 0009 00")
+    .replace("cee3f31e09a274077290a5084dd3d376", "73919d4214b7d2ddae33115d82756167")
 )
 
 
