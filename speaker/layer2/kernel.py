@@ -133,14 +133,17 @@ class KernelResponder:
         return self._descriptors[-1]
 
     def _load(self, code: bytes) -> int:
+        given, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENSE)
+        head = struct.pack("=IIQQ", _SCHED_CLS, len(code) // 8, *map(ctypes.addressof, (given, licence)))
+        tail = struct.pack("=II16s", 0, 0, _NAME)
         try:
-            return self._open(_PROG_LOAD, _loading(code, None))
+            return self._open(_PROG_LOAD, head + struct.pack("=IIQ", 0, 0, 0) + tail)
         except OSError as error:
             if error.errno == errno.EPERM:
                 raise
         log = ctypes.create_string_buffer(_LOG)
         try:
-            return self._open(_PROG_LOAD, _loading(code, log))
+            return self._open(_PROG_LOAD, head + struct.pack("=IIQ", 1, _LOG, ctypes.addressof(log)) + tail)
         except OSError as error:
             words = log.value.decode(errors="replace").split("\n")
             raise OSError(error.errno, f"{error.strerror}: {' / '.join(words[-8:])}") from error
@@ -183,17 +186,6 @@ def _bpf(command: int, attributes: bytearray) -> int:
 
 def _map(kind: int, key_size: int, value_size: int, entries: int, flags: int) -> bytes:
     return struct.pack("=7I16s", kind, key_size, value_size, entries, flags, 0, 0, _NAME)
-
-
-def _loading(code: bytes, log: ctypes.Array[ctypes.c_char] | None) -> bytes:
-    """The buffers live as long as this module, or as the caller's ``log``."""
-    _KEPT[:] = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENSE)
-    instructions, license_name = map(ctypes.addressof, _KEPT)
-    said = (1, _LOG, ctypes.addressof(log)) if log is not None else (0, 0, 0)
-    return struct.pack("=IIQQIIQII16s", _SCHED_CLS, len(code) // 8, instructions, license_name, *said, 0, 0, _NAME)
-
-
-_KEPT: list[ctypes.Array[ctypes.c_char]] = []
 
 
 def _refused(link: Link, error: OSError) -> EdgeError:

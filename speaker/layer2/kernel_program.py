@@ -65,10 +65,7 @@ _CONTEXT, _FROM, _TO, _STATE = 6, 7, 8, 9  # registers
 _ASKED, _ASKER = -16, -32  # on the stack, two keys
 _ICMP_SOURCE, _CHECKED = 22, 64  # where the checksum's bytes begin and how many they are
 _MAPPED = bytes(10) + b"\xff\xff"
-
-
-_MAGIC_AT = 14
-"""Behind Ethernet's header."""
+_MAGIC_AT = 14  # behind Ethernet's header
 
 
 class HelloFrames(NamedTuple):

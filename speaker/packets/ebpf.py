@@ -126,10 +126,6 @@ def where_not(register: int, number: int, label: str) -> Instruction:
     return Instruction(0x55, register, 0, 0, number, label)
 
 
-def where_same(register: int, other: int, label: str) -> Instruction:
-    return Instruction(0x1D, register, other, label=label)
-
-
 def where_different(register: int, other: int, label: str) -> Instruction:
     return Instruction(0x5D, register, other, label=label)
 

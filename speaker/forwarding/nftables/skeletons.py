@@ -71,6 +71,17 @@ masquerade fully-random comment "bring replies back"
   }
 """
 
+_TRANSLATED = """\
+  chain prerouting {
+    type nat hook prerouting priority dstnat - 5; policy accept;
+    jump translate comment "from outside"
+  }
+  chain output {
+    type nat hook output priority -105; policy accept;
+    jump translate comment "from this node"
+  }
+"""
+
 # Translation happens at priority dstnat whatever a nat chain's own priority (net/netfilter/nf_nat_core.c); chains are
 # asked in order, ours before kube-proxy's. What still has an EIP as destination afterwards was not translated: no
 # virtual server, no usable real server, a broken segment, an untracked packet. It must reach neither a socket of this
@@ -87,14 +98,9 @@ FORWARDER = _both(
     ip daddr @eips4 icmp type echo-request redirect comment "an EIP can be pinged"
     ip6 daddr @eips6 icmpv6 type echo-request redirect comment "an EIP can be pinged"
   }
-  chain prerouting {
-    type nat hook prerouting priority dstnat - 5; policy accept;
-    jump translate comment "from outside"
-  }
-  chain output {
-    type nat hook output priority -105; policy accept;
-    jump translate comment "from this node"
-  }
+"""
+    + _TRANSLATED
+    + """\
   chain refuse {
 """
     + _REPLIES
@@ -178,14 +184,9 @@ ASSIST = _both(
 ip# daddr . meta l4proto . th dport . ip# saddr != @sources# return comment "kube-proxy drops it"
     ip# daddr . meta l4proto . th dport vmap @services# comment "one chain per virtual server"
   }
-  chain prerouting {
-    type nat hook prerouting priority dstnat - 5; policy accept;
-    jump translate comment "from outside"
-  }
-  chain output {
-    type nat hook output priority -105; policy accept;
-    jump translate comment "from this node"
-  }
+"""
+    + _TRANSLATED
+    + """\
   chain postrouting {
     type nat hook postrouting priority srcnat - 5; policy accept;
     ct original ip# daddr . ip# daddr . meta l4proto . th dport @masquerade# \
