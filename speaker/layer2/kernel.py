@@ -1,6 +1,7 @@
 """Edge: the eBPF program of one link, its maps, and what the speaker tells them.
 
-It ends with this process: the kernel detaches it when the descriptor of its attachment is closed, whatever closes it.
+Where the kernel has tcx (Linux 6.6), it ends with this process: the kernel detaches it when the descriptor of its
+attachment is closed, whatever closes it. ``clsact.py`` has the way before that.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ from contextlib import suppress
 from typing import Self
 
 from speaker.errors import EdgeError, Unsupported
+from speaker.layer2 import clsact
 from speaker.layer2.kernel_program import (
     ANSWERED,
     ANSWERS,
@@ -46,14 +48,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class KernelResponder:
     """Answers on ``link`` what is plain. ``hellos``: as ``program`` has it.
 
-    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 6.6,
+    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 5.8,
     EdgeError where the link is gone, or with the last words of the kernel's verifier. Closed, it answers for nothing.
+    ``tcx`` False: as before Linux 6.6.
     """
 
-    def __init__(self, link: Link, hellos: HelloFrames | None) -> None:
-        self._link, self._hellos = link, hellos
+    def __init__(self, link: Link, hellos: HelloFrames | None, *, tcx: bool = True) -> None:
+        self._link, self._hellos, self._tcx = link, hellos, tcx
         self._descriptors: list[int] = []
-        self._is_open = True
+        self._is_open, self._refused = True, ""
         self._told = {Family.IPV4: 0, Family.IPV6: 0}
         """Of its answers, those that ``answered`` told, and those to requests of our own."""
 
@@ -63,9 +66,7 @@ class KernelResponder:
             state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
             self._state = mmap.mmap(state, mmap.PAGESIZE)
             self._program = self._load(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
-            self._open(
-                _LINK_CREATE, struct.pack("=7I", self._program, self._link.index, _TCX_INGRESS, _BEFORE, 0, 0, 0)
-            )
+            self._attach()
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -76,10 +77,20 @@ class KernelResponder:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._is_open = False  # first: a number that is closed may be another file's at once
+    def close(self, why: str = "") -> None:
+        if not self._is_open:
+            return
+        self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
+        if not self._tcx:
+            with suppress(EdgeError):
+                clsact.detach(self._link.index, self._magic)
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+    def refused(self) -> str:
+        """Why it was closed, where it closed itself; said once."""
+        why, self._refused = self._refused, ""
+        return why
 
     def answer(self, address: bytes) -> None:
         """For an EIP of 4 or 16 bytes. Where there is no room for it, the sockets answer."""
@@ -97,6 +108,10 @@ class KernelResponder:
     def extend(self, deadline: float) -> None:
         """Answers until then, seconds of CLOCK_BOOTTIME."""
         struct.pack_into("=Q", self._state, DEADLINE, int(max(0.0, min(deadline, 1e9)) * 1e9))
+
+    @property
+    def _magic(self) -> bytes:
+        return self._hellos.magic if self._hellos is not None else b""
 
     @property
     def arrived(self) -> int:
@@ -127,6 +142,18 @@ class KernelResponder:
             return None
         self._told[family] += 1
         return out.raw[:length]
+
+    def _attach(self) -> None:
+        link, program = self._link.index, self._program
+        if self._tcx:
+            try:
+                self._open(_LINK_CREATE, struct.pack("=7I", program, link, _TCX_INGRESS, _BEFORE, 0, 0, 0))
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._tcx = False
+        clsact.attach(link, program, self._magic)
 
     def _open(self, command: int, attributes: bytes) -> int:
         self._descriptors.append(_bpf(command, bytearray(attributes)))
@@ -169,8 +196,8 @@ class KernelResponder:
         """Where the program cannot be told, it answers nothing any more, and the sockets everything."""
         try:
             tell(*what)
-        except OSError:
-            self.close()
+        except OSError as error:
+            self.close(f"cannot tell the program in the kernel what it has to leave alone: {error.strerror}")
 
 
 def _bpf(command: int, attributes: bytearray) -> int:
