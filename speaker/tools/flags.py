@@ -221,7 +221,7 @@ def take_over(parser: Parser) -> None:
 def responder(parser: Parser) -> None:
     text = (
         "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
-        "(Linux 6.6, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
+        "(Linux 5.8, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
     )
     parser.add_argument("--responder", choices=("auto", "socket"), default="socket", help=text)
 
