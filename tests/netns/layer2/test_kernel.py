@@ -340,11 +340,9 @@ def test_a_program_that_answers_otherwise_than_we_would_is_taken_away_and_the_so
 
 
 def test_told_to_answer_in_the_kernel_it_does_not_start_where_that_is_refused(lan, tmp_path):
-    start = f"{sys.executable} -m speaker run {tmp_path} --responder kernel --forwarder none --runtime-dir {tmp_path}/run"
+    start = f"{sys.executable} -m speaker run {tmp_path} --responder kernel --runtime-dir {tmp_path}/run"
     without = "setpriv --bounding-set=-bpf,-sys_admin --inh-caps=-all"
     with lan.node.entered():
         done = subprocess.run(f"{without} {start}".split(), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "speaker: --responder kernel: answers in the kernel: Operation not permitted: needs CAP_BPF and CAP_NET_ADMIN\n",
-    )
+    why = "answers in the kernel: Operation not permitted: needs CAP_BPF and CAP_NET_ADMIN"
+    assert (done.returncode, done.stderr) == (1, f"speaker: --responder kernel: {why}\n")
