@@ -59,7 +59,7 @@ class Member(Running):
         argv = [sys.executable, "-m", "speaker", command, "--runtime-dir", str(self.runtime_dir), *words]
         argv += ["--group", self.group] if self.group else []
         with self.node.entered():
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode in codes, done
         return done.stdout
 

@@ -110,7 +110,7 @@ def answering(client, times=12):
 def ask(speaker, *command):
     argv = [sys.executable, "-m", "speaker", *command, "--runtime-dir", str(speaker.directory / "run")]
     with speaker.node.entered():
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180).stdout
 
 
 def explained(speaker):
