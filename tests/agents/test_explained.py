@@ -27,7 +27,7 @@ def asked(cluster, node, command, *words):
     own = "--runtime-dir", str(cluster.agents[node].runtime_dir)
     with cluster.lan.namespace(node).entered():
         return subprocess.run(
-            [PYTHON, "-m", "speaker", command, *own, *words], capture_output=True, check=False, timeout=30
+            [PYTHON, "-m", "speaker", command, *own, *words], capture_output=True, check=False, timeout=180
         )
 
 
