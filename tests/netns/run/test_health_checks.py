@@ -17,7 +17,7 @@ from speaker.ownership.hellos.keys import generate
 pytestmark = pytest.mark.netns
 
 EIP = "198.51.100.10"
-CHECK = "http:/healthz interval=100ms timeout=1s rise=2 fall=3"
+CHECK = "http:/healthz interval=100ms timeout=10s rise=2 fall=3"
 
 
 def site(check=CHECK, extra="", nodes=("n1", "n1")):
