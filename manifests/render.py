@@ -443,17 +443,22 @@ def _under_conditions(plain: list[str], changed: Iterable[tuple[str, list[str]]]
 # ── Commands ──
 
 
+def _linked(text: str) -> str:
+    """Links lead to the repository that $REPOSITORY names, as OWNER/NAME."""
+    return text.replace("github.com/REPOSITORY/", f"github.com/{os.environ.get('REPOSITORY', 'REPOSITORY')}/")
+
+
 def write_files(kubectl: str, image: str, directory: Path, components: Sequence[str]) -> None:
     for name, wanted in {**dict.fromkeys(OVERLAYS, components), CLEANUP: ()}.items():
         file = directory / f"{name}.yaml"
-        file.write_text(rendered(kubectl, name, wanted, image))
+        file.write_text(_linked(rendered(kubectl, name, wanted, image)))
         sys.stdout.write(f"{file}\n")
 
 
 def write_chart(kubectl: str, image: str, directory: Path) -> None:
     image_of(image)  # for its mistakes
     shutil.rmtree(directory / NAME, ignore_errors=True)
-    files = dict(chart(kubectl, image))
+    files = {path: _linked(text) for path, text in chart(kubectl, image)}
     for path, text in files.items():
         file = directory / NAME / path
         file.parent.mkdir(parents=True, exist_ok=True)

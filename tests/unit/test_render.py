@@ -1,9 +1,7 @@
 """What `make rendered` and `make chart` make: the same objects as kustomize, whichever way is taken."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import chart_mixtures
 import jsonschema
 import pytest
 import yaml
+from chart_mixtures import Objects, merged, objects
 from chart_values import CHART, readme, schema, values
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import pairs
-from real_api import BUILT
 from render import (
     CLEANUP,
     COMPONENTS,
@@ -66,17 +65,6 @@ MIXTURES = [
 MIXTURES += [(overlay, together(some), FLAGS) for overlay in OVERLAYS for some in [(), COMPONENTS]]
 """Overlay, components and flags. The chart's conditions stand apart from each other (``_under_conditions`` refuses what
 does not), so that two at a time show what there is to see; and all of them, and none, as people take them."""
-
-Objects = dict[tuple[str, str, str], dict[str, Any]]
-
-
-def objects(text: str) -> Objects:
-    found: Objects = {}
-    for each in filter(None, yaml.load_all(text, Loader=yaml.CSafeLoader)):
-        key = each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
-        assert key not in found
-        found[key] = each
-    return found
 
 
 def only_container(found: Objects, name: str) -> dict[str, Any]:
@@ -187,18 +175,16 @@ VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 
 
-def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """As Helm merges them: null takes a value away."""
-    found = {**values}
-    for name, change in changes.items():
-        both = isinstance(change, dict) and isinstance(found.get(name), dict)
-        found[name] = merged(found[name], change) if both else change
-    return {name: each for name, each in found.items() if each is not None}
+def without_nulls(values: Any) -> Any:
+    """As Helm does: null takes a value away."""
+    if not isinstance(values, dict):
+        return values
+    return {name: without_nulls(each) for name, each in values.items() if each is not None}
 
 
 def faults(**changes: Any) -> list[str]:
     """What the schema says against them, as paths."""
-    found = jsonschema.Draft7Validator(SCHEMA).iter_errors(merged(VALUES, changes))
+    found = jsonschema.Draft7Validator(SCHEMA).iter_errors(without_nulls(merged(VALUES, changes)))
     return [".".join(map(str, each.absolute_path)) + ": " + each.message for each in found]
 
 
@@ -317,15 +303,13 @@ def chart(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def helm(chart: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def helm(chart: Path, helm_program: str) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """``helm("template", *flags)`` on the chart."""
-    if (program := shutil.which("helm", path=f"{BUILT}{os.pathsep}{os.environ['PATH']}")) is None:
-        pytest.skip("needs helm (`make cluster` builds one)")
 
     def run(command: str, *words: str) -> "subprocess.CompletedProcess[str]":
         name = ("eip-speaker",) if command == "template" else ()
         return subprocess.run(
-            [program, command, *name, chart / "eip-speaker", *words], capture_output=True, text=True, check=False
+            [helm_program, command, *name, chart / "eip-speaker", *words], capture_output=True, text=True, check=False
         )
 
     return run
@@ -377,9 +361,33 @@ def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, tmp_path, overl
     assert_the_same(objects(done.stdout), by_kustomize(kubectl, overlay, components, flags))
 
 
+@pytest.mark.parametrize("mixture", chart_mixtures.MIXTURES, ids=range(len(chart_mixtures.MIXTURES)))
+def test_what_a_user_sets_shows_in_the_objects(helm, tmp_path, mixture):
+    values = chart_mixtures.values_of(mixture)
+    assert faults(**values) == []
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    done = helm("template", f"--values={tmp_path / 'values.yaml'}")
+    assert done.returncode == 0, done.stderr
+    found = objects(done.stdout)
+    assert [choice.name for choice in mixture if not choice.shows(found)] == []
+
+
+def test_a_namespace_that_helm_has_made_is_not_made_again(helm):
+    done = helm("template", "--namespace=eip-speaker", "--create-namespace")
+    assert [name for kind, _, name in objects(done.stdout) if kind == "Namespace"] == ["eip-speaker-agents"]
+
+
 def test_helm_finds_no_fault(helm):
     done = helm("lint", "--strict")
     assert done.returncode == 0, done.stdout
+
+
+def test_alerts_of_a_release_lead_to_its_runbooks(kubectl, tmp_path, monkeypatch):
+    monkeypatch.setenv("REPOSITORY", "somebody/eips")
+    write_chart(kubectl, IMAGE, tmp_path)
+    told = yaml.safe_load((tmp_path / "eip-speaker" / "values.yaml").read_text())
+    assert told["prometheusRule"]["runbookUrl"] == "https://github.com/somebody/eips/blob/main/docs/runbooks.md"
+    assert not [file for file in (tmp_path / "eip-speaker").rglob("*.*") if "/REPOSITORY/" in file.read_text()]
 
 
 def test_the_archive_is_the_chart_and_the_same_every_time(kubectl, chart, tmp_path):
