@@ -27,7 +27,7 @@ from speaker.layer2.kernel_program import (
     key,
     program,
 )
-from speaker.model import Family, Link
+from speaker.model import Family, Link, Mac
 
 EIPS = 16384
 """That the kernel answers for on one link. Requests for more are answered by the sockets."""
@@ -56,23 +56,28 @@ class KernelResponder:
     def __init__(self, link: Link, hellos: HelloFrames | None, *, tcx: bool = True) -> None:
         self._link, self._hellos, self._tcx = link, hellos, tcx
         self._descriptors: list[int] = []
-        self._is_open, self._refused = True, ""
+        self._is_open, self._refused, self._program = True, "", -1
         self._told = {Family.IPV4: 0, Family.IPV6: 0}
         """Of its answers, those that ``answered`` told, and those to requests of our own."""
 
     def __enter__(self) -> Self:
+        self._do(self._load, self._attach)
+        return self
+
+    def try_out(self) -> None:
+        """Loads it and lets go of it. Raises as entering does."""
+        self._do(self._load)
+        self.close()
+
+    def _do(self, *steps: Callable[[], None]) -> None:
         try:
-            self._eips = self._open(_MAP_CREATE, _map(_HASH, KEY, len(ANSWERED), EIPS, _NO_PREALLOC))
-            state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
-            self._state = mmap.mmap(state, mmap.PAGESIZE)
-            self._program = self._load(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
-            self._attach()
+            for step in steps:
+                step()
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
                 raise _refused(self._link, error) from error
             raise
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -83,7 +88,7 @@ class KernelResponder:
         self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
         if not self._tcx:
             with suppress(EdgeError):
-                clsact.detach(self._link.index, self._magic)
+                clsact.detach(self._link.index, self._magic, self._program)
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -159,7 +164,13 @@ class KernelResponder:
         self._descriptors.append(_bpf(command, bytearray(attributes)))
         return self._descriptors[-1]
 
-    def _load(self, code: bytes) -> int:
+    def _load(self) -> None:
+        self._eips = self._open(_MAP_CREATE, _map(_HASH, KEY, len(ANSWERED), EIPS, _NO_PREALLOC))
+        state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
+        self._state = mmap.mmap(state, mmap.PAGESIZE)
+        self._program = self._verified(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
+
+    def _verified(self, code: bytes) -> int:
         given, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENSE)
         head = struct.pack("=IIQQ", _SCHED_CLS, len(code) // 8, *map(ctypes.addressof, (given, licence)))
         tail = struct.pack("=II16s", 0, 0, _NAME)
@@ -200,6 +211,11 @@ class KernelResponder:
             self.close(f"cannot tell the program in the kernel what it has to leave alone: {error.strerror}")
 
 
+def try_out(why: str) -> None:
+    """Whether this kernel lets us answer in it. Raises as ``KernelResponder``; ``why`` it has to."""
+    KernelResponder(Link(1, why, Mac(bytes(6))), None).try_out()
+
+
 def _bpf(command: int, attributes: bytearray) -> int:
     """Raises OSError. The kernel writes into ``attributes`` what it has to say."""
     if (number := _BPF.get(os.uname().machine)) is None:
@@ -216,6 +232,7 @@ def _map(kind: int, key_size: int, value_size: int, entries: int, flags: int) ->
 
 
 def _refused(link: Link, error: OSError) -> EdgeError:
-    words = f"{link.name}: answers in the kernel: {error.strerror}"
+    needs = ": needs CAP_BPF and CAP_NET_ADMIN" if error.errno == errno.EPERM else ""
+    words = f"{link.name}: answers in the kernel: {error.strerror}{needs}"
     old = error.errno in (errno.EPERM, errno.ENOSYS, errno.EINVAL)
     return Unsupported(words) if old else EdgeError(words)

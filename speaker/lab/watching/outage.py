@@ -36,7 +36,7 @@ LATE = 0.05
 that holds datagrams back until another one has the EIP does not serve it meanwhile."""
 POLL = 0.03
 """Seconds between two looks at the answers."""
-STARTS = 10.0
+STARTS = 30.0
 """Seconds until the prober must have begun."""
 
 

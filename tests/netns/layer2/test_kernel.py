@@ -298,18 +298,20 @@ def test_cleanup_removes_what_a_killed_process_left(lan, process, sh, tc, tmp_pa
     assert filters(sh, lan.node) == before
 
 
-def test_two_groups_have_a_filter_each_and_one_that_was_left_behind_is_replaced(lan, link, ear, sh, tc):
+def test_two_groups_have_a_filter_each_and_the_one_that_comes_later_replaces_its_own_groups(lan, link, ear, sh, tc):
     client, eth0 = ear(lan.client, ARP), link(lan.node, "eth0")
     other = HELLOS._replace(magic=b"EIPg")
     with answering(lan, link, other, tcx=False):
         with lan.node.entered():
-            left = KernelResponder(eth0, HELLOS, tcx=False).__enter__()  # its process dies: nothing is closed
+            before = KernelResponder(eth0, HELLOS, tcx=False).__enter__()  # as of a process that was killed
         with answering(lan, link, HELLOS, tcx=False):
+            assert filters(sh, lan.node)[0][0].count("direct-action") == 2
+            with lan.node.entered():
+                before.close()  # as of a link whose MAC has changed
             assert filters(sh, lan.node)[0][0].count("direct-action") == 2
         assert filters(sh, lan.node)[0][0].count("direct-action") == 1
         client.send(ask4(mac=client.mac))
         assert client.until(client.to_us)
-    left.close()
 
 
 def test_where_the_kernel_refuses_the_sockets_answer_and_it_is_said(lan, link, ear, layer2_with):
@@ -337,3 +339,12 @@ def test_a_program_that_answers_otherwise_than_we_would_is_taken_away_and_the_so
     client.send(ask4(mac=client.mac))
     assert arp.parse(client.until(client.to_us)).sender_mac == eth0.mac
     assert running.do(running.layer2.answers_on, eth0.index)
+
+
+def test_told_to_answer_in_the_kernel_it_does_not_start_where_that_is_refused(lan, tmp_path):
+    start = f"{sys.executable} -m speaker run {tmp_path} --responder kernel --runtime-dir {tmp_path}/run"
+    without = "setpriv --bounding-set=-bpf,-sys_admin --inh-caps=-all"
+    with lan.node.entered():
+        done = subprocess.run(f"{without} {start}".split(), capture_output=True, text=True, check=False)
+    why = "answers in the kernel: Operation not permitted: needs CAP_BPF and CAP_NET_ADMIN"
+    assert (done.returncode, done.stderr) == (1, f"speaker: --responder kernel: {why}\n")
