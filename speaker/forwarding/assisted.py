@@ -45,6 +45,6 @@ def stays(flow: Flow, plan: Plan) -> bool:
     """Whether a connection goes on where it went: to a living endpoint, or, unless it is UDP's, it was answered: nobody
     else can go on with it. What a dead endpoint never answered begins anew with its next packet."""
     server = plan.virtual_servers[flow.key]
-    if any((real.address, real.port) == (flow.real, flow.real_port) for real in server.real_servers):
+    if any(real.place == (flow.real, flow.real_port) for real in server.real_servers):
         return True
     return flow.answered and server.protocol is not Protocol.UDP

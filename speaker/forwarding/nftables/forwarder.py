@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import Change, ChangeRealServer, affected, diff
+from speaker.forwarding.changes import Change, RealChange, affected, diff
 from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
@@ -133,9 +133,7 @@ class NftablesGuard:
 
     def concerned(self, changes: Iterable[Change]) -> bool:
         """Not by weights."""
-        return any(
-            not isinstance(change, ChangeRealServer) or change.before.local != change.after.local for change in changes
-        )
+        return any(not _only_weight(change) for change in changes)
 
     async def apply(self, plan: Plan) -> bool:
         """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""
@@ -144,6 +142,13 @@ class NftablesGuard:
 
     async def cleanup(self) -> tuple[str, ...]:
         return await self._table.remove()
+
+
+def _only_weight(change: Change) -> bool:
+    match change:
+        case RealChange(_, RealServer() as before, RealServer() as after):
+            return before.local == after.local
+    return False
 
 
 async def open_nftables(group: Group = NO_GROUP) -> NftablesForwarder:
