@@ -15,7 +15,6 @@ from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOUR
 from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
 from speaker.controller.wanted import (
-    FINALIZER,
     Event,
     IpMode,
     Order,
@@ -87,8 +86,6 @@ class Decider:
         self._groups: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
-        self._given: dict[str, dict[ServiceKey, Assignment]] = {}
-        """By pool, which need not be in use any more, nor be there."""
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
         self._begun = False
@@ -133,8 +130,6 @@ class Decider:
             self._pools.used, self._namespaces, self._reserved(), self._pools.withheld, all_known=True
         )
         moved = self._settling.step(changed, self._mistaken, now, came_with)
-        for key, former in moved.items():
-            self._account(key, former)
         written = moved.keys() | services.keys() | (self._read.keys() if turned else set())
         self.failed |= self._allocator.failed
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
@@ -281,14 +276,6 @@ class Decider:
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _account(self, key: ServiceKey, former: Outcome | None) -> None:
-        if former is not None and former.assignment is not None:
-            for pool in former.assignment.pools:
-                self._given[pool].pop(key, None)
-        if (assignment := self._outcome(key).assignment) is not None:
-            for pool in assignment.pools:
-                self._given.setdefault(pool, {})[key] = assignment
-
     def _outcome(self, key: ServiceKey) -> Outcome:
         return self._settling.outcomes.get(key, _NOTHING)
 
@@ -321,12 +308,16 @@ class Decider:
         for name, found in self._pools.declared.items():
             orders |= dict.fromkeys(pool_paths(name))
             usage = self._allocator.usage(name) if name in self._pools.used else {}
-            given = self._given.get(name, {}).values()
-            # Asked only where it matters, as it walks over every EIP in use.
-            kept = not given and FINALIZER in found.metadata.finalizers and self._allocator.is_in_use(name)
-            for write in pool_writes(found, self._pools.judged[name], given, usage, at, kept=kept):
+            in_use = self._allocator.is_in_use(name)
+            holding = self._holding(name) if in_use and found.metadata.deletion_timestamp is not None else ()
+            for write in pool_writes(found, self._pools.judged[name], holding, usage, at, in_use=in_use):
                 orders[write.path] = write
         return orders
+
+    def _holding(self, pool: str) -> list[Assignment]:
+        """Walks over all."""
+        given = (each.assignment for each in self._settling.outcomes.values())
+        return [each for each in given if each is not None and pool in each.pools]
 
     def _lost(self) -> dict[ServiceKey, str]:
         self._duplicates = tuple(filter(self._stands, self._duplicates))

@@ -349,15 +349,14 @@ def pool_writes(
     usage: Mapping[Family, Usage],
     at: str,
     *,
-    kept: bool = False,
+    in_use: bool,
 ) -> list[Write]:
     """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
-    ``assignments``: from this pool. ``kept``: somebody has a place there, served or not."""
-    waits = judged.verdict is Verdict.TERMINATING
-    condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
+    ``assignments``: from this pool, if it is being deleted; ``in_use``: somebody has a place there, served or not."""
+    condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
-    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, conditions, usage, at))
+    writes = (_finalizer(found, in_use=in_use), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 
 
