@@ -53,21 +53,10 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
-)
-HEALTH_CHECK, NODE_PREFERENCE = PREFIX + "health-check", PREFIX + "node-preference"
-_ANNOTATIONS = (
-    POOL,
-    ADDRESSES,
-    RELEASE,
-    SHARE,
-    SHARE_NAMESPACES,
-    SCHEDULER,
-    HEALTH_CHECK,
-    NODE_PREFERENCE,
-    RECORD,
-)  # RECORD is the controller's: no wish
+_NAMES = "pool addresses release share share-namespaces scheduler health-check node-preference record"
+_ANNOTATIONS = tuple(PREFIX + name for name in _NAMES.split())
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, HEALTH_CHECK, NODE_PREFERENCE, RECORD = _ANNOTATIONS
+"""The last one is the controller's: no wish."""
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(

@@ -12,18 +12,10 @@ from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
+from speaker.controller import wanted
 from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
-from speaker.controller.wanted import (
-    Event,
-    IpMode,
-    Order,
-    Orders,
-    pool_paths,
-    pool_writes,
-    service_status,
-    service_write,
-)
+from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
 from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
 from speaker.system.supervise import Failures, contained
@@ -283,14 +275,14 @@ class Decider:
         lost = self._lost()
         orders: dict[str, Order | None] = {}
         for key in keys:
-            orders[service_status(key)] = None
+            orders[wanted.service_status(key)] = None
             outcome, known = self._outcome(key), self._read.get(key)
             with contained(key, self.failed):
                 self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
                 if known is not None:
-                    orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
+                    orders[wanted.service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
                 continue
-            del orders[service_status(key)]  # what was written last stays
+            del orders[wanted.service_status(key)]  # what was written last stays
         return orders
 
     def _service_order(
@@ -301,16 +293,16 @@ class Decider:
         # Sorted: a restored Service's EIPs may come in another order than they were given in.
         recorded = [*map(str, sorted(self._allocator.held_by(key), key=rank))]
         record = ",".join([*recorded, RELEASED] if self._allocator.has_released(key) else recorded) or None
-        return service_write(*known, outcome, record, lost, self._ip_mode, at)
+        return wanted.service_write(*known, outcome, record, lost, self._ip_mode, at)
 
     def _pool_orders(self, news: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
-        orders: dict[str, Order | None] = {path: None for key in news for path in pool_paths(key.name)}
+        orders: dict[str, Order | None] = {path: None for key in news for path in wanted.pool_paths(key.name)}
         for name, found in self._pools.declared.items():
-            orders |= dict.fromkeys(pool_paths(name))
+            orders |= dict.fromkeys(wanted.pool_paths(name))
             usage = self._allocator.usage(name) if name in self._pools.used else {}
             in_use = self._allocator.is_in_use(name)
             holding = self._holding(name) if in_use and found.metadata.deletion_timestamp is not None else ()
-            for write in pool_writes(found, self._pools.judged[name], holding, usage, at, in_use=in_use):
+            for write in wanted.pool_writes(found, self._pools.judged[name], holding, usage, at, in_use=in_use):
                 orders[write.path] = write
         return orders
 

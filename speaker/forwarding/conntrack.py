@@ -11,7 +11,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
 
 from speaker.errors import EdgeError
-from speaker.forwarding.changes import Flow
+from speaker.forwarding.changes import Flow, goes_on
 from speaker.forwarding.plan import Plan, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 
@@ -23,7 +23,7 @@ _SEEN_REPLY = 1 << 1
 """IPS_SEEN_REPLY of include/uapi/linux/netfilter/nf_conntrack_common.h."""
 
 
-async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps) -> int:
+async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps = goes_on) -> int:
     """Forget every connection to these virtual servers that ``plan`` does not let go on; how many. Raises EdgeError."""
     together: dict[tuple[int, Protocol], set[VirtualServerKey]] = {}
     for key in keys:

@@ -146,7 +146,7 @@ def test_connections_that_cannot_be_forgotten_keep_no_plan_from_the_kernel(node,
     before, after = server(), server(scheduler="sh")
     broken, asked = True, []
 
-    async def forgets(keys, plan):
+    async def forgets(keys, plan, keeps):
         asked.append(set(keys))
         if broken:
             raise EdgeError("conntrack: no such subsystem")
