@@ -6,8 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
 from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
-from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
-from speaker.diagnosis.saved import OLD
+from speaker.diagnosis.firewall import ANSWER, DNAT, OLD, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from speaker.diagnosis import saved
+from speaker.diagnosis import firewall
 from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
@@ -96,7 +96,7 @@ async def rules() -> Rules:
 async def legacy_rules() -> Rules:
     """The same for iptables as it was before nftables. Raises EdgeError, Unsupported if its program is missing."""
     found: list[Rules] = [
-        (tuple(saved.chains(_IP[family], f"{saved.OLD}{table}", await legacy_save(family, table))), {})
+        (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
         for table in ("raw", "mangle", "filter")
     ]
@@ -113,7 +113,7 @@ async def _table(family: str, table: str) -> Rules:
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         status, text, _ = await programs.run(program, "--table", table)
         if status == 0:
-            return tuple(saved.chains(family, table, text.decode(errors="replace"))), {}
+            return tuple(firewall.chains(family, table, text.decode(errors="replace"))), {}
     _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     try:
         items = nft.listed(listing, f"table {family} {table}")

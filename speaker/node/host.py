@@ -25,7 +25,7 @@ import structlog
 
 from speaker.checks import said
 from speaker.errors import EdgeError
-from speaker.forwarding.assisted import Assisted, past_dead
+from speaker.forwarding.changes import Assisted, past_dead
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max

@@ -1,6 +1,6 @@
 """``assist`` in the kernel: the table ``inet eip-speaker-assist``, or a group's, only as long as it is needed. An edge.
 
-What is to be in it, ``forwarding/assisted.py`` says.
+What is to be in it, ``Assisted`` says (``forwarding/changes.py``).
 """
 
 import asyncio
@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError
-from speaker.forwarding.assisted import stays
-from speaker.forwarding.changes import Change, diff, part_of
+from speaker.forwarding.changes import Change, diff, part_of, stays
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import EVERYTHING, forget, must_support
 from speaker.forwarding.nftables.ruleset import assist_ruleset, expressible, rebuild_script
