@@ -1,5 +1,5 @@
-"""Edge, and the loops: one looks, at a low pace, and serves health checks where nobody else does; one asks kube-proxy about
-endpoints that have just come to this node."""
+"""The loops: one looks, at a low pace, and serves health checks where nobody else does; one asks kube-proxy about
+endpoints that have just come to this node. And the edge that serves them."""
 
 import asyncio
 import os
