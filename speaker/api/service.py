@@ -135,8 +135,10 @@ def service(
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
     found = _ours(root, spec, families_told, honoured)
-    if fields_alone and not spec["loadBalancerSourceRanges"].given:
-        _refuse_unenforced(root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION])
+    annotation = root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION]
+    if fields_alone and annotation.given and not spec["loadBalancerSourceRanges"].given:
+        # Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone.
+        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
     return found if kind is not None else replace(found, ports=())
 
 
@@ -440,12 +442,6 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     # Of two networks that meet one lies in the other.
     common = (*_inside(by_field, by_annotation), *_inside(by_annotation, by_field))
     return tuple(dict.fromkeys(common)) or NOBODY
-
-
-def _refuse_unenforced(annotation: Field) -> None:
-    """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
-    if annotation.given:
-        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:

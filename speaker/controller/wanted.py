@@ -232,7 +232,6 @@ def _event(
     """``addresses``: those that it gets; ``releases``: it asks to be rid of those that it loses."""
     before, former = found.status.load_balancer.ingress, kinds.condition_of(found.status.conditions, kinds.ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
-    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         return "Warning", "DuplicateAddress", duplicate
     told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
@@ -405,7 +404,10 @@ def _pool_status(
         for family, numbers in wanted.items()
         if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
     }
-    if (text := _addresses_text(found.spec.get("addresses"))) != found.status.addresses_text:
+    given = found.spec.get("addresses")
+    if (
+        text := kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else ""
+    ) != found.status.addresses_text:
         status["addressesText"] = text
     former = kinds.condition_of(found.status.conditions, READY)
     same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
@@ -425,10 +427,6 @@ def _pool_status(
         return write
     level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
     return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
-
-
-def _addresses_text(given: object) -> str:
-    return kinds.in_one_line([str(each) for each in given]) if isinstance(given, list) else ""
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:

@@ -461,7 +461,7 @@ def _match(family: str, option: str, value: str, protocol: str, negated: bool) -
         case "--ctstate" if value in ("DNAT", "SNAT") and not negated:
             return {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": value.lower()}}
     if left is None:
-        return _unknown(option)
+        return {"xt": {"type": "match", "name": option}}
     return {"match": {"op": "!=" if negated else "==", "left": left, "right": right}}
 
 
@@ -470,7 +470,3 @@ def _port(written: str) -> Any:
     if not colon:
         return int(first) if first.isdigit() else first
     return {"range": [int(first or 0), int(last or 65535)]}
-
-
-def _unknown(what: str) -> dict[str, Any]:
-    return {"xt": {"type": "match", "name": what}}
