@@ -135,8 +135,7 @@ def doctor(
     everything: bool = False,
 ) -> int:
     """0: nothing is wrong; 1: something is."""
-    from speaker.diagnosis.chain import unseen
-    from speaker.diagnosis.doctor import examine
+    from speaker.diagnosis.chain import examine, unseen
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
