@@ -3,16 +3,18 @@
 Each returns the exit code; EdgeError, where no speaker answers or it refuses, is for ``cli.py``.
 """
 
+import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError, folded
+from speaker.errors import EdgeError, SettingError, folded
 from speaker.node.control import ask
 from speaker.tools.terminal import printable, table, write
 
@@ -41,37 +43,39 @@ def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]
     raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
 
 
-def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
+def drain(args: argparse.Namespace) -> int:
     """1 where an EIP found no taker before the speaker gave it up."""
+    if not 0 < args.timeout < 86400:
+        raise SettingError(f"--timeout {args.timeout:g}: must be seconds above 0 and below a day")
     left: list[str] = []
-    for answer in ask(runtime_dir, "drain", timeout):
+    for answer in ask(args.runtime_dir, "drain", args.timeout):
         if answer.get("done"):
             left = _read(answer, _Drained).left
         else:
             moved = _read(answer, _Moved)
-            write(out, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
+            write(sys.stdout, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
     if left:
-        write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
+        write(sys.stdout, [f"no other host took {', '.join(left)}: nobody answers for them now"])
         return 1
-    write(out, ["drained: this host answers for nothing"])
+    write(sys.stdout, ["drained: this host answers for nothing"])
     return 0
 
 
-def undrain(runtime_dir: Path, out: TextIO) -> int:
-    for _ in ask(runtime_dir, "undrain", QUICK):
-        write(out, ["takes EIPs again"])
+def undrain(args: argparse.Namespace) -> int:
+    for _ in ask(args.runtime_dir, "undrain", QUICK):
+        write(sys.stdout, ["takes EIPs again"])
     return 0
 
 
-def rebalance(runtime_dir: Path, out: TextIO) -> int:
+def rebalance(args: argparse.Namespace) -> int:
     """Every change of the numbers; 1 where a move was refused."""
     told: _Moves | None = None
-    for answer in ask(runtime_dir, "rebalance"):
+    for answer in ask(args.runtime_dir, "rebalance"):
         if "planned" in answer and (moves := _read(answer, _Moves)) != told:
             told = moves
-            write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
+            write(sys.stdout, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
     if told is not None and told.preferred:
-        write(out, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
+        write(sys.stdout, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
     return 1 if told is not None and told.refused else 0
 
 
@@ -175,7 +179,7 @@ HEAD = "EIP", "HOLDER", "TERM", "LINK", "SINCE (UTC)", "SERVICES"
 
 def of_one(eip: Mapping[str, Any]) -> Iterator[str]:
     """All that is known of an EIP."""
-    _, holder, term, link, since, _ = _eip(eip)
+    _, holder, term, link, since, _ = row(eip)
     known = {
         "holder": holder + (" (this node)" if eip["claimed"] else ""), "since": since and f"{since} UTC", "term": term,
         "link": " ".join(filter(None, (link, eip.get("mac", "")))), "pool": eip.get("pool", ""),
@@ -205,7 +209,7 @@ def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]
     if (kube_proxy := told.get("kube_proxy")) is not None:
         yield from _kube_proxy(kube_proxy)
     yield ""
-    yield from [printable(held(eips))] if summary else table(HEAD, map(_eip, eips))
+    yield from [printable(held(eips))] if summary else table(HEAD, map(row, eips))
     if peers:
         yield ""
         yield from table(("PEER", "LINK", "STATE", "HELLOS LOST"), map(_peer, peers))
@@ -238,7 +242,7 @@ def _utc(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
+def row(eip: Mapping[str, Any]) -> Sequence[str]:
     at = eip.get("since")
     since = _utc(at) if at is not None else ""
     services = ", ".join(eip["services"])

@@ -6,9 +6,9 @@ By the decisions of a running speaker, from what it remembers; nothing is writte
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
@@ -18,7 +18,7 @@ from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.forwarding.changes import Change, diff
 from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Balancer, ServiceKey, TrafficPolicy, World
+from speaker.model import ServiceKey, TrafficPolicy, World
 from speaker.node.decide import decide
 from speaker.ownership.preference import described
 from speaker.settings import DEFAULT_REST, Node, parse_balancers
@@ -85,43 +85,31 @@ def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
 
 
 def command(args: argparse.Namespace) -> int:
+    return tell(partial(_of_files, args), sys.stdout, sys.stderr, as_json=args.json)
+
+
+def _of_files(args: argparse.Namespace) -> Planned:
     if args.now is None or args.then is None:
         raise SettingError("plan: needs two directories, NOW and THEN, or --cluster")
     for flag in ("kubeconfig", "context", "default_class"):
         if getattr(args, flag):
             raise SettingError(f"--{flag.replace('_', '-')}: goes with --cluster")
-    honoured = parse_balancers(args.honour_annotations)
-    return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr, honoured)
+    honoured, clock = parse_balancers(args.honour_annotations), clock_gettime(CLOCK_BOOTTIME)
+    allocator = recall(args.state, DEFAULT_REST, clock)
+    own = addresses_here()
+    readings = (load(directory, honoured=honoured) for directory in (args.now, args.then))
+    before, after = (with_own_addresses(reading.world, own) for reading in readings)
+    with foreseen(args.then):
+        return foresee(allocator, before, drained(after, frozenset(args.drain)), clock)
 
 
-def plan(
-    now: Path,
-    then: Path,
-    state: Path,
-    drain: frozenset[str],
-    as_json: bool,
-    out: TextIO,
-    err: TextIO,
-    honoured: Collection[Balancer] = (),
-) -> int:
-    """``drain``: nodes whose pods are gone then. Returns 0 where nothing changes, 1 where something does, 2 where the
-    manifests or the state cannot be read."""
-    clock = clock_gettime(CLOCK_BOOTTIME)
+def tell(find: Callable[[], Planned], out: TextIO, err: TextIO, *, as_json: bool) -> int:
+    """Returns 0 where nothing changes, 1 where something does, 2 where manifests, state or cluster cannot be read."""
     try:
-        allocator = recall(state, DEFAULT_REST, clock)
-        own = addresses_here()
-        readings = (load(directory, honoured=honoured) for directory in (now, then))
-        before, after = (with_own_addresses(reading.world, own) for reading in readings)
-        with foreseen(then):
-            found = foresee(allocator, before, drained(after, drain), clock)
+        found = find()
     except (InvalidManifests, EdgeError) as error:
         err.write(f"{error}\n")
         return 2
-    return tell(found, out, as_json=as_json)
-
-
-def tell(found: Planned, out: TextIO, *, as_json: bool) -> int:
-    """Returns as ``plan``."""
     write(out, [json.dumps(_json(found))] if as_json else _lines(found))
     return 0 if found.empty else 1
 

@@ -1,45 +1,44 @@
 """``speaker status``: of this host, or of every node of a cluster, once or whenever it changes."""
 
+import argparse
 import asyncio
 import json
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from speaker.errors import EdgeError, folded
+from speaker.errors import EdgeError, SettingError, folded
 from speaker.model import rank
 from speaker.system.decoding import UNFIT
 from speaker.tools import ask
+from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
 
 if TYPE_CHECKING:  # they bring the API's client with them
-    from speaker.tools.agents import Answers, Cluster
+    from speaker.tools.agents import Answers
 
 AGAIN, CLUSTER_AGAIN = 1.0, 5.0
 """Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
-def status(
-    runtime_dir: Path,
-    cluster: "Cluster | None",
-    out: TextIO,
-    as_json: bool,
-    watching: bool,
-    eip: str = "",
-    summary: bool = False,
-) -> int:
-    """1 where an agent of the cluster, or this host's speaker, did not answer."""
+def command(args: argparse.Namespace) -> int:
+    """1 where an agent of the cluster, or this host's speaker, did not answer. Raises SettingError."""
+    try:
+        eip = str(ip_address(args.eip)) if args.eip else ""
+    except ValueError as error:
+        raise SettingError(f"{args.eip[:80]!r}: must be an EIP") from error
+    cluster, out = asked_cluster(args), sys.stdout
     seen: list[Answers[Mapping[str, Any]]] = []
 
     def look() -> Iterable[str]:
         if cluster is None:
-            return ask.status(runtime_dir, as_json, eip, summary=summary)
+            return ask.status(args.runtime_dir, args.json, eip, summary=args.summary)
 
         from speaker.tools.agents import ask as ask_agents
 
@@ -47,15 +46,16 @@ def status(
         whole = together(seen[0])
         if eip:
             whole["eips"] = ask.only(whole["eips"], eip)
-        lines = [json.dumps(whole)] if as_json else describe(whole, summary=summary)
-        return lines if as_json else [each for line in lines for each in folded(line)]
+        if args.json:
+            return [json.dumps(whole)]
+        return [each for line in describe(whole, summary=args.summary) for each in folded(line)]
 
-    if watching:
-        watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), as_json)
+    if args.watch:
+        watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), args.json)
     try:
         write(out, look())
     except EdgeError as error:
-        if as_json:
+        if args.json:
             write(out, [json.dumps({"error": str(error)})])
         raise
     return 1 if seen and seen[0].silent else 0
@@ -149,10 +149,8 @@ def describe(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str
         yield from map(printable, lines)
 
 
-def _row(eip: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(eip: Mapping[str, Any]) -> Sequence[str]:
     """Whom others name, and who did not say so, is none that is known to hold it."""
     named = ", ".join(f"{node}?" for node in eip["named"])
-    since = f"{datetime.fromtimestamp(eip['since'], UTC):%Y-%m-%d %H:%M:%S}" if "since" in eip else ""
-    holder = ", ".join(eip["holders"]) or named or "nobody"
-    more = str(eip.get("term") or ""), eip.get("link", ""), since, ", ".join(eip["services"])
-    return eip["address"], holder, *more
+    holder = ", ".join(eip["holders"]) or named
+    return ask.row({"term": 0, **eip, "holder": holder})
