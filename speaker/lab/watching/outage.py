@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import pairwise
 from math import inf
 from mmap import mmap
@@ -36,6 +36,9 @@ LATE = 0.05
 that holds datagrams back until another one has the EIP does not serve it meanwhile."""
 POLL = 0.03
 """Seconds between two looks at the answers."""
+HELLO = 0x88B5
+STRANGERS = ip_address("ff02::1")
+"""What a flood is for, as samples name it: everybody."""
 STARTS = 10.0
 """Seconds until the prober must have begun."""
 
@@ -211,6 +214,18 @@ async def probing(
         sockets = [stack.enter_context(probe_socket(namespace, address.version)) for address, _ in wanted]
         order = {"do": "probe", "targets": [(str(address), port) for address, port in wanted]}
         async with _probes(order, [address for address, _ in wanted], interval, sockets) as probes:
+            yield probes
+
+
+@asynccontextmanager
+async def flooding(namespace: Namespace, link: str, rate: int) -> AsyncIterator[Probes]:
+    """A stranger on ``link`` sends so many hellos a second, forged from those that it hears, until the end of the
+    block, which begins once it floods. Raises EdgeError when it hears none."""
+    with namespace.entered():
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(HELLO))
+    with sock:
+        sock.bind((link, HELLO))
+        async with _probes({"do": "flood", "targets": [str(STRANGERS)]}, [STRANGERS], 1 / rate, [sock]) as probes:
             yield probes
 
 
