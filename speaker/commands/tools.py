@@ -111,8 +111,7 @@ def add_control_plane(commands: Commands) -> None:
 
 
 def _control_plane(args: argparse.Namespace) -> int:
-    from speaker.tools.control_plane.command import control_plane, starter
-    from speaker.tools.control_plane.site import Site
+    from speaker.tools.control_plane.site import Site, control_plane, starter
     from speaker.tools.validate import addresses_here
 
     site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca)
@@ -203,7 +202,7 @@ def add_control(commands: Commands) -> None:
     drain.add_argument("--timeout", metavar="S", type=float, default=30.0, help=timeout)
     undrain = commands.add_parser("undrain", help="end a drain: this host takes EIPs again")
     rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
-    status.set_defaults(command=_of("status"))
+    status.set_defaults(command=_of("ask"))
     for name, parser in (("drain", drain), ("undrain", undrain), ("rebalance", rebalance)):
         parser.set_defaults(command=_of("ask", name))
     for parser in (status, drain, undrain, rebalance):

@@ -22,8 +22,7 @@ from speaker.lab.network.lan import Lan, index_of, netlink_in
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Segment, Topology, switch_port
 from speaker.lab.watching.capture import ETH_P_ALL, SO_TIMESTAMPNS
-from speaker.lab.watching.outage import HELLO
-from speaker.lab.watching.sending import BUFFER, Order, started
+from speaker.lab.watching.outage import BUFFER, HELLO, Order, started
 from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
 
