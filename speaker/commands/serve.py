@@ -189,6 +189,10 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
         raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
         read_keys(peers.key_file)  # for its mistakes
+    if args.responder == "kernel":
+        from speaker.layer2.kernel import try_out
+
+        try_out("--responder kernel")
     return become(args.argv, args.runtime_dir, args.outlive)
 
 

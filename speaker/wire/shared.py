@@ -470,6 +470,8 @@ class SharedOwner:
     def _send(self, order: events.SendHello, now: float) -> None:
         link = order.link
         if self._alone:
+            with contained("send hello", self._events):
+                self._layer2.answers_on(link)  # what does not answer is opened again
             self._layer2.extend(now + HOLD, link)
             return
         if (hello_link := self.hello_links.get(link)) is None:

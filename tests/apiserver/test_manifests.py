@@ -108,7 +108,7 @@ def test_the_ipvs_overlay_tells_both_and_gives_agents_the_right(api_server, inst
     containers = [each["spec"]["template"]["spec"]["containers"][0] for each in found]
     assert ["--forwarder=ipvs" in each["args"] for each in containers] == [True, True]
     added = {each["name"]: each["securityContext"]["capabilities"].get("add") for each in containers}
-    assert added == {"agent": ["NET_RAW", "NET_ADMIN"], "controller": None}
+    assert added == {"agent": ["NET_RAW", "NET_ADMIN", "BPF"], "controller": None}
 
 
 # ── Pod Security ──
