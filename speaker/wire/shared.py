@@ -486,7 +486,7 @@ class SharedOwner:
         hello = order.hello._replace(
             addresses=addresses, own=own, recalled=self._recalled, headless=self.machine.headless
         )
-        self.hello_links.send(hello_link, order._replace(hello=hello), now)
+        self.hello_links.send(hello_link, events.SendHello(link, hello, order.direct), now)
 
     def _listen(self) -> None:
         """This process did not run for too long: what waits unread is out of date."""
