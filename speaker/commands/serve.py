@@ -155,7 +155,7 @@ def _run(args: argparse.Namespace) -> int:
         honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
-        from speaker.tools.preview import preview
+        from speaker.tools.plan import preview
 
         with progress("working out what would be done"):
             code = asyncio.run(preview(settings, sys.stdout))
