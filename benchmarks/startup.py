@@ -7,7 +7,8 @@ agent` with a real API server (the cluster of tests/agents; what earlier rounds 
 keepalived with `vrrp_version 3` and `advert_int 0.1`, and what any Python takes: one that imports asyncio. The
 best of all rounds is shown: what else a shared machine does can only slow a round down. The ratios are of CPU to
 keepalived's and Python's. An environment with what only tests need imports more: structlog takes rich where it finds
-it. `EIP_SPEAKER_PYTHON` names the Python of another one, of `pip install '.[mqtt]'`, say.
+it. `EIP_SPEAKER_PYTHON` names the Python of another one, of `pip install '.[mqtt]'`, say. The first round also writes
+bytecode, which an image has, to a place of its own.
 
 Needs root or a user namespace; for the agent etcd and kube-apiserver where envtest looks for them, and nft.
 """
@@ -184,6 +185,8 @@ def contenders(names: list[str]) -> Iterator[dict[str, Contender]]:
         homes = {name: Path(directory, name) for name in names}
         for home in homes.values():
             home.mkdir()
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{directory}/bytecode"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         lan = stack.enter_context(Lan(lab_topology(3, 2)))
         makers: Mapping[str, Callable[[Path], Contender]] = {
             "agent": lambda home: speaker_agent(stack.enter_context(Cluster(home, lan))),

@@ -5,7 +5,9 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from importlib import import_module
 from itertools import islice
+from types import ModuleType
 from typing import NamedTuple
 
 from speaker.kubeproxy import sight
@@ -38,6 +40,11 @@ class LookReport(NamedTuple):
     seen: Judgement
     served: int
     left_alone: int
+
+
+async def _words() -> ModuleType:
+    """What asks kube-proxy. With it comes an HTTP library, of which nobody who waits for a first answer has need."""
+    return await in_thread(import_module, "speaker.kubeproxy.words")
 
 
 class KubeProxyWatch:
@@ -94,7 +101,7 @@ class KubeProxyWatch:
         return await in_thread(asked.checks)
 
     async def _look(self, asked: Asked) -> Judgement:
-        words = await sight.ask()
+        words = await (await _words()).ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await self._tables.chains() if words.proxy_mode is None else None
         found = recognise(replace(words, links=frozenset(link.name for link in asked.links.values()), chains=chains))
@@ -140,4 +147,5 @@ class EndpointWatch:
             await asyncio.sleep(ASK_SECONDS)
 
     async def _ask(self, which: ServiceFamily, port: int) -> bool:
-        return self._endpoints.heard(which, await sight.endpoints_known(which[0], port, which[1], self._own()))
+        known = await (await _words()).endpoints_known(which[0], port, which[1], self._own())
+        return self._endpoints.heard(which, known)
