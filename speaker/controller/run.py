@@ -1,6 +1,5 @@
 """``speaker controller``: what runs, what it says, how it stops."""
 
-import gc
 import socket
 import sys
 import uuid
@@ -26,7 +25,7 @@ from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, ServingSettings
-from speaker.system.garbage import bound_memory, end_in_time, memory_limit
+from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
 from speaker.system.process import raise_limit, stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
@@ -71,7 +70,7 @@ async def run(settings: CommandSettings) -> None:
     raise_limit()
     start_threads()
     bound_memory(memory_limit())
-    gc.freeze()  # all that was imported
+    freeze_imported()
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
     heed_callbacks(metrics)

@@ -2,7 +2,7 @@
 
 ::
 
-    ports 10249, 10256  ─┐
+    ports 10249, 10256  ─┐ (words)
     links, tables       ─┼─► sight ─► judge ─► problems, notes, metrics      (watch: the loop)
     what it forwards    ─┘   (listings)   └─► may we serve healthCheckNodePort? (watch)
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from importlib import import_module
 from itertools import islice
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import structlog
@@ -44,6 +46,11 @@ class LookReport(NamedTuple):
     seen: Judgement
     served: int
     left_alone: int
+
+
+async def _words() -> ModuleType:
+    """What asks kube-proxy. With it comes an HTTP library, of which nobody who waits for a first answer has need."""
+    return await in_thread(import_module, "speaker.kubeproxy.words")
 
 
 class KubeProxyWatch:
@@ -100,7 +107,7 @@ class KubeProxyWatch:
         return await in_thread(asked.checks)
 
     async def _look(self, asked: Asked) -> Judgement:
-        words = await sight.ask()
+        words = await (await _words()).ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await self._tables.chains() if words.proxy_mode is None else None
         found = recognise(replace(words, links=frozenset(link.name for link in asked.links.values()), chains=chains))
@@ -146,7 +153,8 @@ class EndpointWatch:
             await asyncio.sleep(ASK_SECONDS)
 
     async def _ask(self, which: ServiceFamily, port: int) -> bool:
-        return self._endpoints.heard(which, await sight.endpoints_known(which[0], port, which[1], self._own()))
+        known = await (await _words()).endpoints_known(which[0], port, which[1], self._own())
+        return self._endpoints.heard(which, known)
 
 
 # ── The ports that healthCheckNodePort names ──────────────────────────────────────────────────────────────────

@@ -1,6 +1,5 @@
 """One node from its start to its end: what is opened in which order, and closed again. The work is ``host.py``."""
 
-import gc
 import os
 import socket
 import sys
@@ -21,7 +20,7 @@ from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
 from speaker.node.source import MakeSource
 from speaker.settings import MqttSettings, NodeSettings
-from speaker.system.garbage import bound_memory, end_in_time, memory_limit
+from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
 from speaker.system.process import may_administer_network, raise_limit, stoppable
 from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
@@ -59,7 +58,7 @@ async def serve(
     raise_limit()
     start_threads()
     bound_memory(memory_limit())
-    gc.freeze()  # all that was imported
+    freeze_imported()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         await _serve(end, settings, make, api, examine, started)
