@@ -119,8 +119,7 @@ def several(about: str, seen: Iterable["Facts"]) -> str:
 
 def _examined(args: argparse.Namespace, facts: "Facts") -> int:
     """0: nothing is wrong; 1: something is."""
-    from speaker.diagnosis.chain import unseen
-    from speaker.diagnosis.doctor import examine
+    from speaker.diagnosis.chain import examine, unseen
     from speaker.diagnosis.report import finding_lines, findings_json
 
     found, dark = examine(facts), unseen(facts)

@@ -229,9 +229,10 @@ def node(parser: Parser) -> None:
     parser.flag("--hand-over", moved, action=argparse.BooleanOptionalAction)
     answers = (
         "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
-        "(Linux 6.6, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
+        "(Linux 5.8, CAP_BPF and CAP_NET_ADMIN), else sockets; kernel: the same, and does not start where it takes "
+        "none (default %(default)s)"
     )
-    parser.add_argument("--responder", choices=("auto", "socket"), default="socket", help=answers)
+    parser.add_argument("--responder", choices=("auto", "kernel", "socket"), default="socket", help=answers)
     takes = (
         "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)"
     )

@@ -46,7 +46,7 @@ POLL = 0.03
 HELLO = 0x88B5
 STRANGERS = ip_address("ff02::1")
 """What a flood is for, as samples name it: everybody."""
-STARTS = 10.0
+STARTS = 30.0
 """Seconds until the prober must have begun."""
 
 
