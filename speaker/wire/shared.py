@@ -423,6 +423,8 @@ class SharedOwner:
         if taken := [order for order in orders if isinstance(order, events.Claim)]:
             self._take(taken)
         for order in orders:
+            if isinstance(order, events.SendHello):
+                continue
             with contained("order", self._events):
                 match order:
                     case events.Announce(eips=eips):
