@@ -76,7 +76,7 @@ def installed(api_server, request) -> Asking:
     """``kubectl apply -k`` of the default overlay is done; asks as the administrator."""
     api_server.kubectl("apply", "-k", overlay(request, "default"))
     names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
     return Asking(api_server)
 
 

@@ -54,7 +54,7 @@ HEALED = 90.0
 More than the minute for which a link that came back twice goes last (rule 14): nobody asks who holds nothing."""
 TOLD = 30.0
 """Seconds after which ``status`` must have told of it at the latest: it is told at once where there is time."""
-GUARD = 60.0
+GUARD = 180.0
 POLL = 0.03
 STIRRED = ip_address("192.0.2.249"), ip_address("2001:db8:0:1::249")
 """EIPs of the victim's alone, which come and go."""
