@@ -40,5 +40,8 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9900/healthz', timeout=3)"]
 # uid 0 without privileges of its own: capabilities added to a container are not ambient for other users. The
 # controller runs as nobody in particular (runAsUser in manifests/base/controller.yaml).
+LABEL org.opencontainers.image.title=eip-speaker \
+    org.opencontainers.image.description="A layer-2 load balancer for bare-metal Kubernetes" \
+    org.opencontainers.image.licenses=Apache-2.0
 ENTRYPOINT ["speaker"]
 CMD ["run", "/etc/eip-speaker"]

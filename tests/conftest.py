@@ -79,7 +79,7 @@ def wire(sh: Shell) -> Callable[[Namespace, str, Namespace, str], None]:
 
 
 #: A guard against a hang in any one wait, not an expectation: in a User-Mode Linux guest Python takes seconds to start.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Running:
@@ -199,4 +199,13 @@ def kubectl() -> str:
     found = shutil.which("kubectl", path=os.pathsep.join(filter(None, places)))
     if found is None:
         pytest.skip("needs kubectl (`make cluster` builds one)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> str:
+    """Where Helm is; skips where it is not."""
+    found = shutil.which("helm", path=os.pathsep.join((str(BUILT), os.environ["PATH"])))
+    if found is None:
+        pytest.skip("needs helm (`make cluster` builds one)")
     return found

@@ -156,7 +156,7 @@ def _run(args: argparse.Namespace) -> int:
         honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
-        from speaker.tools.preview import preview
+        from speaker.tools.plan import preview
 
         with progress("working out what would be done"):
             code = asyncio.run(preview(settings, sys.stdout))
@@ -189,6 +189,10 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
         raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
         read_keys(peers.key_file)  # for its mistakes
+    if args.responder == "kernel":
+        from speaker.layer2.kernel import try_out
+
+        try_out("--responder kernel")
     part = divide(args.runtime_dir)
     if isinstance(part, socket.socket):
         return part

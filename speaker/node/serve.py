@@ -88,10 +88,9 @@ async def _serve(
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
             source = await make(report, stack)
-            opened = await open_forwarder(
+            forwarder = await open_forwarder(
                 settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts, settings.group
             )
-        forwarder = Isolating(opened, report)
         names = (settings.node.name,)
         if settings.metrics is not None:
             traffic = traffic_told(forwarder, report, real_servers=settings.metrics_real_servers)
@@ -123,7 +122,7 @@ async def _serve(
             )
         hearers: list[Hears] = [each for each in (hand_over, source.record_sink, report) if each is not None]
         wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, hearers)
-        host = Host(settings, keys, source, forwarder, wire, report, hand_over)
+        host = Host(settings, keys, source, Isolating(forwarder, report), wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)
         if settings.forwarder is Forwarding.ASSIST:  # nobody would take it away when kube-proxy knows
