@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from speaker.api.fields import ApiObject, Field, Path, either, read_leniently, show_path
-from speaker.errors import Place
+from speaker.api.fields import ApiObject, Field, Path, either, read, read_leniently, show_path
+from speaker.errors import InvalidManifests, Place
 
 T = TypeVar("T")
 
@@ -101,6 +101,18 @@ class Document:
 
     def is_listed(self, path: Path) -> bool:
         return any(path[:length] in self._left for length in range(len(path) + 1))
+
+
+def as_read(
+    manifest: dict[str, object], decode: Callable[[Field], T], leave_out: Callable[[str, str], None]
+) -> T | None:
+    """What the speaker makes of a manifest of ours; None, having left it out, where it would not take it."""
+    try:
+        return read(ApiObject(manifest), decode)
+    except InvalidManifests as error:
+        rules = "; ".join(f"{problem.path}: {problem.rule}" for problem in error.problems)
+        leave_out(f"is left out, as the speaker would refuse it: {rules}", CORRECT)
+        return None
 
 
 def texts(value: Field) -> list[str]:

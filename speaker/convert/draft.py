@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 
 from speaker.api.eip import pool
-from speaker.api.fields import ApiObject, Path, read
+from speaker.api.fields import Path
 from speaker.api.reading import EIP
-from speaker.convert.document import CORRECT, Document
+from speaker.convert.document import Document, as_read
 from speaker.convert.ranges import spelled
 from speaker.convert.selectors import ALL, written
-from speaker.errors import InvalidManifests
 from speaker.model import AddressRange, LabelSelector, Pool
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -70,12 +69,7 @@ class Draft:
 
     def pool(self) -> Pool | None:
         """As the speaker reads it; None, having left it out, where it would not take it."""
-        try:
-            return read(ApiObject(self.manifest()), pool)
-        except InvalidManifests as error:
-            rules = "; ".join(f"{problem.path}: {problem.rule}" for problem in error.problems)
-            self.leave_out(f"is left out, as the speaker would refuse it: {rules}", CORRECT)
-            return None
+        return as_read(self.manifest(), pool, self.leave_out)
 
 
 @dataclass(slots=True)

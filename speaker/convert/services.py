@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from typing import cast
 
 from speaker.api.addresses import parse_eip
-from speaker.api.fields import ApiObject, Field, dns_label, dns_subdomain, read
+from speaker.api.fields import Field, dns_label, dns_subdomain
 from speaker.api.others import WISHES, balancer_of
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, PREFIX, RECORD, SHARE, SHARE_NAMESPACES
 from speaker.api.service import service as decode
@@ -21,8 +22,7 @@ from speaker.convert.annotations import (
     OPENELB_OPT_IN,
     PROXY,
 )
-from speaker.convert.document import CORRECT, Document, servers
-from speaker.errors import InvalidManifests
+from speaker.convert.document import Document, as_read, servers
 from speaker.model import Family, FamilyPolicy, IPAddress, Service, ServiceKey
 
 _BY_DHCP = (str(IPv4Address(0)), str(IPv6Address(0)))
@@ -80,12 +80,8 @@ class Draft:
 
     def service(self) -> Service | None:
         """As the speaker reads it; None, having left it out, where it would not take it."""
-        try:
-            found = read(ApiObject(self.manifest()), lambda root: decode(root, default_class=True))
-        except InvalidManifests as error:
-            rules = "; ".join(f"{problem.path}: {problem.rule}" for problem in error.problems)
-            self.document.leave((), f"is left out, as the speaker would refuse it: {rules}", CORRECT)
-            return None
+        leave_out = partial(self.document.leave, ())
+        found = as_read(self.manifest(), lambda root: decode(root, default_class=True), leave_out)
         return found if isinstance(found, Service) else None
 
 
