@@ -105,8 +105,7 @@ def divide(runtime_dir: Path) -> socket.socket | First:
     ours.close()
     os.close(lock)
     obey_only(wire)
-    with open(os.devnull) as nothing:  # noqa: PTH123 -- no path
-        os.dup2(nothing.fileno(), 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # and is not closed: it may be 0 already
     _show_stacks_in(stacks)
     return theirs
 
