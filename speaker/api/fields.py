@@ -12,7 +12,7 @@ in.
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -271,6 +271,12 @@ def either(options: Iterable[str]) -> str:
     """``A, B or C``."""
     *rest, last = options
     return f"{', '.join(rest)} or {last}" if rest else last
+
+
+def some(texts: Sequence[str], most: int = 5) -> str:
+    """The first of them, and how many more there are: ``A, B and 7 more``."""
+    shown = ", ".join(texts[:most])
+    return f"{shown} and {len(texts) - most} more" if len(texts) > most else shown
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

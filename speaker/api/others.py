@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from speaker.api.fields import ApiObject
+from speaker.api.fields import ApiObject, some
 from speaker.model import Balancer
 
 SPELLED = {
@@ -94,8 +94,6 @@ def balancer_of(annotation: str) -> Balancer | None:
 def unheeded(annotations: Collection[str]) -> str:
     """The sentence about those of ``WISHES`` that a Service has and nobody here obeys."""
     named = [*annotations]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     ours = ", ".join(dict.fromkeys(f"eip-speaker.io/{WISHES[each]}" for each in named))
     theirs = ",".join(dict.fromkeys(found.value for each in named if (found := balancer_of(each)) is not None))
-    listed = ", ".join(named[:_NAMED])
-    return f"another balancer's {listed}{more} is not obeyed: write {ours}, or set --honour-annotations {theirs}"
+    return f"another balancer's {some(named, _NAMED)} is not obeyed: write {ours}, or set --honour-annotations {theirs}"

@@ -18,7 +18,7 @@ import msgspec
 from speaker.api.addresses import Span, Together, overlaps, span, without
 from speaker.api.eip import pool
 from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
-from speaker.api.fields import ApiObject, Field, Path, did_you_mean, names, read, read_leniently, show_path
+from speaker.api.fields import ApiObject, Field, Path, did_you_mean, names, read, read_leniently, show_path, some
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, HostStatus, ServiceObject, SliceObject
 from speaker.api.objects import Key
 from speaker.api.others import SPELLED, owner, unheeded
@@ -406,8 +406,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
             continue
         if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
             rule = "an address belongs to one pool; this pool is the newer one, so nothing is assigned from it"
-            more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""
-            overlap = f"overlaps with Eip {', '.join(rivals[:SHOWN])}{more}: {rule}"
+            overlap = f"overlaps with Eip {some(rivals, SHOWN)}: {rule}"
             judged[name] = _refused(found, Verdict.OVERLAP, overlap, pool)
             continue
         for each in spans:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api import kinds
+from speaker.api.fields import some
 from speaker.api.kinds import Condition, EipObject, FullMetadata, Ingress, ServiceObject
 from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
@@ -369,29 +370,22 @@ def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
 def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) -> Condition:
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
-        more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
-        named = ", ".join(holders[:_SHOWN]) or "Services that keep a place there and are not served at it"
-        message = f"waits for {named}{more}: delete these Services, or name another pool in them"
-    return {
-        "type": READY,
-        "status": "True" if judged.verdict is Verdict.ACCEPTED else "False",
-        "reason": judged.verdict.value,
-        "message": message,
-        "observedGeneration": found.metadata.generation,
-    }
+        named = some(holders, _SHOWN) or "Services that keep a place there and are not served at it"
+        message = f"waits for {named}: delete these Services, or name another pool in them"
+    holds = judged.verdict is Verdict.ACCEPTED
+    return _observed(found, READY, judged.verdict.value, message, holds=holds)
 
 
 def _limit_condition(found: EipObject, limit: int, usage: Mapping[Family, Usage]) -> Condition:
     """Of those namespaces that have all they may."""
     full = [f"{name} ({number} {family})" for family in usage for name, number in usage[family].full]
-    more = f" and {len(full) - _SHOWN} more" if len(full) > _SHOWN else ""
-    return {
-        "type": NAMESPACES_FULL,
-        "status": "True" if full else "False",
-        "reason": "LimitReached" if full else "BelowLimit",
-        "message": f"have the {limit} addresses that a namespace may: {', '.join(full[:_SHOWN])}{more}" if full else "",
-        "observedGeneration": found.metadata.generation,
-    }
+    message = f"have the {limit} addresses that a namespace may: {some(full, _SHOWN)}" if full else ""
+    return _observed(found, NAMESPACES_FULL, "LimitReached" if full else "BelowLimit", message, holds=bool(full))
+
+
+def _observed(found: EipObject, kind: str, reason: str, message: str, *, holds: bool) -> Condition:
+    told = {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
+    return {**told, "observedGeneration": found.metadata.generation}
 
 
 def _pool_status(

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 
+from speaker.api.fields import some
 from speaker.checks import NO_RIGHT, Finding, Group, by_files, groups, ranked
 from speaker.diagnosis import eip_checks, node_checks
-from speaker.diagnosis.facts import Facts, Unseen, Walked, some
+from speaker.diagnosis.facts import Facts, Unseen, Walked
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
+from speaker.api.fields import some
 from speaker.checks import Finding
-from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
+from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
 from speaker.diagnosis.firewall import ANSWER, DNAT, OLD, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services

@@ -1,6 +1,6 @@
 """Everything known about one node when somebody asks why an EIP is not reachable. Pure; can be sent as JSON."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
@@ -220,12 +220,6 @@ class Facts:
     @property
     def own_macs(self) -> frozenset[str]:
         return frozenset(link.mac for link in self.links)
-
-
-def some(names: Sequence[str], most: int = 5) -> str:
-    """The first of them, and how many more there are."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def encode(facts: Facts) -> bytes:

@@ -8,9 +8,10 @@ from ipaddress import ip_address
 
 from speaker.allocator.pools import names as offers
 from speaker.api.addresses import parse_range
+from speaker.api.fields import some
 from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
-from speaker.diagnosis.facts import Facts, some
+from speaker.diagnosis.facts import Facts
 from speaker.errors import shown
 from speaker.forwarding.sysctl import reverse_path
 from speaker.model import IPAddress

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import shorten, wrap
 from typing import Any
 
+from speaker.api.fields import some
 from speaker.checks import FEW, KINDS, Finding, Group, groups
 from speaker.diagnosis.chain import CONNECTED, Chain, State, Step
-from speaker.diagnosis.facts import Unseen, some
+from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.together import Whole, broken
 from speaker.errors import COLUMNS, folded, shown
 

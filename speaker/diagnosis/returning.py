@@ -54,9 +54,8 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
 
 def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
     """An address of the link's subnet that this host does not have."""
-    own = [
-        each.subnet for each in snapshot.addresses if each.link == link.index and each.address.version == eip.version
-    ]
+    here = (each for each in snapshot.addresses if each.link == link.index)
+    own = [each.subnet for each in here if each.address.version == eip.version]
     subnets = [each for each in own if eip in each] or own
     return next((host for subnet in subnets for host in strangers(snapshot, subnet, eip)), None)
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from speaker.api.fields import some
 from speaker.checks import Finding, ranked
 from speaker.diagnosis.chain import Chain, State, findings, unseen
 from speaker.diagnosis.chain import explain as explained
-from speaker.diagnosis.facts import Facts, Unseen, some
+from speaker.diagnosis.facts import Facts, Unseen
 from speaker.errors import shown
 
 SETTLED = 60.0

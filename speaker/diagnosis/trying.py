@@ -63,9 +63,8 @@ async def try_all(facts: Facts, snapshot: Snapshot) -> tuple[Walked, ...]:
 
 def first_port(facts: Facts, eip: KnownEip) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The first of TCP, and who may reach it."""
-    services = services_of(facts, eip)
-    found = ((port, each.sources) for each in services for port in each.ports if port.startswith("TCP "))
-    return ((int(port[4:]), sources) for port, sources in islice(found, 1))
+    ports = ((port, each.sources) for each in services_of(facts, eip) for port in each.ports)
+    return ((int(port[4:]), sources) for port, sources in islice((p for p in ports if p[0].startswith("TCP ")), 1))
 
 
 async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges: tuple[str, ...]) -> Walked:
