@@ -79,7 +79,7 @@ def wire(sh: Shell) -> Callable[[Namespace, str, Namespace, str], None]:
 
 
 #: A guard against a hang in any one wait, not an expectation: in a User-Mode Linux guest Python takes seconds to start.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 class Running:

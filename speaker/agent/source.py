@@ -229,7 +229,7 @@ class Cluster:
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        unreadable = self._nodes.is_set_aside(Key("", self._node))
+        unreadable = Key("", self._node) in self._nodes.feed.set_aside
         intent = self._asked_of_node(node_intent(self._node, self._own_node, self._settings, unreadable=unreadable))
         same_node = self._intent is not None and self._intent.node == intent.node
         await self._follow_intent(intent)

@@ -53,21 +53,10 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
-)
-HEALTH_CHECK, NODE_PREFERENCE = PREFIX + "health-check", PREFIX + "node-preference"
-_ANNOTATIONS = (
-    POOL,
-    ADDRESSES,
-    RELEASE,
-    SHARE,
-    SHARE_NAMESPACES,
-    SCHEDULER,
-    HEALTH_CHECK,
-    NODE_PREFERENCE,
-    RECORD,
-)  # RECORD is the controller's: no wish
+_NAMES = "pool addresses release share share-namespaces scheduler health-check node-preference record"
+_ANNOTATIONS = tuple(PREFIX + name for name in _NAMES.split())
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, HEALTH_CHECK, NODE_PREFERENCE, RECORD = _ANNOTATIONS
+"""The last one is the controller's: no wish."""
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(
@@ -146,8 +135,10 @@ def service(
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
     found = _ours(root, spec, families_told, honoured)
-    if fields_alone and not spec["loadBalancerSourceRanges"].given:
-        _refuse_unenforced(root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION])
+    annotation = root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION]
+    if fields_alone and annotation.given and not spec["loadBalancerSourceRanges"].given:
+        # Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone.
+        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
     return found if kind is not None else replace(found, ports=())
 
 
@@ -451,12 +442,6 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     # Of two networks that meet one lies in the other.
     common = (*_inside(by_field, by_annotation), *_inside(by_annotation, by_field))
     return tuple(dict.fromkeys(common)) or NOBODY
-
-
-def _refuse_unenforced(annotation: Field) -> None:
-    """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
-    if annotation.given:
-        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:

@@ -40,7 +40,7 @@ class Mirrors:
     @property
     def without_room(self) -> int:
         """How many objects are set aside because there is no room for them."""
-        return sum(mirror.without_room for mirror in self)
+        return sum(mirror.feed.without_room for mirror in self)
 
     def add(self, mirror: Reflector[Any]) -> None:
         self._all.append(mirror)

@@ -95,8 +95,8 @@ class Reflector(Generic[T]):
         self._listed, self._restored = listed, restored
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(resource)
-        self._feed.evicted = self._tell_soon
+        self.feed = Feed(resource)
+        self.feed.evicted = self._tell_soon
         self._reading = asyncio.Lock()
         """What the watch brings waits while something is asked for beside it, and the other way round."""
         self.waits: Doubt | None = None
@@ -120,37 +120,25 @@ class Reflector(Generic[T]):
 
     @property
     def store(self) -> Store[T]:
-        return self._feed.store
+        return self.feed.store
 
     @property
     def synced(self) -> bool:
         """The store was whole once; it stays so, if older, through every failure."""
         return self._fresh_at is not None
 
-    def is_set_aside(self, key: Key) -> bool:
-        return key in self._feed.set_aside
-
     @property
     def set_aside(self) -> tuple[str, ...]:
         """The objects that do not fit ``kind``, each a sentence."""
         return tuple(
             f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} {why}"
-            for key, why in self._feed.set_aside.items()
+            for key, why in self.feed.set_aside.items()
         )
-
-    @property
-    def without_room(self) -> int:
-        """Objects that are set aside for want of room."""
-        return self._feed.without_room
-
-    def recall(self, known: Iterable[T]) -> None:
-        """What an earlier process knew, before ``run``: the first list is doubted as if this one had known it."""
-        self._feed.recall(known)
 
     @property
     def following(self) -> bool:
         """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
-        return self.synced and self._watching and not self._feed.listing
+        return self.synced and self._watching and not self.feed.listing
 
     def reconnect(self) -> None:
         """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
@@ -161,12 +149,12 @@ class Reflector(Generic[T]):
 
     def list_anew(self) -> None:
         """The server's data was replaced: what is known here says nothing about the data of now."""
-        self._feed.forget()
+        self.feed.forget()
         self._anew = True
         self.reconnect()
 
     def list_again(self) -> None:
-        self._feed.forget()
+        self.feed.forget()
         self.reconnect()
 
     async def fetch(self, path: str, label_selector: str) -> bool:
@@ -175,16 +163,16 @@ class Reflector(Generic[T]):
         async with self._reading:
             lists = self.lists
             async for page in pages(self._client, path, {"labelSelector": label_selector}, FEW):
-                if not self.synced or self._feed.listing or self.lists != lists:
+                if not self.synced or self.feed.listing or self.lists != lists:
                     return False
                 for raw in page.items or ():
-                    self._feed.adopt(raw)
+                    self.feed.adopt(raw)
             self._hand_over()
         return True
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forget these objects: nobody needs them any more."""
-        self._feed.drop(keys)
+        self.feed.drop(keys)
         self._hand_over()
 
     def _tell_soon(self) -> None:
@@ -228,10 +216,10 @@ class Reflector(Generic[T]):
     def _learn(self, error: EdgeError) -> None:
         if not isinstance(error, ApiRefused):
             return
-        if self._feed.listing and error.code in _NO_SUCH_OPTION:
+        if self.feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
         if error.too_old:
-            self._feed.forget()
+            self.feed.forget()
 
     def _failed(self, error: EdgeError) -> None:
         self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
@@ -248,13 +236,13 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> None:
         if self._silent_watches >= SILENT_WATCHES:
-            self._feed.forget()
+            self.feed.forget()
         if await self._is_restored():
             self.list_anew()
             self._restored()
         # A list that decides goes another way than the one that is doubted.
-        client = self._client.afresh if self.waits is not None and not self._feed.resume else self._client
-        if not self._feed.resume and not self._streams_lists:
+        client = self._client.afresh if self.waits is not None and not self.feed.resume else self._client
+        if not self.feed.resume and not self._streams_lists:
             await self._list_pages(client)
         begun = self._now()
         async with client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
@@ -270,7 +258,7 @@ class Reflector(Generic[T]):
     async def _is_restored(self) -> bool:
         """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
         which is once in 5 to 10 min: a bookmark may have been of another server, or wrong."""
-        known = self._feed.resume
+        known = self.feed.resume
         if not known.isdecimal():
             return False
         page = await one_page(self._client, self.resource.path, self.resource.query, 1, within=self.patience.answer)
@@ -284,21 +272,21 @@ class Reflector(Generic[T]):
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(lasts)),
-            "resourceVersion": self._feed.resume,
+            "resourceVersion": self.feed.resume,
         }
-        if not self._feed.resume:
-            self._feed.begin_list()
+        if not self.feed.resume:
+            self.feed.begin_list()
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query
 
     async def _list_pages(self, client: Client) -> None:
         begun = self._now()
-        self._feed.begin_list()
+        self.feed.begin_list()
         version, resource = "", self.resource
         async for page in pages(client, resource.path, resource.query, resource.page, within=self.patience.answer):
             version = page.metadata.resource_version
             for raw in page.items or ():
-                self._feed.add(raw)
+                self.feed.add(raw)
                 await self._turn()
         await self._end_list(version, begun)
 
@@ -306,31 +294,31 @@ class Reflector(Generic[T]):
         lines = Lines()
         while chunk := await self._chunk(stream):
             self._silent_watches = 0
-            listing, heard_at = self._feed.listing, self._now()
+            listing, heard_at = self.feed.listing, self._now()
             async with self._reading:
                 await self._take(lines.feed(chunk), begun)
             if not listing:
                 self._fresh_at = heard_at
-            elif self._feed.listing and self._now() - begun > self.patience.whole:
+            elif self.feed.listing and self._now() - begun > self.patience.whole:
                 break
-        if self._feed.listing:
+        if self.feed.listing:
             raise self._not_whole()
         if lines.cut:
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
 
     async def _take(self, lines: Iterable[bytes], begun: float) -> None:
         for line in lines:
-            known = self._feed.resume
-            if version := self._feed.take(line):
+            known = self.feed.resume
+            if version := self.feed.take(line):
                 await self._end_list(version, begun)
-            elif self._feed.resume != known:
+            elif self.feed.resume != known:
                 self._moved = True
             await self._turn()
         self._hand_over()
 
     async def _chunk(self, stream: Stream) -> bytes:
         """b"" at the end, and for a watch that has been silent for too long."""
-        if not self._feed.listing:
+        if not self.feed.listing:
             with suppress(TimeoutError):
                 return await stream.read(self.patience.silence)
             return b""
@@ -345,10 +333,10 @@ class Reflector(Generic[T]):
         return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
-        for _ in self._feed.end_list(version, begun):
+        for _ in self.feed.end_list(version, begun):
             await self._turn()
         self.lists += 1
-        if (waiting := self._feed.removals.waiting) is not None:
+        if (waiting := self.feed.removals.waiting) is not None:
             self._again.set_at(waiting.until)  # also where it was the list that decides, and came a moment too soon
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
@@ -367,17 +355,17 @@ class Reflector(Generic[T]):
         self._hears.doubted(self.resource.name, self.waits)
 
     def _look_for_room(self) -> None:
-        if self._feed.without_room and self.resource.room is not None and self.resource.room.again:
+        if self.feed.without_room and self.resource.room is not None and self.resource.room.again:
             self.list_again()
         else:
             self._hand_over()  # which looks again, where need be
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
-        self._wait(self._feed.removals.waiting)
-        if self._feed.without_room and not self._room_look.pending:
+        self._wait(self.feed.removals.waiting)
+        if self.feed.without_room and not self._room_look.pending:
             self._room_look.set(ROOM)
         before, self._told_aside = self._told_aside, self.set_aside
-        if (changes := self._feed.collect()) or even_nothing:
+        if (changes := self.feed.collect()) or even_nothing:
             self._deliver(changes)
         if self._told_aside != before and (changes or not even_nothing):
             self._deliver(())

@@ -29,6 +29,7 @@ from speaker.settings import (
     metrics_of_real_servers,
     parse_balancers,
 )
+from speaker.telemetry.lateness import run as watched
 from speaker.tools import flags
 from speaker.tools.flags import Commands
 from speaker.tools.terminal import following, progress
@@ -155,7 +156,7 @@ def _run(args: argparse.Namespace) -> int:
         honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
-        from speaker.tools.preview import preview
+        from speaker.tools.plan import preview
 
         with progress("working out what would be done"):
             code = asyncio.run(preview(settings, sys.stdout))
@@ -164,7 +165,6 @@ def _run(args: argparse.Namespace) -> int:
         return code
     end = _wire_end(args, settings.peers)
     from speaker.standalone.run import run
-    from speaker.telemetry.lateness import run as watched
 
     watched(run(end, settings, partial(_examined, settings)))
     return 0
@@ -179,9 +179,9 @@ def _examined(settings: NodeSettings) -> list[dict[str, str]]:
 
 def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
     """In the main process: its end of the socket pair to the wire process. The first process does not return from here:
-    it becomes the wire process (``wire/parent.py``), which starts the same command again as the main process."""
+    it becomes the wire process, and a copy of it the main process (``wire/fork.py``)."""
     from speaker.ownership.hellos.keyfile import read_keys
-    from speaker.wire.parent import become, inherited
+    from speaker.wire.fork import divide, inherited
 
     if (end := inherited()) is not None:
         return end
@@ -189,18 +189,28 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
         raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
         read_keys(peers.key_file)  # for its mistakes
-    return become(args.argv, args.runtime_dir, args.outlive)
+    if args.responder == "kernel":
+        from speaker.layer2.kernel import try_out
+
+        try_out("--responder kernel")
+    part = divide(args.runtime_dir)
+    if isinstance(part, socket.socket):
+        return part
+    from speaker.wire.parent import become
+
+    sys.exit(become(part, args.argv, args.outlive))
 
 
 def _agent(args: argparse.Namespace) -> int:
+    forwarder = Forwarding(args.forwarder)
+    peers = PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over)
+    of_node = {"node": Node.parse(args.node), "peers": peers, **_of_node(args, forwarder)}
+    end = _wire_end(args, peers)
     from speaker.agent.source import AgentSettings, run
     from speaker.agent.view import ViewSettings
     from speaker.cluster.access import Access
-    from speaker.telemetry.lateness import run as watched
 
-    forwarder = Forwarding(args.forwarder)
     settings = AgentSettings(
-        node=Node.parse(args.node),
         access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
         view=ViewSettings(
@@ -210,10 +220,9 @@ def _agent(args: argparse.Namespace) -> int:
             forwards=forwarder.ours,
             assists=forwarder is Forwarding.ASSIST,
         ),
-        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
-        **_of_node(args, forwarder),
+        **of_node,
     )
-    watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings)))
+    watched(run(end, settings, partial(_examined, settings)))
     return 0
 
 
@@ -222,7 +231,6 @@ def _controller(args: argparse.Namespace) -> int:
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode
-    from speaker.telemetry.lateness import run as watched
 
     ip_mode = IpMode.PROXY if Forwarding(args.forwarder).ours else IpMode.VIP
     settings = CommandSettings(

@@ -18,17 +18,8 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Tally
-from speaker.api.kinds import (
-    EIPS,
-    NAMESPACES,
-    NODES,
-    SERVICES,
-    EipObject,
-    HostObject,
-    NodeObject,
-    ServiceObject,
-    has_ours,
-)
+from speaker.api import kinds
+from speaker.api.kinds import EipObject, ServiceObject
 from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, groups_read, leases_in
 from speaker.cluster.client import Client, Query, listed
@@ -133,11 +124,11 @@ class _Leading:
         asked.election.saw = self._mirrors.saw_lease
         self._changed, self._recorded, self._missed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         settled = partial(self._mirror, changed=self._changed, settle=asked.settle)
-        self._nodes: _Mirror[Any] = settled(NODES, NodeObject if asked.mark_pods else HostObject)
+        self._nodes: _Mirror[Any] = settled(kinds.NODES, kinds.NodeObject if asked.mark_pods else kinds.HostObject)
         self._decided_of = (
-            settled(SERVICES, ServiceObject, stakes=_eips, keeps=ServiceObject.concerns_us),
-            settled(EIPS, EipObject),
-            settled(NAMESPACES, Object),
+            settled(kinds.SERVICES, ServiceObject, stakes=_eips, keeps=ServiceObject.concerns_us),
+            settled(kinds.EIPS, EipObject),
+            settled(kinds.NAMESPACES, Object),
             self._nodes,
         )
         # Of what is mirrored besides no loss takes an EIP away.
@@ -395,7 +386,7 @@ class _Mirror(Reflector[T]):
 
 def _eips(found: ServiceObject) -> Collection[Hashable]:
     """Its own, whatever they are."""
-    return (found.key,) if has_ours(found.status.conditions) else ()
+    return (found.key,) if kinds.has_ours(found.status.conditions) else ()
 
 
 def _ip_mode(forwarders: Forwarders) -> IpMode | None:

@@ -6,8 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
 from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
-from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
-from speaker.diagnosis.saved import OLD
+from speaker.diagnosis.firewall import ANSWER, DNAT, OLD, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
@@ -219,7 +218,7 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
     ruleset = Ruleset.of(facts.chains, facts.sets)
     for chain in (each for each in facts.chains if each.hook):
         frames = chain.family in ("netdev", "arp", "bridge")
-        if frames and not _reaches(chain.device, eip):
+        if frames and chain.device and eip.link not in chain.device.split(","):
             continue
         found = []
         for packet in _arriving(facts, eip) if frames else _passing(facts, eip, chain.hook):
@@ -237,10 +236,6 @@ def _look_at(chain: Chain) -> str:
         legacy = "-legacy" if chain.table.startswith(OLD) else ""
         return f"{program}{legacy}-save -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
     return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
-
-
-def _reaches(device: str, eip: KnownEip) -> bool:
-    return not device or eip.link in device.split(",")
 
 
 def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:

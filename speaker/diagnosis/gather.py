@@ -13,7 +13,7 @@ from typing import TypeVar
 from speaker import __version__
 from speaker.diagnosis import asking, kernel, process, returning, trying
 from speaker.diagnosis.asking import Wanted
-from speaker.diagnosis.doctor import examine
+from speaker.diagnosis.chain import examine
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Back,

@@ -13,9 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
-from speaker.diagnosis import saved
+from speaker.diagnosis import firewall
 from speaker.diagnosis.facts import Bound, Chain
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
@@ -28,7 +26,6 @@ from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
-from speaker.system.decoding import UNFIT
 
 GLOBAL = (
     *("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
@@ -89,7 +86,7 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
 
 async def rules() -> Rules:
     """The chains of other programs, and the chains they jump to. Raises EdgeError."""
-    listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
+    listed = [item["chain"] for item in await nft.list_chains() if "chain" in item]
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
     others = [each for each in tables if not each[1].startswith(_OURS)]
@@ -99,7 +96,7 @@ async def rules() -> Rules:
 async def legacy_rules() -> Rules:
     """The same for iptables as it was before nftables. Raises EdgeError, Unsupported if its program is missing."""
     found: list[Rules] = [
-        (tuple(saved.chains(_IP[family], f"{saved.OLD}{table}", await legacy_save(family, table))), {})
+        (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
         for table in ("raw", "mangle", "filter")
     ]
@@ -116,12 +113,12 @@ async def _table(family: str, table: str) -> Rules:
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         status, text, _ = await programs.run(program, "--table", table)
         if status == 0:
-            return tuple(saved.chains(family, table, text.decode(errors="replace"))), {}
+            return tuple(firewall.chains(family, table, text.decode(errors="replace"))), {}
     _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     try:
-        items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]])["nftables"]
+        items = nft.listed(listing, f"table {family} {table}")
         return listed_rules(family, table, items, text.decode(errors="replace"))
-    except (*UNFIT, KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
 
 

@@ -37,8 +37,8 @@ def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
 def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], eip: KnownEip) -> Iterator[Back]:
     link, address = snapshot.link_named(eip.link), ip_address(eip.address)
     assert link is not None
-    clients = {True: FAR[address.version] if _has_gateway(link, address, snapshot) else None}
-    clients[False] = _near(link, address, snapshot)
+    beyond = any(each.link == link.index and each.address.version == address.version for each in snapshot.gateways)
+    clients = {True: FAR[address.version] if beyond else None, False: _near(link, address, snapshot)}
     source, incoming = _source(facts, snapshot, eip)
     for beyond, client in clients.items():
         if client is not None:
@@ -49,10 +49,6 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
             if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
                 error = 0  # the kernel sends nothing on that comes in there, which is told as such
             yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
-
-
-def _has_gateway(link: Link, eip: IPAddress, snapshot: Snapshot) -> bool:
-    return any(each.link == link.index and each.address.version == eip.version for each in snapshot.gateways)
 
 
 def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:

@@ -34,8 +34,9 @@ SECONDS = 6.0
 """For all of it."""
 EIPS, SOURCES = 2, 8
 """That are tried, and that are asked for, until nobody has one."""
-_AGAIN, _QUIET, _ENOUGH = 0.3, 0.3, 2.0
-"""Seconds until a packet that nobody told of is sent again, for which nothing more is told, and at most."""
+_AGAIN, _QUIET, _ARRIVES, _ENOUGH = 0.3, 0.3, 5.0, 2.0
+"""Seconds until a packet that nft did not tell of is sent again, until its next line, until the packet has to arrive,
+and from then on for the answer."""
 _TUN, _TUNSETIFF, _TAP_NO_PI = "/dev/net/tun", 0x400454CA, 0x1002
 _SYN, _RST = 2, 4
 _ALL = 0x0003
@@ -106,18 +107,20 @@ async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
 
 async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str]:
     lines: list[str] = []
-    begun = time.monotonic()
+    seen, begun = False, time.monotonic()
     while not _finished(lines, name, time.monotonic() - begun):
-        seen = read_trace(lines, name)[0].seen
         if not seen:
             os.write(tap, _frame(flow, link, _SYN, flow.sequence))
         lines += await _more(told, _QUIET if seen else _AGAIN)
+        if not seen and read_trace(lines, name)[0].seen:
+            seen, begun = True, time.monotonic()
     return lines
 
 
 def _finished(lines: list[str], name: str, seconds: float) -> bool:
+    """``seconds``: since the packet arrived, or since it was sent first."""
     asked, answer = read_trace(lines, name)
-    return seconds > _ENOUGH or bool(asked.dropped or answer.dropped or answer.seen)
+    return seconds > (_ENOUGH if asked.seen else _ARRIVES) or bool(asked.dropped or answer.dropped or answer.seen)
 
 
 async def _more(told: asyncio.subprocess.Process, seconds: float) -> list[str]:

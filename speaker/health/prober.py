@@ -189,8 +189,8 @@ class Prober:
     def _happens(self, watched: Watched, now: float) -> None:
         if watched.steps is not None and watched.deadline <= now:
             self._hear(watched, Found(Result.TIMEOUT, f"{watched.wrong} within {watched.target.check.timeout:g}s"))
-        if watched.steps is not None:  # until its time is over, though the next one is due
-            self._push(watched.deadline, watched)
+        if watched.steps is not None:  # the next one is due, and waits for this one
+            self._push(min(watched.deadline, now + watched.target.check.interval), watched)
         elif watched.due > now:
             self._push(watched.due, watched)
         else:

@@ -1,6 +1,7 @@
 """Edge: the eBPF program of one link, its maps, and what the speaker tells them.
 
-It ends with this process: the kernel detaches it when the descriptor of its attachment is closed, whatever closes it.
+Where the kernel has tcx (Linux 6.6), it ends with this process: the kernel detaches it when the descriptor of its
+attachment is closed, whatever closes it. ``clsact.py`` has the way before that.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ from contextlib import suppress
 from typing import Self
 
 from speaker.errors import EdgeError, Unsupported
+from speaker.layer2 import clsact
 from speaker.layer2.kernel_program import (
     ANSWERED,
     ANSWERS,
@@ -25,7 +27,7 @@ from speaker.layer2.kernel_program import (
     key,
     program,
 )
-from speaker.model import Family, Link
+from speaker.model import Family, Link, Mac
 
 EIPS = 16384
 """That the kernel answers for on one link. Requests for more are answered by the sockets."""
@@ -46,40 +48,54 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class KernelResponder:
     """Answers on ``link`` what is plain. ``hellos``: as ``program`` has it.
 
-    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 6.6,
+    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 5.8,
     EdgeError where the link is gone, or with the last words of the kernel's verifier. Closed, it answers for nothing.
+    ``tcx`` False: as before Linux 6.6.
     """
 
-    def __init__(self, link: Link, hellos: HelloFrames | None) -> None:
-        self._link, self._hellos = link, hellos
+    def __init__(self, link: Link, hellos: HelloFrames | None, *, tcx: bool = True) -> None:
+        self._link, self._hellos, self._tcx = link, hellos, tcx
         self._descriptors: list[int] = []
-        self._is_open = True
+        self._is_open, self._refused, self._program = True, "", -1
         self._told = {Family.IPV4: 0, Family.IPV6: 0}
         """Of its answers, those that ``answered`` told, and those to requests of our own."""
 
     def __enter__(self) -> Self:
+        self._do(self._load, self._attach)
+        return self
+
+    def try_out(self) -> None:
+        """Loads it and lets go of it. Raises as entering does."""
+        self._do(self._load)
+        self.close()
+
+    def _do(self, *steps: Callable[[], None]) -> None:
         try:
-            self._eips = self._open(_MAP_CREATE, _map(_HASH, KEY, len(ANSWERED), EIPS, _NO_PREALLOC))
-            state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
-            self._state = mmap.mmap(state, mmap.PAGESIZE)
-            self._program = self._load(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
-            self._open(
-                _LINK_CREATE, struct.pack("=7I", self._program, self._link.index, _TCX_INGRESS, _BEFORE, 0, 0, 0)
-            )
+            for step in steps:
+                step()
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
                 raise _refused(self._link, error) from error
             raise
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._is_open = False  # first: a number that is closed may be another file's at once
+    def close(self, why: str = "") -> None:
+        if not self._is_open:
+            return
+        self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
+        if not self._tcx:
+            with suppress(EdgeError):
+                clsact.detach(self._link.index, self._magic, self._program)
         while self._descriptors:
             os.close(self._descriptors.pop())
+
+    def refused(self) -> str:
+        """Why it was closed, where it closed itself; said once."""
+        why, self._refused = self._refused, ""
+        return why
 
     def answer(self, address: bytes) -> None:
         """For an EIP of 4 or 16 bytes. Where there is no room for it, the sockets answer."""
@@ -97,6 +113,10 @@ class KernelResponder:
     def extend(self, deadline: float) -> None:
         """Answers until then, seconds of CLOCK_BOOTTIME."""
         struct.pack_into("=Q", self._state, DEADLINE, int(max(0.0, min(deadline, 1e9)) * 1e9))
+
+    @property
+    def _magic(self) -> bytes:
+        return self._hellos.magic if self._hellos is not None else b""
 
     @property
     def arrived(self) -> int:
@@ -128,11 +148,29 @@ class KernelResponder:
         self._told[family] += 1
         return out.raw[:length]
 
+    def _attach(self) -> None:
+        link, program = self._link.index, self._program
+        if self._tcx:
+            try:
+                self._open(_LINK_CREATE, struct.pack("=7I", program, link, _TCX_INGRESS, _BEFORE, 0, 0, 0))
+                return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            self._tcx = False
+        clsact.attach(link, program, self._magic)
+
     def _open(self, command: int, attributes: bytes) -> int:
         self._descriptors.append(_bpf(command, bytearray(attributes)))
         return self._descriptors[-1]
 
-    def _load(self, code: bytes) -> int:
+    def _load(self) -> None:
+        self._eips = self._open(_MAP_CREATE, _map(_HASH, KEY, len(ANSWERED), EIPS, _NO_PREALLOC))
+        state = self._open(_MAP_CREATE, _map(_ARRAY, 4, STATE.size, 1, _MMAPABLE))
+        self._state = mmap.mmap(state, mmap.PAGESIZE)
+        self._program = self._verified(program(self._eips, state, self._link.index, self._link.mac, self._hellos))
+
+    def _verified(self, code: bytes) -> int:
         given, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENSE)
         head = struct.pack("=IIQQ", _SCHED_CLS, len(code) // 8, *map(ctypes.addressof, (given, licence)))
         tail = struct.pack("=II16s", 0, 0, _NAME)
@@ -169,8 +207,13 @@ class KernelResponder:
         """Where the program cannot be told, it answers nothing any more, and the sockets everything."""
         try:
             tell(*what)
-        except OSError:
-            self.close()
+        except OSError as error:
+            self.close(f"cannot tell the program in the kernel what it has to leave alone: {error.strerror}")
+
+
+def try_out(why: str) -> None:
+    """Whether this kernel lets us answer in it. Raises as ``KernelResponder``; ``why`` it has to."""
+    KernelResponder(Link(1, why, Mac(bytes(6))), None).try_out()
 
 
 def _bpf(command: int, attributes: bytearray) -> int:
@@ -189,6 +232,7 @@ def _map(kind: int, key_size: int, value_size: int, entries: int, flags: int) ->
 
 
 def _refused(link: Link, error: OSError) -> EdgeError:
-    words = f"{link.name}: answers in the kernel: {error.strerror}"
+    needs = ": needs CAP_BPF and CAP_NET_ADMIN" if error.errno == errno.EPERM else ""
+    words = f"{link.name}: answers in the kernel: {error.strerror}{needs}"
     old = error.errno in (errno.EPERM, errno.ENOSYS, errno.EINVAL)
     return Unsupported(words) if old else EdgeError(words)

@@ -200,12 +200,14 @@ class LinkResponder:
         """The kernel says to a request what we would say, or it answers nothing any more, and the sockets do."""
         if (kernel := opened.kernel) is None:
             return
+        if why := kernel.refused():
+            self._observer.tell(SocketsAnswer(self.link, why))
         for protocol, port in zip((_ARP, _NDP), opened.ports, strict=True):
             if (address := port.proof.proven) is not None:
                 request, ours = port.proof.question(address)
                 if (reply := kernel.reply(request, protocol.family)) is not None and reply != ours:
-                    kernel.close()
-                    raise Unproven("a request of our own got another answer in the kernel")
+                    kernel.close(why := "a request of our own got another answer in the kernel")
+                    raise Unproven(why)
         for family, number in kernel.answered().items():
             if number:
                 self._observer.count(Answers(family), number)

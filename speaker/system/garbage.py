@@ -20,6 +20,16 @@ WORTH = 5_000
 """New objects: fewer are not worth freezing, because walking over them takes only a millisecond or two."""
 
 
+USUAL = 700, 10, 10
+"""Python's own thresholds; ``__main__.py`` imports with others."""
+
+
+def freeze_imported() -> None:
+    """Nobody looks at what was imported any more, and from now on the collector goes its usual pace."""
+    gc.freeze()
+    gc.set_threshold(*USUAL)
+
+
 def freeze_new() -> None:
     """Call it now and then while much is built that lives long: what was made since the last call is collected, if it
     is enough, and what is left is frozen."""

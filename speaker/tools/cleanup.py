@@ -1,12 +1,14 @@
 """``speaker cleanup``: removes what the speaker has made in this kernel, or says what it could not look at."""
 
+import argparse
+import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
@@ -15,11 +17,15 @@ from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.nftables.nft import stamp
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.unknown_flows import open_unknown_flows
-from speaker.model import Forwarding, Group
+from speaker.layer2 import clsact
+from speaker.model import NO_GROUP, Forwarding, Group
 from speaker.node.control import ask
+from speaker.ownership.hellos.frames import magic
 from speaker.system.files import only_one
 from speaker.system.process import may_administer_network
+from speaker.tools.terminal import write
 
+ANSWERS = "answers"
 ANSWER_SECONDS = 2.0
 """For the word of a speaker that runs here."""
 
@@ -32,7 +38,11 @@ class Part(NamedTuple):
     left: Callable[[], tuple[str, ...]]
 
 
-async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO) -> int:
+def command(args: argparse.Namespace) -> int:
+    return asyncio.run(_cleanup(Forwarding(args.forwarder), args.runtime_dir, args.group))
+
+
+async def _cleanup(kind: Forwarding, runtime_dir: Path, group: Group) -> int:
     """Of every kind of forwarder for AUTO, and of that group alone. Prints what it removed; 1 where something is
     left, or may be.
 
@@ -51,13 +61,13 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO
             if not _leaves_it_alone(runtime_dir) or (kind is not Forwarding.NFTABLES and _ipvs_left(group)):
                 why = "stop it first (SIGTERM), or its EIPs are answered and not forwarded"
                 raise EdgeError(f"{error}: {why}") from error
-            parts = tuple(_beside(part, runtime_dir) for part in parts if part.name != Forwarding.IPVS.value)
+            parts = tuple(
+                _beside(part, runtime_dir) for part in parts if part.name not in (Forwarding.IPVS.value, ANSWERS)
+            )
         removed, left = await clean(parts)
         if not left and (kind is Forwarding.AUTO or kind.value == forwarded(runtime_dir)):
             remember(runtime_dir, "")
-    out.writelines(f"{line}\n" for line in removed)
-    if not (removed or left):
-        out.write("there was nothing to remove\n")
+    write(sys.stdout, removed if removed or left else ["there was nothing to remove"])
     for line in left:
         print(f"speaker: {line}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
     return 1 if left else 0
@@ -110,9 +120,15 @@ def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...
     async def remove_unknown_flows() -> tuple[str, ...]:
         return await (await open_unknown_flows(group)).cleanup()
 
+    async def remove_answers() -> tuple[str, ...]:
+        magics = {magic(group)} | ({b""} if group == NO_GROUP else set())
+        links = [link for link in socket.if_nameindex() for each in magics if clsact.detach(link[0], each)]
+        return tuple(f"answers in the kernel on link {name}" for _, name in links)
+
     kinds = (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST) if kind is Forwarding.AUTO else (kind,)
     forwarders = (Part(each.value, of(each), partial(_LEFT[each], group)) for each in kinds)
-    return (Part("strays", remove_unknown_flows, partial(_unknown_flows_left, group)), *forwarders)
+    strays = Part("strays", remove_unknown_flows, partial(_unknown_flows_left, group))
+    return (Part(ANSWERS, remove_answers, tuple), strays, *forwarders)
 
 
 def _tables_left(*tables: tuple[str, str]) -> tuple[str, ...]:

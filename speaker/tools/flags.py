@@ -221,9 +221,10 @@ def take_over(parser: Parser) -> None:
 def responder(parser: Parser) -> None:
     text = (
         "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
-        "(Linux 6.6, CAP_BPF and CAP_NET_ADMIN), else sockets (default %(default)s)"
+        "(Linux 5.8, CAP_BPF and CAP_NET_ADMIN), else sockets; kernel: the same, and does not start where it takes "
+        "none (default %(default)s)"
     )
-    parser.add_argument("--responder", choices=("auto", "socket"), default="socket", help=text)
+    parser.add_argument("--responder", choices=("auto", "kernel", "socket"), default="socket", help=text)
 
 
 def runtime(parser: Parser) -> None:

@@ -213,7 +213,7 @@ class Cluster:
         """The shipped manifests, and namespaces of our own."""
         self.api.kubectl("apply", "-k", str(OVERLAY))
         names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-        self.api.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+        self.api.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
         self.done("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
     def _let_in(self, node: str) -> None:

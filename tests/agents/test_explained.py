@@ -27,7 +27,7 @@ def asked(cluster, node, command, *words):
     own = "--runtime-dir", str(cluster.agents[node].runtime_dir)
     with cluster.lan.namespace(node).entered():
         return subprocess.run(
-            [PYTHON, "-m", "speaker", command, *own, *words], capture_output=True, check=False, timeout=30
+            [PYTHON, "-m", "speaker", command, *own, *words], capture_output=True, check=False, timeout=180
         )
 
 
@@ -69,7 +69,7 @@ async def afar(cluster, tmp_path):
         async def ask(*command):
             given = "--cluster", "--json", "--kubeconfig", str(tmp_path / "config")
             words = [PYTHON, "-m", "speaker", *command, *given]
-            done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=60)
+            done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=180)
             assert done.stdout, done.stderr
             return json.loads(done.stdout)
 

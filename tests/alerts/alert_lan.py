@@ -14,7 +14,7 @@ from standing_still import LONG
 from speaker.lab.network.namespaces import Namespace
 from speaker.ownership.hellos.keys import generate
 
-GUARD = 60.0
+GUARD = 180.0
 """Seconds; against a hang, not an expectation."""
 POLL = 0.1
 POOL = """

@@ -8,6 +8,8 @@ from urllib.error import HTTPError
 
 from real_api import USERS, RealApi
 
+GUARD = 300.0
+"""Seconds; against a hang: of a busy server a whole collection takes long to delete."""
 MERGE = "application/merge-patch+json"
 
 
@@ -26,7 +28,7 @@ class Asking:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, content, headers, method=method)  # noqa: S310 (our own server)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=GUARD, context=self._context) as answer:  # noqa: S310
                 return answer.status, json.load(answer)
         except HTTPError as refused:
             with refused:

@@ -483,7 +483,7 @@ def documented() -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as made, RealApi(Path(made)) as api:
         api.kubectl("apply", "-k", str(ROOT / "manifests" / "overlays" / "default"))
-        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        api.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(before + BEGIN + Rights(api).table() + END + rest.partition(END)[2])
     sys.stdout.write(f"{PAGE}\n")

@@ -120,7 +120,7 @@ def test_a_service_that_stops_being_ours_is_released_and_then_its_pool_can_go(ad
     admin("patch", "service", "web", "-p", '{"spec":{"type":"ClusterIP","loadBalancerClass":null}}')
     until(lambda: found()["status"] == {"loadBalancer": {}})
     assert "eip-speaker.io/record" not in found()["metadata"].get("annotations", {})
-    admin("delete", "eip", POOL, "--timeout=60s")
+    admin("delete", "eip", POOL, "--timeout=180s")
     assert running.refused() == []
 
 

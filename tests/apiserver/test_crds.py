@@ -34,7 +34,7 @@ def ask(api_server, request):
     directory = request.config.rootpath / DIRECTORY
     api_server.kubectl("apply", "-k", str(directory))
     names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
     return Asking(api_server)
 
 

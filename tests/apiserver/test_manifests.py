@@ -76,7 +76,7 @@ def installed(api_server, request) -> Asking:
     """``kubectl apply -k`` of the default overlay is done; asks as the administrator."""
     api_server.kubectl("apply", "-k", overlay(request, "default"))
     names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
     return Asking(api_server)
 
 
@@ -108,7 +108,7 @@ def test_the_ipvs_overlay_tells_both_and_gives_agents_the_right(api_server, inst
     containers = [each["spec"]["template"]["spec"]["containers"][0] for each in found]
     assert ["--forwarder=ipvs" in each["args"] for each in containers] == [True, True]
     added = {each["name"]: each["securityContext"]["capabilities"].get("add") for each in containers}
-    assert added == {"agent": ["NET_RAW", "NET_ADMIN"], "controller": None}
+    assert added == {"agent": ["NET_RAW", "NET_ADMIN", "BPF"], "controller": None}
 
 
 # ── Pod Security ──

@@ -11,7 +11,7 @@ def rights(api_server, request):
     """The default overlay is installed."""
     api_server.kubectl("apply", "-k", str(request.config.rootpath / "manifests" / "overlays" / "default"))
     names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
     return Rights(api_server)
 
 

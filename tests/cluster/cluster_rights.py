@@ -4,6 +4,7 @@ import pytest
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 NET_ADMIN = 1 << 12
+BPF = 1 << 39
 FILTERED = "2"  # SECCOMP_MODE_FILTER
 
 

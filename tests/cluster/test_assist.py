@@ -5,7 +5,7 @@ while a node is dead and Kubernetes does not know, the agents lead past its pods
 from collections.abc import Iterator
 
 import pytest
-from cluster_rights import NET_ADMIN, NET_RAW, agents_have
+from cluster_rights import BPF, NET_ADMIN, NET_RAW, agents_have
 from cluster_story import drain, update, url
 from real_cluster import MODES, PACE, missing
 from serving import Serving, booted_again, ended, let_in_by_ranges, moved, one_pod_for_one_client, unharmed
@@ -35,7 +35,7 @@ def assisted(cluster: Serving) -> set[str]:
 
 
 def test_an_agent_may_change_the_network_too_and_has_no_other_right(cluster):
-    agents_have(cluster, NET_RAW | NET_ADMIN)
+    agents_have(cluster, NET_RAW | NET_ADMIN | BPF)
 
 
 def test_kube_proxy_forwards_and_nothing_of_ours_is_in_the_kernel(cluster):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mqtt_broker
 import pytest
-from cluster_rights import NET_ADMIN, NET_RAW, agents_have
+from cluster_rights import BPF, NET_ADMIN, NET_RAW, agents_have
 from cluster_story import drain, holders, update, url
 from mqtt_broker import Broker
 from real_cluster import SPEAKER_NAMESPACE, missing
@@ -80,7 +80,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Telling]:
 
 
 def test_an_agent_may_change_the_network_too_and_has_no_other_right(cluster):
-    agents_have(cluster, NET_RAW | NET_ADMIN)
+    agents_have(cluster, NET_RAW | NET_ADMIN | BPF)
 
 
 def test_kube_proxy_is_told_to_leave_the_eips_alone(cluster):

@@ -51,14 +51,15 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=15.0, help="for which a fault lasts that does")
     arguments.add_argument("--hello", type=int, default=100, help="milliseconds between two hellos")
     arguments.add_argument("--fault", action="append", help="play this and no other")
+    arguments.add_argument("--responder", choices=("auto", "socket"), default="socket")
     options = arguments.parse_args()
     leave_host_network()
     print(f"seed {options.seed}", flush=True)  # noqa: T201
-    with (
-        tempfile.TemporaryDirectory(prefix="chaos-") as name,
-        ChaosLab(Path(name), options.seconds, options.hello) as lab,
-    ):
-        broken = asyncio.run(chaos(lab, options))
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        lab = ChaosLab(Path(name), options.seconds, options.hello)
+        lab.responder = options.responder
+        with lab:
+            broken = asyncio.run(chaos(lab, options))
     print(*broken, f"{len(broken)} broke a promise" if broken else "no promise is broken", sep="\n")  # noqa: T201
     return 1 if broken else 0
 

@@ -21,6 +21,8 @@ from speaker.system.programs import end_with
 class Speaker:
     """``speaker run`` on one node, from its own directory of manifests, with ``environment`` beside ours."""
 
+    responder = "socket"
+
     def __init__(
         self, node: str, lan: Lan, home: Path, environment: Mapping[str, str], hello_ms: int, key: str | None
     ) -> None:
@@ -52,6 +54,7 @@ class Speaker:
                 [
                     *(sys.executable, "-m", "speaker", "run", str(self.manifests), "--node", self.node),
                     *("--state", str(self._home / "state.json"), "--runtime-dir", str(self.runtime_dir)),
+                    *("--responder", self.responder),
                     *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
                     *(("--with-peers", "--key", str(self.key)) if self._shares else ()),
                     *(("--hello", str(self._hello_ms)) if self._shares else ()),

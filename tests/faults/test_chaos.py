@@ -27,9 +27,11 @@ KNOWN = (
 """Some that once broke the promise, and are always among them."""
 
 
-@pytest.fixture(scope="module")
-def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[ChaosLab]:
-    with ChaosLab(tmp_path_factory.mktemp("chaos"), SECONDS, HELLO_MS) as lab:
+@pytest.fixture(scope="module", params=["socket", "auto"])
+def lab(request, namespaces, tmp_path_factory, pytestconfig) -> Iterator[ChaosLab]:
+    lab = ChaosLab(tmp_path_factory.mktemp("chaos"), SECONDS, HELLO_MS)
+    lab.responder = request.param
+    with lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print("", *lab.struck, sep="\n")  # noqa: T201

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import reduce
 
 import pytest
-from fault_lab import HEAD, LASTS, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
+from fault_lab import HEAD, LASTS, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen
 from places import CONSTANTS, LASTING, MORE, MORE_LASTING, PLACES, Notice, Place
 
 AT_LEAST = 40
@@ -19,10 +19,12 @@ LONG = pytest.mark.long(part="faults")
 """All but each sixth, as every place takes seconds."""
 
 
-@pytest.fixture(scope="module")
-def lab(namespaces: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
+@pytest.fixture(scope="module", params=["socket", pytest.param("auto", marks=LONG)])
+def lab(request, namespaces, tmp_path_factory, pytestconfig) -> Iterator[FaultLab]:
     """One for all places: a speaker that is not well again is seen by the next of them."""
-    with fault_lab(tmp_path_factory.mktemp("faults"), list(dict.fromkeys((*NAMES, *LAST))), CONSTANTS) as lab:
+    lab = FaultLab(tmp_path_factory.mktemp("faults"), list(dict.fromkeys((*NAMES, *LAST))), CONSTANTS)
+    lab.responder = request.param
+    with lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print("", HEAD, *lab.table, sep="\n")  # noqa: T201

@@ -69,7 +69,7 @@ HERE = Path(__file__).parent
 QEMU = {"qemu-system-x86_64": "qemu-system-x86", "modprobe": "kmod"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
-    "uml": Kind("uml", HERE / "guest", NEEDED, boot=60.0, silence=float(SILENCE or 120.0)),
+    "uml": Kind("uml", HERE / "guest", NEEDED, boot=180.0, silence=float(SILENCE or 300.0)),
     "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 400.0)),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]

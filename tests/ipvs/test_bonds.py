@@ -1,5 +1,7 @@
 """A bond, which only the guest's kernel has, loses the link that is active: clients find the EIP where it is now."""
 
+import re
+
 import pytest
 from real_api import until
 
@@ -52,8 +54,9 @@ def answering(sh, client) -> set[str]:
     return {word for line in said.splitlines() if " from " in line for word in line.split() if word.count(":") == 5}
 
 
+@pytest.mark.parametrize("responder", ["socket", "auto"])
 @pytest.mark.parametrize("its_mac", ["none", "active"])
-def test_when_a_bond_changes_its_link_the_client_is_told_and_answered_there(lan, write, start, sh, its_mac):
+def test_when_a_bond_changes_its_link_the_client_is_told_and_answered_there(lan, write, start, sh, its_mac, responder):
     """``fail_over_mac``: ``none`` keeps the bond's MAC, with ``active`` it is that of the active link."""
     node, switch, client = lan
     sh(node, f"ip link add bond0 type bond mode active-backup miimon 50 fail_over_mac {its_mac}")
@@ -63,7 +66,7 @@ def test_when_a_bond_changes_its_link_the_client_is_told_and_answered_there(lan,
     sh(node, "ip link set bond0 up")
     sh(node, "ip addr add 192.0.2.5/24 dev bond0")
     write("site.yaml", SITE)
-    speaker = start(node, "--forwarder", "none")
+    speaker = start(node, "--forwarder", "none", "--responder", responder)
     speaker.until("ready")
     before = mac(sh, node, "bond0")
     until(lambda: answering(sh, client) == {before})
@@ -77,3 +80,6 @@ def test_when_a_bond_changes_its_link_the_client_is_told_and_answered_there(lan,
     until(lambda: after in sh(client, "ip neigh show 192.0.2.200"))
     until(lambda: answering(sh, client) == {after})
     assert [eip["claimed"] for eip in speaker.status()["eips"]] == [True]
+    counted = re.compile(r'^eip_speaker_kernel_answers_total{.*"arp"} [1-9]', re.MULTILINE)
+    if responder == "auto":
+        until(lambda: counted.search(speaker.get("/metrics")))

@@ -31,7 +31,7 @@ class LoadBalancer(ABC):
         """What has to be there before the objects."""
         if (definitions := self.programs / "crds").exists():
             cluster.api.kubectl("create", "-f", str(definitions))
-            cluster.api.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(definitions))
+            cluster.api.kubectl("wait", "--for=condition=Established", "--timeout=180s", "-f", str(definitions))
         if self.namespace != "kube-system":
             cluster.api.kubectl("create", "namespace", self.namespace)
 

@@ -38,7 +38,7 @@ MASTER, BACKUP = "node1", "node2"
 HOSTS = (MASTER, BACKUP)
 PODS = ("pod1", "pod3")
 """The real servers, one behind each host."""
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 FILES = """
 set -e

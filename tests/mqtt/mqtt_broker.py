@@ -14,7 +14,7 @@ from typing import Any
 from speaker.lab.network.namespaces import Namespace
 from speaker.system.programs import end_with
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds: a guard against a hang, not an expectation."""
 BEHIND = "behind"
 """A topic that no test has."""

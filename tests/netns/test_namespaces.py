@@ -10,7 +10,7 @@ def test_two_namespaces_joined_by_a_wire_reach_each_other(new_namespace, wire, s
     wire(a, "eth0", b, "eth0")
     sh(a, "ip addr add 192.0.2.1/24 dev eth0")
     sh(b, "ip addr add 192.0.2.2/24 dev eth0")
-    assert "1 received" in sh(a, "ping -c 1 -W 2 192.0.2.2")
+    assert "1 received" in sh(a, "ping -c 1 -W 30 192.0.2.2")
 
 
 def test_a_sysctl_set_inside_stays_inside(new_namespace, sh):

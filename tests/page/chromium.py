@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-GUARD = 60.0
+GUARD = 180.0
 """Seconds; against a hang, not an expectation."""
 ARGUMENTS = (
     "--headless=new",

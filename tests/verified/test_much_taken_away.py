@@ -8,6 +8,8 @@ ONLY_FAKE = pytest.mark.parametrize("api", ["fake"], indirect=True)
 NAMES = {f"a{number}" for number in range(8)}
 LONG, SHORT = 1000.0, 1.0
 """Seconds to settle: until a test is over, and until it goes on."""
+SOON = 30 * SHORT
+"""By when it has gone on, on a busy machine as well."""
 
 
 @pytest.fixture
@@ -54,12 +56,13 @@ async def test_a_second_list_that_says_so_too_counts_and_comes_over_a_new_connec
     api.fake.streams_lists = streamed
     relay = await api.relay()
     seen = await mirror(await api.client(relay), settle=SHORT)
+    began = asyncio.get_running_loop().time()
     hide(api, *NAMES)
     await until_lists(seen, 2)
     assert seen.names() == NAMES
-    connections, began = relay.connections, asyncio.get_running_loop().time()
+    connections = relay.connections
     await seen.until_names(())
-    assert SHORT / 2 < asyncio.get_running_loop().time() - began < 5 * SHORT
+    assert SHORT <= asyncio.get_running_loop().time() - began < SOON
     assert relay.connections > connections
     assert seen.reflector.lists == 3
     assert [bool(doubt) for doubt in seen.doubts] == [True, False]
@@ -132,7 +135,7 @@ async def test_what_was_deleted_while_nobody_watched_is_gone_after_the_time_and_
     await seen.until_names(NAMES | {"b"})
     began = asyncio.get_running_loop().time()
     await seen.until_names({"b"})
-    assert asyncio.get_running_loop().time() - began < 5 * SHORT
+    assert asyncio.get_running_loop().time() - began < SOON
 
 
 @ONLY_FAKE

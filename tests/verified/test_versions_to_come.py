@@ -56,7 +56,7 @@ async def test_a_bookmark_of_a_version_to_come_keeps_no_watch_silent(api, mirror
     api.fake.vouch(FAR)
     api.fake.end_watches()
     await maps.create("b")
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(GUARD):
         await seen.until_names({"a", "b"})
     assert (seen.reflector.lists, len(seen.reflector.store)) == (2, 2)
 
@@ -69,5 +69,5 @@ async def test_a_list_that_ends_at_a_version_to_come_keeps_no_watch_silent(api, 
     api.fake.stamps_lists = 0
     api.fake.end_watches()
     await maps.create("b")
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(GUARD):
         await seen.until_names({"a", "b"})

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from speaker.lab.breaking.sickness import Course
@@ -21,14 +21,17 @@ class Endured:
 
     scenario: str
     hello_ms: int
-    nodes: int
-    course: Course
-    seconds: float
-    """That were watched."""
-    meanwhile: ClaimCount
-    afterwards: ClaimCount
+    suffered: Suffered
     lines: tuple[Line, ...]
-    problems: tuple[str, ...]
+
+    @property
+    def course(self) -> Course:
+        return self.suffered.course
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What was promised and not kept, in sentences."""
+        return (*_broken(self), *_restless(self.suffered))
 
     @property
     def ok(self) -> bool:
@@ -59,7 +62,9 @@ class Endured:
         """The most that ``twice_ms`` may be: a hello interval, a minute where all times count together, and more where
         nodes cannot hear of each other sooner."""
         promise = self.course.promise
-        return self.hello_ms * (math.ceil(self.seconds / MINUTE) if promise.in_sum else 1) + promise.twice * 1000
+        return (
+            self.hello_ms * (math.ceil(self.suffered.seconds / MINUTE) if promise.in_sum else 1) + promise.twice * 1000
+        )
 
     @property
     def worst(self) -> Line:
@@ -74,7 +79,7 @@ class Endured:
         return {
             "ok": self.ok,
             "scenario": self.scenario,
-            "nodes": self.nodes,
+            "nodes": len(self.suffered.nodes),
             "hello_ms": self.hello_ms,
             "left_a_healthy_node": len(self.left),
             "moved_of_healthy": len(self.moved(sick=False)),
@@ -86,8 +91,8 @@ class Endured:
             "unanswered_ms": round(self.unanswered_ms, 1),
             "dark_ms": round(self.worst.dark_ms, 1),
             "promised_ms": round(self.worst.owed_ms, 1),
-            "claims_meanwhile": _as_json(self.meanwhile),
-            "claims_afterwards": _as_json(self.afterwards),
+            "claims_meanwhile": _as_json(self.suffered.meanwhile),
+            "claims_afterwards": _as_json(self.suffered.afterwards),
             "eips": [line.as_json() for line in self.lines],
             "problems": list(self.problems),
         }
@@ -99,18 +104,8 @@ def _as_json(claims: ClaimCount) -> dict[str, float]:
 
 def judge(scenario: str, hello_ms: int, suffered: Suffered) -> Endured:
     """Hold what was seen against the promise."""
-    found = Endured(
-        scenario=scenario,
-        hello_ms=hello_ms,
-        nodes=len(suffered.nodes),
-        course=suffered.course,
-        seconds=suffered.end - suffered.done[0].at,
-        meanwhile=suffered.meanwhile,
-        afterwards=suffered.afterwards,
-        lines=tuple(ledger(suffered, hello_ms / 1000 + suffered.course.promise.apart)),
-        problems=(),
-    )
-    return replace(found, problems=(*_broken(found), *_restless(suffered)))
+    within = hello_ms / 1000 + suffered.course.promise.apart
+    return Endured(scenario, hello_ms, suffered, tuple(ledger(suffered, within)))
 
 
 def _broken(found: Endured) -> Iterator[str]:

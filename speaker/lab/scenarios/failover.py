@@ -10,7 +10,6 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 
 from speaker.lab.breaking.faults import cut, distrust, heal, mend, pull, split
-from speaker.lab.breaking.stranger import flooding
 from speaker.lab.hosts.failover_manifests import ELSEWHERE, POD_PORT, failover_manifests, lab_eips
 from speaker.lab.hosts.speakers import holds_most, speakers
 from speaker.lab.request import Request
@@ -26,9 +25,8 @@ from speaker.lab.scenarios.failover_result import (
 from speaker.lab.scenarios.failover_story import show, tell_holders
 from speaker.lab.scenarios.scene import EVERYBODY, LINK, OTHER_SIDE, Played, Scene
 from speaker.lab.stage import Stage
-from speaker.lab.watching.outage import echoing
+from speaker.lab.watching.outage import echoing, flooding
 from speaker.model import IPAddress
-from speaker.system.threads import in_thread
 
 #: Seconds that everything is watched after everybody agreed again, most of it because answers are waited for.
 AFTERMATH = 1.0
@@ -51,10 +49,6 @@ async def fail_over(request: Request, stage: Stage, linger: Callable[[], Awaitab
     stage.manifests.mkdir()
     (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*addresses, ELSEWHERE)))
     pods = [stage.lan.namespace(pod) for node in topology.nodes for pod in topology.pods_of(node)]
-    if request.scenario == "partition":
-        # Two switches that are cabled together fall apart, and are one again, from one moment to the next.
-        await in_thread(split, stage.lan, _halves(stage))
-        await in_thread(heal, stage.lan)
     with echoing((pod, POD_PORT) for pod in pods):
         async with speakers(stage, request.hello_ms) as found:
             scene = Scene(stage, found, addresses, request.hello_ms)
@@ -165,16 +159,16 @@ async def stranger(scene: Scene, holders: Mapping[IPAddress, str]) -> Played:
     # speaker can help.
     await scene.do(distrust, STRANGER)
     async with scene.watching(*EVERYBODY, holders) as watch:
-        async with flooding(scene.stage.lan.namespace(STRANGER), LINK, FLOOD) as sent:
+        async with flooding(scene.stage.lan.namespace(STRANGER), LINK, FLOOD) as flood:
             scene.did(f"a stranger floods the LAN with {FLOOD} hellos a second")
             await asyncio.sleep(FLOODED / 2)
             at = await _kill(scene, victim)
             await scene.settled()
             await asyncio.sleep(FLOODED / 2)
-        scene.did(f"the stranger has sent {sent()} hellos")
+        sent, few = len(flood.samples()), FLOOD * FLOODED / 2
+        scene.did(f"the stranger has sent {sent} hellos")
         await asyncio.sleep(AFTERMATH)
-    few = FLOOD * FLOODED / 2
-    problems = () if sent() >= few else (f"the stranger came to {sent()} hellos only, not {few:.0f} and more",)
+    problems = () if sent >= few else (f"the stranger came to {sent} hellos only, not {few:.0f} and more",)
     return Played(victim, Instants(at), (watch,), problems)
 
 

@@ -278,11 +278,11 @@ def totals(result: Endured) -> list[tuple[str, str]]:
         (f"unanswered where a healthy node could, {most}", f"{result.worst.dark_ms:.0f} ms"),
     ]
     if result.course.claims is None:
-        rows.append(("claims while it lasted", str(result.meanwhile)))
-        rows.append(("claims after it", str(result.afterwards)))
+        rows.append(("claims while it lasted", str(result.suffered.meanwhile)))
+        rows.append(("claims after it", str(result.suffered.afterwards)))
     else:
-        rows.append(("claims until the second flap was over", str(result.meanwhile)))
-        rows.append(("claims from then on", str(result.afterwards)))
+        rows.append(("claims until the second flap was over", str(result.suffered.meanwhile)))
+        rows.append(("claims from then on", str(result.suffered.afterwards)))
     return rows
 
 
@@ -301,7 +301,7 @@ def summary(result: Endured) -> str:
         f"no answer for {worst.dark_ms:.0f} ms {most} (promised: {worst.owed_ms:.0f})",
     ]
     if result.course.claims is not None:
-        after = result.afterwards
+        after = result.suffered.afterwards
         told.append(f"{after.number} claims in the {after.seconds:.0f} s after the second flap")
         told[-1] += f" (promised: {result.course.claims.most} in a minute)"
     return f"{result.scenario}: {'; '.join(told)}"

@@ -67,6 +67,11 @@ class Suffered:
     afterwards: ClaimCount
 
     @property
+    def seconds(self) -> float:
+        """That were watched."""
+        return self.end - self.done[0].at
+
+    @property
     def macs_before(self) -> dict[IPAddress, Mac]:
         macs = {name: mac for mac, name in self.names.items()}
         return {address: macs[node] for address, node in self.before.items()}
@@ -83,17 +88,19 @@ class Suffered:
 
     def alone(self, client: str) -> Iterator[tuple[float, float]]:
         """From when to when no node could serve the client."""
-        ends = [*(each.by for each in self.done[1:]), self.end]
-        for each, until in zip(self.done, ends, strict=True):
+        for each, until in self._until():
             if not each.step.in_reach(client, self.nodes):
                 yield each.at, until
 
     @property
     def stood_still(self) -> float:
         """Seconds, of the node that did so for longest, all its stops together."""
-        ends = [*(each.by for each in self.done[1:]), self.end]
-        stops = [(each.step.stopped, until - each.at) for each, until in zip(self.done, ends, strict=True)]
+        stops = [(each.step.stopped, until - each.at) for each, until in self._until()]
         return max(sum(seconds for stopped, seconds in stops if node in stopped) for node in self.nodes)
+
+    def _until(self) -> Iterator[tuple[Done, float]]:
+        """Each step, and when the next one was there."""
+        return zip(self.done, [*(each.by for each in self.done[1:]), self.end], strict=True)
 
     def heals(self) -> Iterator[float]:
         """Each time that all was well again, or just before it."""

@@ -13,7 +13,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -138,7 +138,7 @@ def open_socket() -> Callable[[Namespace, int, Protocol], socket.socket]:
 def _answer(listener: socket.socket, name: str) -> None:
     if listener.type == socket.SOCK_STREAM:
         connection, client = listener.accept()
-        with connection:
+        with suppress(ConnectionError), connection:  # whoever asked may have given up
             connection.sendall(f"{name} {client[0]}".encode())
     else:
         question, client = listener.recvfrom(65535)

@@ -93,7 +93,7 @@ def test_only_source_ranges_pass(lan, taken, guard, virtual_server, ask, version
 @both_families
 def test_an_eip_can_be_pinged(lan, sh, guard, virtual_server, version):
     guard(virtual_server(version))
-    assert "1 received" in sh(lan.client, f"ping -c 1 -W 2 {lan.eip[version]}")
+    assert "1 received" in sh(lan.client, f"ping -c 1 -W 30 {lan.eip[version]}")
 
 
 @both_families

@@ -313,7 +313,7 @@ def test_an_eip_can_be_pinged(lan, sh, forward, virtual_server, bind, version, b
         bind(version)
     forward(virtual_server(version))
     for asking in (lan.client, lan.node, lan.one):
-        assert "1 received" in sh(asking, f"ping -c 1 -W 2 {lan.eip[version]}")
+        assert "1 received" in sh(asking, f"ping -c 1 -W 30 {lan.eip[version]}")
 
 
 @both_families

@@ -20,7 +20,7 @@ def test_a_packet_from_outside_with_a_locally_bound_source_is_counted(new_namesp
     sh(probe, f"ip addr add {EIP}/32 dev lo")
     # Or its ARP requests would come from the EIP, which the node does not even answer.
     probe.sysctl("net.ipv4.conf.all.arp_announce", 2)
-    sh(probe, "ping -c 1 -W 2 192.0.2.5")
+    sh(probe, "ping -c 1 -W 30 192.0.2.5")
     with node.entered():
         before = martian_sources()
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

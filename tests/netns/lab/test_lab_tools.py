@@ -44,7 +44,7 @@ def test_curl_reaches_the_eip_and_only_the_nodes_mac_answered_for_it(kept_lab, e
         host = f"[{eip}]" if ":" in eip else eip
         answers = {lab.run("client", f"curl --silent --show-error --max-time 60 http://{host}/") for _ in range(30)}
         tcpdump.terminate()
-        captured = tcpdump.communicate(timeout=60)[0]
+        captured = tcpdump.communicate(timeout=180)[0]
     assert {answer.split()[0] for answer in answers} == {"pod1", "pod2", "host1"}
     macs = set(re.findall(said, captured, re.DOTALL))
     assert macs == {NODE_MAC}, captured

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.netns
     ],
 )
 def test_neighbours_reach_each_other(lan, sh, host, address):
-    assert "1 received" in sh(lan(1).namespace(host), f"ping -c 1 -W 2 {address}")
+    assert "1 received" in sh(lan(1).namespace(host), f"ping -c 1 -W 30 {address}")
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_pods_and_the_management_network_are_out_of_the_clients_reach(lan, sh, h
 
 def test_nodes_reach_each_others_pods(lan, sh):
     two = lan(2)
-    assert "1 received" in sh(two.namespace("node1"), "ping -c 1 -W 2 10.244.2.12")
-    assert "1 received" in sh(two.namespace("node2"), "ping -c 1 -W 2 fd00:10:244:1::11")
+    assert "1 received" in sh(two.namespace("node1"), "ping -c 1 -W 30 10.244.2.12")
+    assert "1 received" in sh(two.namespace("node2"), "ping -c 1 -W 30 fd00:10:244:1::11")
 
 
 def test_building_a_lan_changes_nothing_where_it_is_built_from(new_namespace, lan, sh):

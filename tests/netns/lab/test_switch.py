@@ -8,12 +8,13 @@ from ipaddress import ip_address
 from itertools import pairwise
 
 import pytest
+from alert_lan import eventually
 
 from speaker.lab.breaking.sickness import Cast, Drop, Hold
-from speaker.lab.breaking.switch import HELLO, delayed, holding, hosts_on, spoil
+from speaker.lab.breaking.switch import delayed, holding, hosts_on, spoil
 from speaker.lab.network.topology import LAN
 from speaker.lab.watching.capture import ETH_P_ALL, capturing
-from speaker.lab.watching.outage import arp_request, asking
+from speaker.lab.watching.outage import HELLO, arp_request, asking
 
 pytestmark = pytest.mark.netns
 
@@ -90,6 +91,9 @@ def test_some_frames_are_lost_by_chance(lan):
     assert 40 < count_of(two, "node1", "node2", 200)["node2"] < 160
 
 
+QUIET = 0.3
+
+
 def count_of(lan, sender, receiver, frames, *more):
     """How many of so many broadcasts arrive, by receiver."""
     with ExitStack() as stack:
@@ -101,12 +105,13 @@ def count_of(lan, sender, receiver, frames, *more):
 
 
 def unread(ear):
-    ear.setblocking(False)
+    """Until no more come for a while: on a busy machine the kernel passes frames on when it gets to it."""
+    ear.settimeout(QUIET)
     arrived = 0
     while True:
         try:
             ear.recv(2048)
-        except BlockingIOError:
+        except TimeoutError:
             return arrived
         arrived += 1
 
@@ -114,9 +119,11 @@ def unread(ear):
 def test_of_one_hosts_frames_few_a_second_pass_and_a_broadcast_counts_once(lan):
     two = lan(2)
     spoil(two, [Drop(only("node1"), hosts_on(two.topology, LAN), over=12)])
+    began = time.monotonic()
     found = count_of(two, "node1", "node2", 100, "client")
+    seconds = time.monotonic() - began
     assert found["node2"] == found["client"]
-    assert 12 <= found["node2"] < 40
+    assert 12 <= found["node2"] <= 12 * (seconds + 2) < 100
     assert count_of(two, "node2", "node1", 100)["node1"] == 100
 
 
@@ -180,12 +187,13 @@ def test_what_waits_comes_in_bursts_and_nothing_is_lost_or_kept(lan, held, hears
             relay.release()
             for address in addresses[BURST:]:
                 out.send(arp_request(mac_of(two, "node1"), address, address))
-        time.sleep(HELD)
+        eventually(lambda: {reply.address for reply in capture.replies()} == {*addresses}, capture.replies)
+        time.sleep(HELD)  # in which nothing comes a second time
     came = capture.replies()
     assert sorted(reply.address for reply in came) == addresses
     times = sorted(reply.at for reply in came if reply.address in addresses[:BURST])
     bursts = 1 + sum(later - earlier > HELD / BURST for earlier, later in pairwise(times))
-    assert (bursts <= 4) is together, times
+    assert (bursts <= BURST // 2) is together, times
 
 
 def test_every_frame_takes_as_long_as_it_is_told_to_and_comes_once(lan):

@@ -1,6 +1,7 @@
 """What is plain is answered in the kernel with the bytes of our sockets; nothing else is, and nothing too late."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,11 +42,11 @@ def ask6(eip=EIP6, mac=ASKER, sender="2001:db8::2"):
 
 
 @contextmanager
-def answering(lan, link, hellos=None):
+def answering(lan, link, hellos=None, *, tcx=True):
     """For one EIP of each family, and watching one; with ``Claims`` that say the same."""
     eth0 = link(lan.node, "eth0")
     claims = Claims(eth0.mac)
-    with lan.node.entered(), KernelResponder(eth0, hellos) as kernel:
+    with lan.node.entered(), KernelResponder(eth0, hellos, tcx=tcx) as kernel:
         claims.mirror = kernel
         claims.extend(boottime() + 3600)
         for eip in (EIP4, EIP6):
@@ -188,8 +189,8 @@ SERVE = """
 import sys, time
 from speaker.layer2.kernel import KernelResponder
 from speaker.model import Link, Mac
-index, mac, seconds, eip = sys.argv[1:]
-with KernelResponder(Link(int(index), "eth0", Mac(bytes.fromhex(mac))), None) as kernel:
+index, mac, seconds, eip, tcx = sys.argv[1:]
+with KernelResponder(Link(int(index), "eth0", Mac(bytes.fromhex(mac))), None, tcx=tcx == "True") as kernel:
     kernel.answer(bytes.fromhex(eip))
     kernel.extend(time.clock_gettime(time.CLOCK_BOOTTIME) + float(seconds))
     print("ready", flush=True)
@@ -199,12 +200,12 @@ with KernelResponder(Link(int(index), "eth0", Mac(bytes.fromhex(mac))), None) as
 
 @pytest.fixture
 def process(lan, link):
-    """``process(seconds)``: a process that answers for EIP4 in the kernel for that long."""
+    """``process(seconds, tcx)``: a process that answers for EIP4 in the kernel for that long."""
     started = []
 
-    def start(seconds):
+    def start(seconds, tcx=True):
         eth0 = link(lan.node, "eth0")
-        words = [str(eth0.index), eth0.mac.hex(), str(seconds), IPv4Address(EIP4).packed.hex()]
+        words = [str(eth0.index), eth0.mac.hex(), str(seconds), IPv4Address(EIP4).packed.hex(), str(tcx)]
         with lan.node.entered():
             command = [sys.executable, "-c", SERVE, *words]
             one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -218,10 +219,13 @@ def process(lan, link):
         one.communicate()
 
 
-def test_a_process_that_is_stopped_is_silent_from_its_deadline_on(lan, process, ear):
+@pytest.mark.parametrize(("tcx", "number"), [(True, signal.SIGSTOP), (False, signal.SIGSTOP), (False, signal.SIGKILL)])
+def test_a_process_that_is_stopped_is_silent_from_its_deadline_on_and_so_is_one_that_leaves_its_filter(
+    lan, process, ear, tcx, number
+):
     client = ear(lan.client, ARP)
-    one = process(0.5)
-    os.kill(one.pid, signal.SIGSTOP)
+    one = process(0.5, tcx)
+    os.kill(one.pid, number)
     until = boottime() + 0.5  # no earlier than the deadline
     client.send(ask4(mac=client.mac))
     while boottime() < until:
@@ -245,6 +249,69 @@ def test_a_process_that_is_killed_leaves_nothing_that_answers(lan, process, ear)
         assert time.monotonic() < end
     client.send(ask4(mac=client.mac))
     assert client.never(client.to_us, 0.05)
+
+
+def filters(sh, node):
+    """What tc has at the link, in either direction."""
+    return [sh(node, f"tc filter show dev eth0 {way}") for way in ("ingress", "egress")], sh(
+        node, "tc qdisc show dev eth0"
+    )
+
+
+@pytest.fixture
+def tc():
+    if shutil.which("tc") is None:
+        pytest.skip("no tc")
+
+
+def test_without_tcx_it_answers_as_a_filter_of_tc_and_leaves_nothing(lan, link, ear, sh, tc):
+    client, before = ear(lan.client, ARP), filters(sh, lan.node)
+    with answering(lan, link, tcx=False) as (_, claims):
+        client.send(ask4(mac=client.mac))
+        assert client.until(client.to_us) == ours(ask4(mac=client.mac), claims)
+        assert "eip_speaker" in filters(sh, lan.node)[0][0]
+    assert filters(sh, lan.node) == before
+    client.send(ask4(mac=client.mac))
+    assert client.never(client.to_us, 0.05)
+
+
+def test_the_filters_of_others_and_their_clsact_stay_when_ours_goes(lan, link, sh, tc):
+    sh(lan.node, "tc qdisc add dev eth0 clsact")
+    sh(lan.node, "tc filter add dev eth0 egress prio 7 u32 match u32 0 0 classid 1:1")
+    before = filters(sh, lan.node)
+    with answering(lan, link, tcx=False):
+        pass
+    assert filters(sh, lan.node) == before
+
+
+def test_cleanup_removes_what_a_killed_process_left(lan, process, sh, tc, tmp_path):
+    before = filters(sh, lan.node)
+    one = process(0.0, tcx=False)
+    one.kill()
+    one.wait()
+    assert "eip_speaker" in filters(sh, lan.node)[0][0]
+    cleanup = f"{sys.executable} -m speaker cleanup --forwarder none --runtime-dir {tmp_path}"
+    assert [sh(lan.node, cleanup).splitlines() for _ in range(2)] == [
+        ["answers in the kernel on link eth0"],
+        ["there was nothing to remove"],
+    ]
+    assert filters(sh, lan.node) == before
+
+
+def test_two_groups_have_a_filter_each_and_the_one_that_comes_later_replaces_its_own_groups(lan, link, ear, sh, tc):
+    client, eth0 = ear(lan.client, ARP), link(lan.node, "eth0")
+    other = HELLOS._replace(magic=b"EIPg")
+    with answering(lan, link, other, tcx=False):
+        with lan.node.entered():
+            before = KernelResponder(eth0, HELLOS, tcx=False).__enter__()  # as of a process that was killed
+        with answering(lan, link, HELLOS, tcx=False):
+            assert filters(sh, lan.node)[0][0].count("direct-action") == 2
+            with lan.node.entered():
+                before.close()  # as of a link whose MAC has changed
+            assert filters(sh, lan.node)[0][0].count("direct-action") == 2
+        assert filters(sh, lan.node)[0][0].count("direct-action") == 1
+        client.send(ask4(mac=client.mac))
+        assert client.until(client.to_us)
 
 
 def test_where_the_kernel_refuses_the_sockets_answer_and_it_is_said(lan, link, ear, layer2_with):
@@ -272,3 +339,12 @@ def test_a_program_that_answers_otherwise_than_we_would_is_taken_away_and_the_so
     client.send(ask4(mac=client.mac))
     assert arp.parse(client.until(client.to_us)).sender_mac == eth0.mac
     assert running.do(running.layer2.answers_on, eth0.index)
+
+
+def test_told_to_answer_in_the_kernel_it_does_not_start_where_that_is_refused(lan, tmp_path):
+    start = f"{sys.executable} -m speaker run {tmp_path} --responder kernel --runtime-dir {tmp_path}/run"
+    without = "setpriv --bounding-set=-bpf,-sys_admin --inh-caps=-all"
+    with lan.node.entered():
+        done = subprocess.run(f"{without} {start}".split(), capture_output=True, text=True, check=False)
+    why = "answers in the kernel: Operation not permitted: needs CAP_BPF and CAP_NET_ADMIN"
+    assert (done.returncode, done.stderr) == (1, f"speaker: --responder kernel: {why}\n")

@@ -145,7 +145,7 @@ def test_names_who_claims_who_asks_who_answers_and_who_must_not(nodes, write, st
         send(nodes[other], replies.gratuitous_reply(STRANGER, EIP).pack())
         alarm = running.until(lambda event: event["alarm"])
         running.process.send_signal(signal.SIGINT)
-        rest, words = running.process.communicate(timeout=60)
+        rest, words = running.process.communicate(timeout=180)
     assert asked["sentence"] == f"{CLIENT_IP} (02:00:00:00:00:50) asks who has {EIP}"
     assert answered["sentence"].startswith(f"{holder} answers {CLIENT_IP}: {EIP} is at ")
     assert alarm["sentence"].startswith(f"a STRANGER (02:00:00:00:00:99) announces {EIP} at")
@@ -165,7 +165,7 @@ def test_names_who_claims_who_asks_who_answers_and_who_must_not(nodes, write, st
 
 def read_again(pcap: Path, *arguments: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        capture(str(pcap), "--json", *arguments), capture_output=True, text=True, check=False, timeout=60
+        capture(str(pcap), "--json", *arguments), capture_output=True, text=True, check=False, timeout=180
     )
     assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -179,7 +179,7 @@ def told(events: list[dict[str, Any]]) -> list[str]:
 def test_so_many_seconds_later_it_ends_by_itself_and_says_how_much_it_saw(nodes):
     with nodes["n1"].entered():
         done = subprocess.run(
-            capture("eth0", "--seconds", "0.2"), capture_output=True, text=True, check=False, timeout=60
+            capture("eth0", "--seconds", "0.2"), capture_output=True, text=True, check=False, timeout=180
         )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("alarms: none\n")

@@ -78,7 +78,7 @@ class Host:
         if told[1] == "capture":
             self.until(process, "")
             process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=180)
         # connections: a kernel that does not list them; drain: nobody else is there; explain, doctor: what they find.
         may_end_with_1 = {"connections", "drain", "explain", "doctor"}
         ends = (130,) if told[1] == "capture" else (0, 1) if told[1] in may_end_with_1 else (0,)
@@ -97,7 +97,7 @@ class Host:
     def stop(self) -> None:
         if self.running is not None:
             self.running.send_signal(signal.SIGTERM)
-            self.running.communicate(timeout=60)
+            self.running.communicate(timeout=180)
             self.running = None
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ def explained(lan, new_namespace, wire, sh, write, start):
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=60,
+                    timeout=180,
                 )
             return json.loads(done.stdout)
 

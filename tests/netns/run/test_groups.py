@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,7 +59,7 @@ class Member(Running):
         argv = [sys.executable, "-m", "speaker", command, "--runtime-dir", str(self.runtime_dir), *words]
         argv += ["--group", self.group] if self.group else []
         with self.node.entered():
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode in codes, done
         return done.stdout
 
@@ -147,7 +147,8 @@ class Packets:
 
     def _send(self):
         while not self._over.wait(0.005):
-            self._socket.send(str(self.sent).encode())
+            with suppress(ConnectionRefusedError):  # of one before: both threads may be told of it
+                self._socket.send(str(self.sent).encode())
             self.sent += 1
 
     def _hear(self):

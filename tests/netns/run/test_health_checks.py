@@ -17,7 +17,7 @@ from speaker.ownership.hellos.keys import generate
 pytestmark = pytest.mark.netns
 
 EIP = "198.51.100.10"
-CHECK = "http:/healthz interval=100ms timeout=1s rise=2 fall=3"
+CHECK = "http:/healthz interval=100ms timeout=10s rise=2 fall=3"
 
 
 def site(check=CHECK, extra="", nodes=("n1", "n1")):
@@ -110,7 +110,7 @@ def answering(client, times=12):
 def ask(speaker, *command):
     argv = [sys.executable, "-m", "speaker", *command, "--runtime-dir", str(speaker.directory / "run")]
     with speaker.node.entered():
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180).stdout
 
 
 def explained(speaker):

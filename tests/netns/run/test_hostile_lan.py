@@ -65,7 +65,7 @@ class Lan:
             )
         try:
             yield told
-            out, _ = process.communicate("", timeout=60)
+            out, _ = process.communicate("", timeout=180)
             told.update(json.loads(out))
         finally:
             process.kill()

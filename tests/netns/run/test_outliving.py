@@ -30,7 +30,7 @@ ASK = 0.002
 WATCHED = 3.0
 """Seconds: a main process starts again within them."""
 FAILOVER_MS = Parameters.for_hello(DEFAULT_HELLO_MS / 1000).worst_failover * 1000
-PATIENCE = 60.0
+PATIENCE = 180.0
 OUTLIVE = 8
 """Seconds."""
 SOON = 0.5

@@ -15,7 +15,7 @@ PAGE = "127.0.0.1:9901"
 
 def shown(node):
     """What the page says, by its events, until the doctor has looked."""
-    with node.entered(), urllib.request.urlopen(f"http://{PAGE}/events", timeout=60) as events:
+    with node.entered(), urllib.request.urlopen(f"http://{PAGE}/events", timeout=180) as events:
         known = {}
         for line in events:
             name, _, data = line.decode().rstrip().partition(": ")
@@ -42,7 +42,7 @@ def test_the_page_says_what_the_command_does_and_nobody_is_asked_before_one_look
     assert "forwarding_off" in {each["kind"] for each in found}
     command = [sys.executable, "-m", "speaker", "doctor", "--json", "--runtime-dir", str(speaker.directory / "run")]
     with node.entered():
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     told = json.loads(done.stdout)["findings"]
     assert [(each["kind"], each["what"], each["mend"]) for each in found] == [
         (each["kind"], each["what"], each["mend"]) for each in told

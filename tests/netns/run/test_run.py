@@ -188,7 +188,7 @@ def test_metrics_on_every_address_of_the_node_are_not_on_its_eips(lan, write, st
     write("site.yaml", POOL + service("web"))
     speaker = start(node, "--metrics", "0.0.0.0:9900")
     speaker.until("ready")
-    assert "200" in sh(client, "curl -s -o /dev/null -w %{http_code} --max-time 5 http://198.51.100.1:9900/metrics")
+    assert "200" in sh(client, "curl -s -o /dev/null -w %{http_code} --max-time 60 http://198.51.100.1:9900/metrics")
     refused = sh(client, "curl -sS --max-time 5 http://198.51.100.10:9900/metrics", check=False)
     assert "onnection refused" in refused or "Could not connect" in refused or "Failed to connect" in refused
 

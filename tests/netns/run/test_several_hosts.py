@@ -62,7 +62,7 @@ def ask(speaker, command, *, codes=(0,)):
     """What ``speaker COMMAND`` prints, on that speaker's host."""
     argv = [sys.executable, "-m", "speaker", command, "--runtime-dir", str(speaker.directory / "run")]
     argv += ["--json"] if command == "status" else []
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode in codes, done
     return done.stdout
 
@@ -183,7 +183,7 @@ def test_without_a_key_it_refuses_to_start_and_says_how_to_make_one(lan, write, 
     write("site.yaml", SITE)
     missing = tmp_path / "no-such-key"
     argv = [sys.executable, "-m", "speaker", "run", str(tmp_path / "manifests"), "--with-peers", "--key", str(missing)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 2
     assert f"speaker keygen {missing}" in done.stderr
 

@@ -4,6 +4,7 @@ and a machine that orders what it is told to."""
 import asyncio
 import selectors
 import socket
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -84,7 +85,7 @@ class Links(Notes):
         self.lost, self.before_answer, self.oldest = owner.lost, owner.before_answering, owner.request_age
         self.excuses, self.ours, self.failed = owner.excuses, owner.is_ours, owner.failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
-        self.in_kernel = []
+        self.in_kernel, self.proven = [], Counter()
 
     async def __aenter__(self):
         return self
@@ -111,6 +112,9 @@ class Links(Notes):
         return address in self.held and address in self.taken
 
     def answers_on(self, link):
+        self.proven[link] += 1
+        if isinstance(self.answering, Exception):
+            raise self.answering
         return self.answering
 
     def arrived(self, link):

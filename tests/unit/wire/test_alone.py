@@ -165,6 +165,21 @@ def test_answers_are_given_as_long_as_it_looks(during):
     during(tell)
 
 
+@pytest.mark.parametrize("answering", [True, False, KeyError("a bug")], ids=str)
+def test_each_time_it_looks_it_proves_that_requests_are_answered_and_answers_whatever_comes_of_it(during, answering):
+    async def tell(owner, layer2):
+        owner.offer({A: HERE})
+        layer2.answering = answering
+        await asyncio.sleep(0.01)
+        layer2.all.clear()
+        layer2.proven.clear()
+        await asyncio.sleep(1.0)
+        assert layer2.proven[ETH0.index] == layer2.proven[ETH1.index] == 4
+        assert len(layer2.of("extend")) == 8
+
+    during(tell)
+
+
 def test_whoever_stood_still_keeps_what_it_holds_as_nobody_took_it(during, parts):
     async def tell(owner, layer2):
         owner.offer({A: HERE})

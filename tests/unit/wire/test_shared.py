@@ -794,7 +794,7 @@ def test_a_hello_that_left_and_allows_no_answers_is_the_last(during, parts):
         parts.layer2.extend = lambda until, link: 1 / 0
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         await asyncio.sleep(0.001)
-        assert parts.machine.told[:1] == [LinkChanged(ETH0.index, up=False)]  # a slow machine opens it again
+        assert parts.machine.told[:1] == [LinkChanged(ETH0.index, up=False)]  # it opens again after a random while
         assert [task for _, task, _ in parts.events.of("internal_error")] == ["send hello"]
 
     during(tell)
@@ -809,7 +809,7 @@ def test_a_bug_in_one_hello_costs_that_one_and_in_all_of_them_the_link(during, p
         assert parts.machine.told == []
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         await asyncio.sleep(0.001)
-        assert parts.machine.told == [LinkChanged(ETH0.index, up=False)]
+        assert parts.machine.told[:1] == [LinkChanged(ETH0.index, up=False)]  # as above
 
     during(tell)
 
