@@ -55,7 +55,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.settings import NodeSettings
 from speaker.system.clock import boottime
 from speaker.system.files import is_file
-from speaker.system.garbage import uncollected
+from speaker.system.garbage import give_back, uncollected
 from speaker.system.process import may_be_nice, priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.supervise import contained, lasting, report, supervised, wait
@@ -70,6 +70,8 @@ log = structlog.get_logger()
 ENVIRONMENT_SECONDS = 10.0
 """How often this host is checked for what others do to it: settings, firewalls, full tables, dropped packets. What is
 reported of that is at most so old."""
+MANY = 100
+"""Services that change in one pass, after which memory is given back to the kernel."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
@@ -308,6 +310,8 @@ class Host:
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
+        if changed is None or len(changed) >= MANY:
+            await self._in_thread(give_back)
 
     def _without_lost(
         self, view: View, changed: frozenset[ServiceKey] | None

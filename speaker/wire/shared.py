@@ -388,9 +388,10 @@ class SharedOwner:
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
-        with contained("hear", self._events):
-            if self.clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
-                self.hello_links.hear()
+        if not isinstance(event, events.Tick | events.FrameHeard | events.EipAnswered):
+            with contained("hear", self._events):
+                if self.clock() >= self.machine.watch_at:
+                    self.hello_links.hear()
         now = self.clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
@@ -423,6 +424,8 @@ class SharedOwner:
         if taken := [order for order in orders if isinstance(order, events.Claim)]:
             self._take(taken)
         for order in orders:
+            if isinstance(order, events.SendHello):
+                continue
             with contained("order", self._events):
                 match order:
                     case events.Announce(eips=eips):
