@@ -5,7 +5,7 @@ import signal
 import sys
 
 INTERRUPTED = 130
-IMPORTED = 100_000
+IMPORTED = 500_000
 """New objects, after which the garbage collector looks for garbage. Imports make as many, and hardly any garbage."""
 
 

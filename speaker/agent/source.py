@@ -47,10 +47,8 @@ from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
-from speaker.cluster.feed import Resource, Room
-from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Deliver, Listed, Reflector
-from speaker.cluster.store import Change
+from speaker.cluster.feed import Change, Resource, Room
+from speaker.cluster.reflector import Deliver, Listed, Mirrors, Reflector
 from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan, OtherGroupsHold

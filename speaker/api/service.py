@@ -14,21 +14,10 @@ from dataclasses import replace
 from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
+from speaker.api import fields
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
-from speaker.api.fields import (
-    TOP,
-    Field,
-    annotation_key,
-    did_you_mean,
-    dns_label,
-    dns_subdomain,
-    label_key,
-    label_map,
-    label_value,
-    metadata,
-    names,
-)
+from speaker.api.fields import TOP, Field, did_you_mean, dns_label, metadata, names
 from speaker.api.health_check import health_check
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
@@ -169,7 +158,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         key=ServiceKey(meta.namespace, meta.name),
         ports=ports,
         labels=meta.labels,
-        selector=spec["selector"].sound(label_map) or {},
+        selector=spec["selector"].sound(fields.label_map) or {},
         families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
@@ -211,7 +200,7 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
     for annotation in annotations:
         name = str(annotation.path[-1])
         try:
-            annotation_key(name)
+            fields.annotation_key(name)
         except ValueError as error:
             annotation.refuse(str(error))
         if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:
@@ -227,12 +216,12 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
 
 def _pools(annotation: Field) -> tuple[str, ...]:
     if annotation.path[-1] != POOL:  # another balancer's names one
-        pool = annotation.parsed(dns_subdomain)
+        pool = annotation.parsed(fields.dns_subdomain)
         return (pool,) if pool is not None else ()
     parts = annotation.comma_separated()
     if len(parts) > MAX_POOLS:
         annotation.refuse(f"must be at most {MAX_POOLS} pools")
-    named = [part.parsed(dns_subdomain) for part in parts[:MAX_POOLS]]
+    named = [part.parsed(fields.dns_subdomain) for part in parts[:MAX_POOLS]]
     if len(set(named)) != len(named):
         annotation.refuse("must name every pool once")
     return tuple(dict.fromkeys(pool for pool in named if pool is not None))
@@ -393,7 +382,7 @@ def _label_rule(text: str) -> LabelRule:
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError("must name labels as key=value, joined by ','")
-    return LabelRule(label_key(key), "In", frozenset({label_value(value)}))
+    return LabelRule(fields.label_key(key), "In", frozenset({fields.label_value(value)}))
 
 
 def _affinity(spec: Field) -> int | None:

@@ -16,9 +16,6 @@ from speaker.errors import SettingError, shown
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
-    DEFAULT_ETHERTYPE,
-    DEFAULT_HELLO_MS,
-    DEFAULT_KEY,
     DEFAULT_STATE,
     Bind,
     Limits,
@@ -49,18 +46,15 @@ def _add_run(commands: Commands) -> None:
     node = "this host's name in EndpointSlices and selectors (default %(default)s)"
     run.word("--node", "NAME", node, flags.own_name())
     run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
-    flags.metrics(run)
-    flags.settle(run)
     flags.honour(run)
     run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
-    flags.peers(run)
-    flags.responder(run)
-    flags.take_over(run)
+    run.switch(
+        "--with-peers",
+        "share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
+    )
     flags.kernel(run)
-    flags.limits(run)
-    flags.outlive(run)
-    flags.log(run)
+    flags.node(run)
     run.set_defaults(command=_run)
 
 
@@ -78,20 +72,10 @@ def _add_agent(commands: Commands) -> None:
     agent.switch("--drain-cordoned", "a cordoned node (kubectl cordon) hands its EIPs over")
     revision = "in a rolling upgrade, EIPs move to nodes with a higher number (default %(default)s)"
     agent.word("--revision", "NUMBER", revision, "0")
-    agent.path("--key", f"as in `speaker run` (default {DEFAULT_KEY})")
-    agent.word("--hello", "MS", f"as in `speaker run` (default {DEFAULT_HELLO_MS})", None)
-    agent.word("--ethertype", "NUMBER", f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})", None)
-    flags.hand_over(agent)
-    flags.responder(agent)
-    flags.take_over(agent)
-    flags.settle(agent)
-    flags.metrics(agent)
     flags.runtime(agent)
     forwarder = "what forwards the traffic, the same on all nodes (default %(default)s: kube-proxy does)"
     flags.forwarder_of_cluster(agent, forwarder)
-    flags.limits(agent)
-    flags.outlive(agent)
-    flags.log(agent)
+    flags.node(agent)
     agent.set_defaults(command=_agent)
 
 
@@ -115,9 +99,7 @@ def _add_controller(commands: Commands) -> None:
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
     flags.honour(controller)
-    flags.settle(controller)
-    flags.metrics(controller)
-    flags.log(controller)
+    flags.serving(controller)
     controller.set_defaults(command=_controller)
 
 

@@ -24,11 +24,9 @@ from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, groups_read, leases_in
 from speaker.cluster.client import Client, Query, listed
 from speaker.cluster.elector import Leadership
-from speaker.cluster.feed import Resource, Room
+from speaker.cluster.feed import Change, Resource, Room, T
 from speaker.cluster.lease import Election
-from speaker.cluster.mirrors import Mirrors, Polled
-from speaker.cluster.reflector import Hears, Patience, Reflector
-from speaker.cluster.store import Change, T
+from speaker.cluster.reflector import Hears, Mirrors, Patience, Polled, Reflector
 from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, left_out, told
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.marker import Marker

@@ -18,7 +18,7 @@ from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
 from speaker.cluster.lease import Election, LeaseName
-from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published

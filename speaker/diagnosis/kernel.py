@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from speaker.diagnosis import firewall
-from speaker.diagnosis.facts import Bound, Chain
+from speaker.diagnosis.facts import Bound, Chain, Process
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
@@ -25,6 +25,7 @@ from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
+from speaker.node.control import NAME
 from speaker.system import programs
 
 GLOBAL = (
@@ -200,3 +201,61 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+# ── The speaker's main process, as /proc shows it: the one that listens on the control socket ─────────────────
+
+PROC = Path("/proc")
+_UCRED = struct.Struct("=iII")
+_WORST = "TtDZX"
+"""States in which a process does nothing, as in proc(5), behind which all others come."""
+
+
+def listener(runtime_dir: Path, words: str = "") -> Process:
+    """``words``: why it did not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(0.5)
+            asking.connect(str(runtime_dir / NAME))
+            pid, _, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    except PermissionError:
+        return Process(words, hidden=True)
+    except BlockingIOError:  # somebody listens, and has no time for those who wait already
+        return Process(words, state="R", busy=True)
+    except OSError:
+        return Process(words)
+    return process_of(pid, words)
+
+
+def process_of(pid: int, words: str = "", proc: Path = PROC) -> Process:
+    """As far as /proc may be read."""
+    told = _status(proc, pid)
+    if not told:
+        return Process(words, pid)
+    parent = _status(proc, int(told.get("PPid", "0")))
+    states = [each.get("State", "?")[:1] for each in (told, parent) if each]
+    capabilities = told.get("CapEff")
+    return Process(
+        words,
+        pid,
+        min(states, key=lambda state: _WORST.find(state) % 99),
+        int(capabilities, 16) if capabilities is not None else None,
+        int(told.get("Seccomp", "0")),
+    )
+
+
+def spent(pid: int, proc: Path = PROC) -> int:
+    """Clock ticks of CPU that it has had, as in proc(5); 0 where that cannot be read."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _status(proc: Path, pid: int) -> dict[str, str]:
+    try:
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -13,6 +13,7 @@ from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 
+from speaker.diagnosis.eip_checks import taking, way
 from speaker.diagnosis.facts import Back, Facts
 from speaker.diagnosis.kernel import route
 from speaker.interfaces.snapshot import Snapshot
@@ -71,16 +72,12 @@ def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress 
     address = ip_address(eip.address)
     if facts.knowledge.forwarder == "ipvs":
         return (address if any(each.address == eip.address for each in facts.bound) else None), 0
-    for service in facts.knowledge.services.first:
-        for each in service.endpoints.first if service.key in eip.services else ():
-            endpoint = ip_address(each.address)
-            if each.takes_new and endpoint.version == address.version:
-                way = next((way.link for way in facts.ways if way.to == each.address), "")
-                incoming = snapshot.link_named(way)
-                if endpoint in snapshot.own:
-                    return endpoint, 0
-                if incoming is not None:
-                    return endpoint, incoming.index
+    for _, each in taking(facts, eip):
+        endpoint, incoming = ip_address(each.address), snapshot.link_named(way(facts, each.address))
+        if endpoint in snapshot.own:
+            return endpoint, 0
+        if incoming is not None:
+            return endpoint, incoming.index
     return None, 0
 
 

@@ -394,7 +394,7 @@ ELSEWHERE = {
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",
     # Of another program on this host's loopback.
-    "kubeproxy.sight.MAX_BODY",
+    "kubeproxy.words.MAX_BODY",
 }
 
 

@@ -22,10 +22,9 @@ from speaker.lab.network.lan import Lan
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Topology
 from speaker.lab.request import Request, Trouble
-from speaker.lab.scenarios.endured import Endured, judge
-from speaker.lab.scenarios.failover_story import happened, tell, tell_holders
+from speaker.lab.scenarios.failover import happened, tell, tell_holders
 from speaker.lab.scenarios.scene import ASK_INTERVAL, CALM, LINK, Scene
-from speaker.lab.scenarios.sick_links import ClaimCount, Done, Line, Sight, Suffered
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Endured, Line, Sight, Suffered, judge
 from speaker.lab.stage import Stage
 from speaker.lab.timeline import Tone, columns
 from speaker.lab.watching.outage import Asks, asking
