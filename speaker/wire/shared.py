@@ -295,7 +295,7 @@ class SharedOwner:
         asyncio.get_running_loop().call_soon(partial(self.hear_answer, link, answer, probed=True))
 
     def hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
-        self.hello_links.hear()
+        self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self.clock()
@@ -350,8 +350,6 @@ class SharedOwner:
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
             self.hello_links.miss()
             self._unheard = 0
-        with contained("inquiry", self._events):
-            self._inquiries.read()
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
         self._step(events.Tick())
@@ -388,7 +386,7 @@ class SharedOwner:
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
-        if not isinstance(event, events.Tick | events.FrameHeard | events.EipAnswered):
+        if not isinstance(event, events.Tick | events.FrameHeard):
             with contained("hear", self._events):
                 if self.clock() >= self.machine.watch_at:
                     self.hello_links.hear()
