@@ -18,7 +18,7 @@ from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
 from speaker.system.threads import in_thread
 
-LONGEST = 180.0
+LONGEST = 600.0
 """Seconds after which no more probes are sent; the memory they would need is made only when it is used."""
 BUFFER = 4 << 20
 """Bytes; the kernel's default holds 50 ms of 5,000 probes a second."""
