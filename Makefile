@@ -32,7 +32,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-long test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock rendered chart dist plugin tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test unit test-long test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock image rendered chart dist plugin tagged sign sign-image push-chart publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -78,6 +78,10 @@ test: $(VENV)/.dev
 	@$(if $(INSIDE),$(GUEST)/guest || true)
 	@$(INSIDE) $(LANES) "$(ASIDE) $(BIN)/pytest -n 2 $(SHORT) $(PATIENT)" \
 	  "nice -n 10 $(BIN)/pytest $(SHORT) $(GUEST)" "$(BIN)/pytest $(TWO) $(SHORT) $(TIMED)"
+
+# What needs no rights: for a pull request, in a quarter of the time of `make test`.
+unit: $(VENV)/.dev
+	$(BIN)/pytest -n 2 $(SHORT) $(PATIENT)
 
 # What `make test` leaves out as it takes minutes, or one part of it: PART=soak. The part `agents` asks a kube-apiserver;
 # `searches` are those of Hypothesis that `make test` has too, with more examples.
@@ -151,11 +155,19 @@ lock: $(VENV)/.lock
 	  print(*read["build-system"]["requires"], *read["dependency-groups"]["image"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -
 
+IMAGE ?= eip-speaker:dev
+# OWNER/NAME on GitHub, which alerts, the chart and krew's manifest refer to.
+REPOSITORY ?= REPOSITORY
+COMPONENTS ?= make-key
+
+# The image, by docker, podman or buildah, and with TO=push, kind, k3s, microk8s or containerd what takes it to the nodes.
+TO ?=
+image:
+	@.ci/image $(IMAGE) $(TO)
+
 # What is applied to a cluster: one file for each overlay, with these components, and a Helm chart. Both name IMAGE, both
 # go to dist/, and both take kubectl, which has kustomize in it.
-IMAGE ?= eip-speaker:dev
-COMPONENTS ?= make-key
-RENDER := PATH="$$PATH:$${XDG_CACHE_HOME:-$$HOME/.cache}/eip-speaker/cluster/bin" $(BIN)/python manifests/render.py
+RENDER := REPOSITORY=$(REPOSITORY) PATH="$$PATH:$${XDG_CACHE_HOME:-$$HOME/.cache}/eip-speaker/cluster/bin" $(BIN)/python manifests/render.py
 rendered: $(VENV)/.run
 	@$(RENDER) files $(IMAGE) dist/manifests $(COMPONENTS)
 
@@ -167,20 +179,22 @@ dist: $(VENV)/.build
 	$(VENV)/build/bin/python -m hatchling build --directory dist/python
 
 # What krew installs `kubectl eip` from, the same bytes every time, and the manifest that names them.
-PLUGIN_AT ?= REPOSITORY
 plugin:
 	@mkdir -p dist
 	@tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory manifests/krew kubectl-eip \
 	  --directory ../.. LICENSE | gzip --no-name > dist/kubectl-eip.tar.gz
-	@sed -e "s|VERSION|v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)|; s|REPOSITORY|$(PLUGIN_AT)|" \
+	@sed -e "s|VERSION|v$(VERSION)|; s|REPOSITORY|$(REPOSITORY)|" \
 	  -e "s|SHA256$$|$$(sha256sum dist/kubectl-eip.tar.gz | cut -d' ' -f1)|" -e '/^#/d' manifests/krew/eip.yaml > dist/eip.yaml
 
 # What .github/workflows/release.yml does besides (docs/releases.md): sees that TAG is this version's, signs without a key
 # of its own (cosign), and puts all files into a release of GitHub's (gh).
-RELEASED = dist/python/* dist/manifests/*.yaml dist/chart/*.tgz
+# The chart also goes to an OCI registry, CHARTS, whose login REGISTRY_USER and REGISTRY_TOKEN in the environment are.
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)
+RELEASED = dist/python/* dist/manifests/*.yaml dist/chart/*.tgz dist/eip.yaml dist/kubectl-eip.tar.gz
+CHARTS ?= oci://ghcr.io/$(REPOSITORY)/charts
 tagged:
-	@[ "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)" ] || { \
-	  echo "$(TAG): speaker/__init__.py says another version" >&2; exit 1; }
+	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "$(TAG): speaker/__init__.py says $(VERSION)" >&2; exit 1; }
+	@[ -z "$$GITHUB_OUTPUT" ] || echo "version=$(VERSION)" >>"$$GITHUB_OUTPUT"
 
 sign:
 	for file in $(RELEASED); do cosign sign-blob --yes --bundle "$$file.sigstore.json" "$$file" || exit 1; done
@@ -188,9 +202,16 @@ sign:
 sign-image:
 	cosign sign --yes $(IMAGE)
 
+# Signed by its digest, which helm prints: a tag may be moved.
+push-chart:
+	@[ -z "$$REGISTRY_TOKEN" ] || printenv REGISTRY_TOKEN | helm registry login --username "$$REGISTRY_USER" --password-stdin \
+	  $(firstword $(subst /, ,$(CHARTS:oci://%=%)))
+	set -o pipefail; helm push $(PUSH) dist/chart/eip-speaker-$(VERSION).tgz $(CHARTS) 2>&1 | tee dist/chart/pushed
+	cosign sign --yes "$(CHARTS:oci://%=%)/eip-speaker@$$(sed -n 's/^Digest: //p' dist/chart/pushed)"
+
 publish:
 	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes "What is new: CHANGELOG.md. How to verify: docs/releases.md." \
-	  dist/python/* dist/manifests/* dist/chart/*.tgz*
+	  dist/python/* dist/manifests/* dist/chart/*.tgz* dist/eip.yaml* dist/kubectl-eip.tar.gz*
 
 $(VENV)/bin/python:
 	@.ci/need --venv

@@ -40,9 +40,8 @@ from real_api import RealApi, _free_port, missing  # noqa: E402 (found by the li
 from speaker.api.kinds import EIPS, ServiceObject  # noqa: E402
 from speaker.cluster.access import Access, configure  # noqa: E402
 from speaker.cluster.client import Client  # noqa: E402
-from speaker.cluster.feed import Resource  # noqa: E402
+from speaker.cluster.feed import Change, Resource  # noqa: E402
 from speaker.cluster.reflector import Reflector  # noqa: E402
-from speaker.cluster.store import Change  # noqa: E402
 from speaker.errors import EdgeError  # noqa: E402
 
 MANIFESTS = PROJECT / "manifests" / "base"

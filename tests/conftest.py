@@ -200,3 +200,12 @@ def kubectl() -> str:
     if found is None:
         pytest.skip("needs kubectl (`make cluster` builds one)")
     return found
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> str:
+    """Where Helm is; skips where it is not."""
+    found = shutil.which("helm", path=os.pathsep.join((str(BUILT), os.environ["PATH"])))
+    if found is None:
+        pytest.skip("needs helm (`make cluster` builds one)")
+    return found

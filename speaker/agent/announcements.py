@@ -15,7 +15,7 @@ from speaker.agent.mirrors import AGAIN_SECONDS
 from speaker.agent.record import Facts, correction, creation, eip_of, is_made_up, path_of, read_record, update
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.cluster.client import REQUEST, Client
-from speaker.cluster.store import Change, Store
+from speaker.cluster.feed import Change, Store
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone

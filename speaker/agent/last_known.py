@@ -140,7 +140,7 @@ class LastKnown:
         if (last := await self.last()) is not None:
             known = (last.services, last.slices, last.eips, tuple(filter(None, (last.node,))))
             for mirror, found in zip(mirrors, known, strict=True):
-                mirror.recall(found)
+                mirror.feed.recall(found)
 
     async def remember(self, seen: Callable[[], tuple[Any, ...]]) -> None:
         """Endless. Seldom, and only what was read from the API. ``seen``: what ``known`` takes behind our name."""

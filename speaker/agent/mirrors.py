@@ -15,9 +15,8 @@ from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.kinds import NODES, AssignedObject, HostObject, SliceObject, slices_in
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, listed
-from speaker.cluster.mirrors import Polled
-from speaker.cluster.reflector import Deliver, Reflector
-from speaker.cluster.store import Change
+from speaker.cluster.feed import Change
+from speaker.cluster.reflector import Deliver, Polled, Reflector
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.system.supervise import Supervisor, contained

@@ -47,10 +47,8 @@ from speaker.api.reading import addresses_of
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject, announcement_name
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
-from speaker.cluster.feed import Resource, Room
-from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Deliver, Listed, Reflector
-from speaker.cluster.store import Change
+from speaker.cluster.feed import Change, Resource, Room
+from speaker.cluster.reflector import Deliver, Listed, Mirrors, Reflector
 from speaker.kubeproxy.watch import EndpointWatch
 from speaker.model import Incarnation, IPAddress, ServiceKey, format_mac
 from speaker.model.events import LifeBegan, OtherGroupsHold
@@ -229,7 +227,7 @@ class Cluster:
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        unreadable = self._nodes.is_set_aside(Key("", self._node))
+        unreadable = Key("", self._node) in self._nodes.feed.set_aside
         intent = self._asked_of_node(node_intent(self._node, self._own_node, self._settings, unreadable=unreadable))
         same_node = self._intent is not None and self._intent.node == intent.node
         await self._follow_intent(intent)

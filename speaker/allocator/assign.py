@@ -131,7 +131,7 @@ class Allocator:
 
     def is_in_use(self, pool: str) -> bool:
         """Whether anybody holds an EIP from there, served at it or not."""
-        return any(eip.pool == pool for eip in self._book.eips.values())
+        return pool in self._book.shares
 
     def set_pools(
         self,

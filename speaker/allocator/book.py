@@ -183,13 +183,17 @@ class Book:
         current = {**eip.holders, **({asking.key: asking} if asking is not None else {})}
         if eip.pool in there.pools and any(_names(eip.pool, each) for each in current.values()):
             return False
-        namespaces = {key.namespace for key in eip.holders}
-        for namespace in namespaces:
-            self._count_share(eip.pool, namespace, address, -1)
-            self._count_share(having[0], namespace, address, +1)
-        eip.pool = having[0]
-        self.revision += 1
+        self.move(address, having[0])
         return True
+
+    def move(self, address: IPAddress, pool: str) -> None:
+        """From now on the EIP is of this pool."""
+        eip = self.eips[address]
+        for namespace in {key.namespace for key in eip.holders}:
+            self._count_share(eip.pool, namespace, address, -1)
+            self._count_share(pool, namespace, address, +1)
+        eip.pool = pool
+        self.revision += 1
 
     def _follow_pools(self) -> None:
         before, in_use = self._rules(), {eip.pool for eip in self.eips.values()}

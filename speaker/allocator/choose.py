@@ -5,19 +5,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from speaker.allocator import refusals
 from speaker.allocator.book import Book, Eip, NotServed
-from speaker.allocator.refusals import (
-    Refusal,
-    RefusalReason,
-    closed,
-    hosts_own,
-    in_use,
-    namespace_full,
-    no_such_pool,
-    not_offered,
-    nothing_free,
-    objection,
-)
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.model import Family, FamilyPolicy, IPAddress, Pool, Service, rank
 
 #: How many EIPs of its share key a Service looks at before it takes one of its own: it bounds the cost where
@@ -129,17 +119,17 @@ def _is_as_asked(book: Book, ask: Service, family: Family, held: IPAddress) -> b
 def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     eip = book.eips[address]
     if address in book.catalogue.reserved:
-        return Decision(address, eip.pool, hosts_own(service, book.catalogue, address), suspended=True)
+        return Decision(address, eip.pool, refusals.hosts_own(service, book.catalogue, address), suspended=True)
     was_suspended = eip.holders.get(service.key) is NotServed.SUSPENDED
     for key, other in eip.holders.items():
         if key == service.key or other is NotServed.SUSPENDED:
             continue
         if other is NotServed.UNSEEN:
             # It was legal when the ledger was written; only who was out of favour then has to wait for it.
-            unread = in_use(service.key, key, address, "shared with", ", which was not read yet")
+            unread = refusals.in_use(service.key, key, address, "shared with", ", which was not read yet")
             trouble = unread if was_suspended else None
         else:
-            trouble = objection(service, other, address)
+            trouble = refusals.objection(service, other, address)
         if trouble is not None:
             return Decision(address, eip.pool, trouble, suspended=True)
     return Decision(address, eip.pool)
@@ -189,7 +179,7 @@ def _find(search: _Search, service: Service, family: Family) -> Decision:
     """An address that the Service does not hold yet: it asks for one alone."""
     book = search.book
     if service.pools and book.catalogue.pools.keys().isdisjoint(service.pools):
-        return Decision(None, refusal=no_such_pool(service, book.catalogue))
+        return Decision(None, refusal=refusals.no_such_pool(service, book.catalogue))
     if named := _requested(service, family):
         found: Decision | None = _find_requested(search, service, named[0])
     else:
@@ -201,7 +191,7 @@ def _find(search: _Search, service: Service, family: Family) -> Decision:
     if found is None:
         spaces = book.catalogue.open_to(service, family)
         limited = [space.pool for space in spaces if search.is_at_limit(space.pool, family)]
-        return Decision(None, refusal=nothing_free(service, book.catalogue, family, limited))
+        return Decision(None, refusal=refusals.nothing_free(service, book.catalogue, family, limited))
     search.take(found, family)
     return found
 
@@ -212,7 +202,7 @@ def _find_requested(search: _Search, service: Service, address: IPAddress) -> De
     if service.pools:
         pools = [pool for pool in pools if pool.name in service.pools]
     if not pools:
-        return Decision(None, refusal=not_offered(service, book.catalogue, address))
+        return Decision(None, refusal=refusals.not_offered(service, book.catalogue, address))
     eip = book.eips.get(address)
     if eip is not None and eip.pool not in {pool.name for pool in pools}:
         # Only where pools overlap: it is offered by the pool asked for, and held from another.
@@ -223,11 +213,11 @@ def _find_requested(search: _Search, service: Service, address: IPAddress) -> De
     allowed = [pool for pool in pools if book.catalogue.objection(pool, service) is None]
     pool = next((pool for pool in allowed if not pool.disabled), None)
     if pool is None:
-        return Decision(None, refusal=closed(service, book.catalogue, (allowed or pools)[0], address))
+        return Decision(None, refusal=refusals.closed(service, book.catalogue, (allowed or pools)[0], address))
     if eip is not None and (trouble := _objection_to_joining(service, address, eip)):
         return Decision(None, refusal=trouble)
     if search.is_at_limit(pool, Family.of(address), address):
-        return Decision(None, refusal=namespace_full(service, Family.of(address), [pool]))
+        return Decision(None, refusal=refusals.namespace_full(service, Family.of(address), [pool]))
     return Decision(address, pool.name)
 
 
@@ -279,14 +269,14 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> Ref
     consent = not others
     for key, other in others.items():
         if isinstance(other, Service):
-            if trouble := objection(service, other, address):
+            if trouble := refusals.objection(service, other, address):
                 return trouble
             consent = True
         elif other is NotServed.UNSEEN:
-            return in_use(service.key, key, address, "held by", then)
+            return refusals.in_use(service.key, key, address, "held by", then)
     if consent:
         return None
-    return in_use(service.key, min(others), address, "kept for", then)
+    return refusals.in_use(service.key, min(others), address, "kept for", then)
 
 
 def _families(service: Service) -> tuple[Family, ...]:

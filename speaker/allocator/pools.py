@@ -209,7 +209,10 @@ class Catalogue:
             pool.name: {family: Space(pool, offer) for family, offer in offers(pool, self.reserved).items()}
             for pool in sorted(self.pools.values(), key=lambda each: (-each.priority, each.name))
         }
-        self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
+        self._by_address = {
+            family: _AddressIndex([spaces[family] for spaces in self.spaces.values() if family in spaces])
+            for family in Family
+        }
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._all_known = False
         self._labels: dict[str, Mapping[str, str]] = {}
@@ -294,9 +297,6 @@ class Catalogue:
         return selector.matches(self.namespace_labels(namespace)) and (
             told or all(rule.key == NAMESPACE_NAME_LABEL for rule in selector.rules)
         )
-
-    def _spaces_of(self, family: Family) -> list[Space]:
-        return [spaces[family] for spaces in self.spaces.values() if family in spaces]
 
 
 class _AddressIndex:

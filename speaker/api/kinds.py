@@ -14,22 +14,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from speaker.api import service
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, SERVICE_NAME
 from speaker.api.objects import RANGE_BYTES, Metadata, Object, Repetitive, apart, cut
 from speaker.api.others import WISHES
-from speaker.api.service import (
-    LOAD_BALANCER_CLASS,
-    MAX_HELD,
-    MAX_PORTS,
-    MAX_SOURCE_RANGES,
-    NODE_PREFERENCE,
-    PREFIX,
-    RECORD,
-    SCHEDULER,
-    SHARE,
-    SOURCE_RANGES_ANNOTATION,
-)
 from speaker.model import Family, IPAddress, ServiceKey
 
 SERVICES = "/api/v1/services"
@@ -61,8 +50,8 @@ MAX_SAID = 16384
 """Characters of what ``ASSIGNED_FROM`` says: room for the longest names of as many pools as a Service may have."""
 
 _LOAD_BALANCER = "LoadBalancer"
-_READ = frozenset((*WISHES, SOURCE_RANGES_ANNOTATION))
-_OF_A_REMNANT = RECORD, SHARE
+_READ = frozenset((*WISHES, service.SOURCE_RANGES_ANNOTATION))
+_OF_A_REMNANT = service.RECORD, service.SHARE
 """Annotations that say what a Service has."""
 UNREADABLE = "(unreadable)"
 """Stands in a spec for what could not be decoded: no value that Kubernetes has."""
@@ -86,7 +75,7 @@ class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
     def __post_init__(self) -> None:
-        read = [name for name in self.annotations if name in _READ or name.lower().startswith(PREFIX)]
+        read = [name for name in self.annotations if name in _READ or name.lower().startswith(service.PREFIX)]
         force_setattr(self, "annotations", {name: self.annotations[name] for name in read})
 
 
@@ -134,8 +123,8 @@ class ServiceSpec(Repetitive, frozen=True, rename="camel", omit_defaults=True, g
     session_affinity_config: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        cut(self, "load_balancer_source_ranges", MAX_SOURCE_RANGES + 1)
-        cut(self, "ports", MAX_PORTS + 1)
+        cut(self, "load_balancer_source_ranges", service.MAX_SOURCE_RANGES + 1)
+        cut(self, "ports", service.MAX_PORTS + 1)
         super().__post_init__()
 
 
@@ -164,7 +153,7 @@ class LoadBalancer(msgspec.Struct, frozen=True, gc=False):
 def readable(texts: Iterable[str]) -> tuple[IPAddress, ...]:
     """The addresses among them, each once, as many as a Service may have."""
     found: dict[IPAddress, None] = {}
-    for text in islice(texts, MAX_HELD):
+    for text in islice(texts, service.MAX_HELD):
         with suppress(ValueError):
             found[parse_eip(text)] = None
     return tuple(found)
@@ -191,7 +180,7 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
         return asks_us(self.spec, default_class=True) or condition_of(self.status.conditions, ASSIGNED) is not None
 
     def weight(self) -> int:
-        return super().weight() + _weight(self.spec, self.metadata.annotations.get(SOURCE_RANGES_ANNOTATION))
+        return super().weight() + _weight(self.spec, self.metadata.annotations.get(service.SOURCE_RANGES_ANNOTATION))
 
     def remnant(self) -> "ServiceObject | None":
         kept = {name: text for name in _OF_A_REMNANT if (text := self.metadata.annotations.get(name)) is not None}
@@ -207,7 +196,7 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
         """One of ours that nobody can serve: its EIP stays its own."""
         if condition_of(status.conditions, ASSIGNED) is None:
             return None
-        return cls(metadata, WishingSpec(type=kind, load_balancer_class=LOAD_BALANCER_CLASS), status)
+        return cls(metadata, WishingSpec(type=kind, load_balancer_class=service.LOAD_BALANCER_CLASS), status)
 
 
 class ServiceRemnant(ServiceObject, frozen=True, gc=False):
@@ -217,9 +206,9 @@ class ServiceRemnant(ServiceObject, frozen=True, gc=False):
 class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations that matter to who forwards."""
 
-    scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
-    node_preference: str | None = msgspec.field(default=None, name=NODE_PREFERENCE)
-    source_ranges: str | None = msgspec.field(default=None, name=SOURCE_RANGES_ANNOTATION)
+    scheduler: str | None = msgspec.field(default=None, name=service.SCHEDULER)
+    node_preference: str | None = msgspec.field(default=None, name=service.NODE_PREFERENCE)
+    source_ranges: str | None = msgspec.field(default=None, name=service.SOURCE_RANGES_ANNOTATION)
 
 
 class AssignedMetadata(LeanMetadata, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -278,7 +267,9 @@ class AssignedObject(Object, frozen=True, gc=False):
         """One whose EIP is announced where it has endpoints, and that nobody reaches through us."""
         if all(condition.type != ASSIGNED for condition in status.conditions or ()):
             return None
-        spec = ServiceSpec(type=kind, load_balancer_class=LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE)
+        spec = ServiceSpec(
+            type=kind, load_balancer_class=service.LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE
+        )
         return cls(metadata, spec, status)
 
 
@@ -288,13 +279,13 @@ class AssignedRemnant(AssignedObject, frozen=True, gc=False):
 
 def _weight(spec: ServiceSpec, annotation: str | None) -> int:
     """Bytes, of a Service's source ranges: those of its spec, and of its annotation."""
-    written = min((annotation or "").count(","), MAX_SOURCE_RANGES)
+    written = min((annotation or "").count(","), service.MAX_SOURCE_RANGES)
     return RANGE_BYTES * (len(spec.load_balancer_source_ranges) + written)
 
 
 def asks_us(spec: ServiceSpec, *, default_class: bool) -> bool:
     """Whether a Service with it is ours, as far as its type and class say."""
-    classes = (LOAD_BALANCER_CLASS, None) if default_class else (LOAD_BALANCER_CLASS,)
+    classes = (service.LOAD_BALANCER_CLASS, None) if default_class else (service.LOAD_BALANCER_CLASS,)
     return spec.type in (_LOAD_BALANCER, UNREADABLE) and spec.load_balancer_class in classes
 
 

@@ -139,8 +139,11 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a page, and of a bookmark."""
+
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    annotations: dict[str, str] = {}
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -157,13 +160,8 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class BookmarkMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] = {}
-
-
 class Bookmark(msgspec.Struct, frozen=True):
-    metadata: BookmarkMetadata
+    metadata: ListMetadata
 
     @property
     def ends_list(self) -> bool:

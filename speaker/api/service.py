@@ -14,21 +14,10 @@ from dataclasses import replace
 from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 
+from speaker.api import fields
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
-from speaker.api.fields import (
-    TOP,
-    Field,
-    annotation_key,
-    did_you_mean,
-    dns_label,
-    dns_subdomain,
-    label_key,
-    label_map,
-    label_value,
-    metadata,
-    names,
-)
+from speaker.api.fields import TOP, Field, did_you_mean, dns_label, metadata, names
 from speaker.api.health_check import health_check
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
@@ -53,21 +42,10 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
-    PREFIX + name for name in ("pool", "addresses", "release", "share", "share-namespaces", "scheduler", "record")
-)
-HEALTH_CHECK, NODE_PREFERENCE = PREFIX + "health-check", PREFIX + "node-preference"
-_ANNOTATIONS = (
-    POOL,
-    ADDRESSES,
-    RELEASE,
-    SHARE,
-    SHARE_NAMESPACES,
-    SCHEDULER,
-    HEALTH_CHECK,
-    NODE_PREFERENCE,
-    RECORD,
-)  # RECORD is the controller's: no wish
+_NAMES = "pool addresses release share share-namespaces scheduler health-check node-preference record"
+_ANNOTATIONS = tuple(PREFIX + name for name in _NAMES.split())
+POOL, ADDRESSES, RELEASE, SHARE, SHARE_NAMESPACES, SCHEDULER, HEALTH_CHECK, NODE_PREFERENCE, RECORD = _ANNOTATIONS
+"""The last one is the controller's: no wish."""
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = names(
@@ -146,8 +124,10 @@ def service(
     if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
         return no
     found = _ours(root, spec, families_told, honoured)
-    if fields_alone and not spec["loadBalancerSourceRanges"].given:
-        _refuse_unenforced(root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION])
+    annotation = root["metadata"]["annotations"][SOURCE_RANGES_ANNOTATION]
+    if fields_alone and annotation.given and not spec["loadBalancerSourceRanges"].given:
+        # Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone.
+        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
     return found if kind is not None else replace(found, ports=())
 
 
@@ -178,7 +158,7 @@ def _ours(root: Field, spec: Field, families_told: bool, honoured: Collection[Ba
         key=ServiceKey(meta.namespace, meta.name),
         ports=ports,
         labels=meta.labels,
-        selector=spec["selector"].sound(label_map) or {},
+        selector=spec["selector"].sound(fields.label_map) or {},
         families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
@@ -220,7 +200,7 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
     for annotation in annotations:
         name = str(annotation.path[-1])
         try:
-            annotation_key(name)
+            fields.annotation_key(name)
         except ValueError as error:
             annotation.refuse(str(error))
         if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:
@@ -236,12 +216,12 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
 
 def _pools(annotation: Field) -> tuple[str, ...]:
     if annotation.path[-1] != POOL:  # another balancer's names one
-        pool = annotation.parsed(dns_subdomain)
+        pool = annotation.parsed(fields.dns_subdomain)
         return (pool,) if pool is not None else ()
     parts = annotation.comma_separated()
     if len(parts) > MAX_POOLS:
         annotation.refuse(f"must be at most {MAX_POOLS} pools")
-    named = [part.parsed(dns_subdomain) for part in parts[:MAX_POOLS]]
+    named = [part.parsed(fields.dns_subdomain) for part in parts[:MAX_POOLS]]
     if len(set(named)) != len(named):
         annotation.refuse("must name every pool once")
     return tuple(dict.fromkeys(pool for pool in named if pool is not None))
@@ -402,7 +382,7 @@ def _label_rule(text: str) -> LabelRule:
     key, equals, value = text.partition("=")
     if not equals:
         raise ValueError("must name labels as key=value, joined by ','")
-    return LabelRule(label_key(key), "In", frozenset({label_value(value)}))
+    return LabelRule(fields.label_key(key), "In", frozenset({fields.label_value(value)}))
 
 
 def _affinity(spec: Field) -> int | None:
@@ -451,12 +431,6 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     # Of two networks that meet one lies in the other.
     common = (*_inside(by_field, by_annotation), *_inside(by_annotation, by_field))
     return tuple(dict.fromkeys(common)) or NOBODY
-
-
-def _refuse_unenforced(annotation: Field) -> None:
-    """Kube-proxy looks at the field alone (pkg/proxy/serviceport.go): the Service would be open to everyone."""
-    if annotation.given:
-        annotation.refuse("is not enforced if the forwarder is none: list it in spec.loadBalancerSourceRanges")
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:

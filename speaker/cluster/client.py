@@ -13,14 +13,16 @@ from copy import copy
 from http.client import responses
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
-import aiohttp
 import msgspec
 
 from speaker import __version__
 from speaker.api.objects import PAGE, Object, Page, Status, read_page, read_refusal
-from speaker.cluster.access import Server
+from speaker.cluster.access import Server, hosts_certificates_unread
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
 from speaker.system.decoding import UNFIT
+
+with hosts_certificates_unread():
+    import aiohttp
 
 REQUEST = 5.0
 """Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""

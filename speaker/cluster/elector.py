@@ -5,7 +5,7 @@ my clock; what the timestamps in it say is for people. A leader counts from when
 its rivals from when they saw it, which is later: it stops ``duration - renew_within`` before anybody may follow it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from speaker.errors import SettingError
@@ -35,20 +35,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease's ``spec``. ``renewed`` is its ``renewTime`` as it is written: only whether it changed matters."""
+    """A Lease's ``spec``. ``renewed`` is its ``renewTime`` as it is written: only whether it changed matters.
+    ``version``: as the API has it, to be named when it is replaced; no part of what is compared."""
 
     holder: str
     duration: float
     transitions: int
     renewed: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedLease:
-    """A record as the API holds it, at a ``version`` to be named when it is replaced."""
-
-    record: LeaseRecord
-    version: str
+    version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +119,15 @@ class Elector:
         self._due = min(now + self.timing.retry, self._expiry(record))
         return Rest(self._due)
 
-    def looked(self, seen: ObservedLease | None, now: float) -> None:
+    def looked(self, seen: LeaseRecord | None, now: float) -> None:
         """The Lease as it is, None when there is none."""
         self._observe(seen, now)
         self._current = True
 
-    def written(self, seen: ObservedLease, sent_at: float, now: float) -> None:
+    def written(self, seen: LeaseRecord, sent_at: float, now: float) -> None:
         """The write that ``step`` ordered, sent at ``sent_at``, succeeded."""
         if self.leadership(now) is None:
-            self._leadership = Leadership(seen.record.transitions, seen.version)
+            self._leadership = Leadership(seen.transitions, seen.version)
         self._observe(seen, now)
         self._current = True
         self._leads_until = sent_at + self.timing.renew_within
@@ -167,12 +161,12 @@ class Elector:
     def _expiry(self, record: LeaseRecord) -> float:
         return self._changed_at + record.duration
 
-    def _observe(self, seen: ObservedLease | None, now: float) -> None:
+    def _observe(self, seen: LeaseRecord | None, now: float) -> None:
         self._version = seen.version if seen is not None else None
-        if seen is None or seen.record.holder != self.identity:
+        if seen is None or seen.holder != self.identity:
             self._leads_until = float("-inf")
         if seen is not None:
-            if seen.record != self._record:
+            if seen != self._record:
                 self._changed_at = now
-            self._record = seen.record
-            self._highest = max(self._highest, seen.record.transitions)
+            self._record = seen
+            self._highest = max(self._highest, seen.transitions)

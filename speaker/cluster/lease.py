@@ -11,7 +11,7 @@ import msgspec
 
 from speaker.api.records import LeaseObject, leases_in
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Elector, Leadership, LeaseRecord, Look, ObservedLease, Rest, Timing, Write
+from speaker.cluster.elector import Elector, Leadership, LeaseRecord, Look, Rest, Timing, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime
 from speaker.system.decoding import UNFIT
@@ -167,7 +167,7 @@ class Election:
         if (order := self._elector.resign(self._clock())) is not None:
             await self._write(order)
 
-    async def _read(self) -> ObservedLease | None:
+    async def _read(self) -> LeaseRecord | None:
         try:
             return self._taken(await self._client.get(self._lease.path, within=self._elector.timing.request))
         except ApiRefused as error:
@@ -176,7 +176,7 @@ class Election:
             self.saw(0)
             return None
 
-    async def _write(self, order: Write) -> ObservedLease:
+    async def _write(self, order: Write) -> LeaseRecord:
         within = self._elector.timing.request
         if order.over is None:
             return self._taken(await self._client.create(self._lease.collection, self._body(order, {}), within=within))
@@ -197,7 +197,7 @@ class Election:
         metadata = {**stored.get("metadata", {}), "name": self._lease.name, "namespace": self._lease.namespace}
         return {**_KIND, **stored, "metadata": metadata, "spec": spec}
 
-    def _taken(self, body: bytes) -> ObservedLease:
+    def _taken(self, body: bytes) -> LeaseRecord:
         try:
             self._stored = msgspec.json.decode(body)
             lease = msgspec.convert(self._stored, LeaseObject)
@@ -207,8 +207,8 @@ class Election:
         self.saw(version)
         spec = lease.spec
         duration, transitions = spec.lease_duration_seconds or 0, spec.lease_transitions or 0
-        record = LeaseRecord(spec.holder_identity or "", duration, transitions, spec.renew_time or "")
-        return ObservedLease(record, lease.metadata.resource_version)
+        seen = spec.holder_identity or "", duration, transitions, spec.renew_time or ""
+        return LeaseRecord(*seen, lease.metadata.resource_version)
 
 
 def _is_stale(order: Write, error: ApiRefused) -> bool:

@@ -7,17 +7,19 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias
+from math import inf
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import structlog
 
 from speaker.api.objects import Key
 from speaker.cluster.client import Client, Stream, one_page, pages
-from speaker.cluster.feed import Feed, Lines, Resource
-from speaker.cluster.store import Change, Store, T
+from speaker.cluster.feed import Change, Feed, Lines, Resource, Room, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
-from speaker.removals import Doubt, Waiting
+from speaker.removals import Doubt, Removals, Waiting
 from speaker.system.clock import time_of_day
 from speaker.system.retry import retrying
 from speaker.system.waiting import Timer
@@ -30,7 +32,7 @@ FEW = 20
 """Objects of a page of what is asked for beside a watch, all of which may be as large as etcd takes them."""
 SILENT_WATCHES = 3
 """After so many in a row that brought nothing everything is listed anew. A server whose etcd was restored says nothing
-until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``mirrors.py``)."""
+until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``Mirrors``)."""
 _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
@@ -95,8 +97,8 @@ class Reflector(Generic[T]):
         self._listed, self._restored = listed, restored
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(resource)
-        self._feed.evicted = self._tell_soon
+        self.feed = Feed(resource)
+        self.feed.evicted = self._tell_soon
         self._reading = asyncio.Lock()
         """What the watch brings waits while something is asked for beside it, and the other way round."""
         self.waits: Doubt | None = None
@@ -120,37 +122,25 @@ class Reflector(Generic[T]):
 
     @property
     def store(self) -> Store[T]:
-        return self._feed.store
+        return self.feed.store
 
     @property
     def synced(self) -> bool:
         """The store was whole once; it stays so, if older, through every failure."""
         return self._fresh_at is not None
 
-    def is_set_aside(self, key: Key) -> bool:
-        return key in self._feed.set_aside
-
     @property
     def set_aside(self) -> tuple[str, ...]:
         """The objects that do not fit ``kind``, each a sentence."""
         return tuple(
             f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} {why}"
-            for key, why in self._feed.set_aside.items()
+            for key, why in self.feed.set_aside.items()
         )
-
-    @property
-    def without_room(self) -> int:
-        """Objects that are set aside for want of room."""
-        return self._feed.without_room
-
-    def recall(self, known: Iterable[T]) -> None:
-        """What an earlier process knew, before ``run``: the first list is doubted as if this one had known it."""
-        self._feed.recall(known)
 
     @property
     def following(self) -> bool:
         """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
-        return self.synced and self._watching and not self._feed.listing
+        return self.synced and self._watching and not self.feed.listing
 
     def reconnect(self) -> None:
         """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
@@ -161,12 +151,12 @@ class Reflector(Generic[T]):
 
     def list_anew(self) -> None:
         """The server's data was replaced: what is known here says nothing about the data of now."""
-        self._feed.forget()
+        self.feed.forget()
         self._anew = True
         self.reconnect()
 
     def list_again(self) -> None:
-        self._feed.forget()
+        self.feed.forget()
         self.reconnect()
 
     async def fetch(self, path: str, label_selector: str) -> bool:
@@ -175,16 +165,16 @@ class Reflector(Generic[T]):
         async with self._reading:
             lists = self.lists
             async for page in pages(self._client, path, {"labelSelector": label_selector}, FEW):
-                if not self.synced or self._feed.listing or self.lists != lists:
+                if not self.synced or self.feed.listing or self.lists != lists:
                     return False
                 for raw in page.items or ():
-                    self._feed.adopt(raw)
+                    self.feed.adopt(raw)
             self._hand_over()
         return True
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Forget these objects: nobody needs them any more."""
-        self._feed.drop(keys)
+        self.feed.drop(keys)
         self._hand_over()
 
     def _tell_soon(self) -> None:
@@ -228,10 +218,10 @@ class Reflector(Generic[T]):
     def _learn(self, error: EdgeError) -> None:
         if not isinstance(error, ApiRefused):
             return
-        if self._feed.listing and error.code in _NO_SUCH_OPTION:
+        if self.feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
         if error.too_old:
-            self._feed.forget()
+            self.feed.forget()
 
     def _failed(self, error: EdgeError) -> None:
         self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
@@ -248,13 +238,13 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> None:
         if self._silent_watches >= SILENT_WATCHES:
-            self._feed.forget()
+            self.feed.forget()
         if await self._is_restored():
             self.list_anew()
             self._restored()
         # A list that decides goes another way than the one that is doubted.
-        client = self._client.afresh if self.waits is not None and not self._feed.resume else self._client
-        if not self._feed.resume and not self._streams_lists:
+        client = self._client.afresh if self.waits is not None and not self.feed.resume else self._client
+        if not self.feed.resume and not self._streams_lists:
             await self._list_pages(client)
         begun = self._now()
         async with client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
@@ -270,7 +260,7 @@ class Reflector(Generic[T]):
     async def _is_restored(self) -> bool:
         """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
         which is once in 5 to 10 min: a bookmark may have been of another server, or wrong."""
-        known = self._feed.resume
+        known = self.feed.resume
         if not known.isdecimal():
             return False
         page = await one_page(self._client, self.resource.path, self.resource.query, 1, within=self.patience.answer)
@@ -284,21 +274,21 @@ class Reflector(Generic[T]):
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(lasts)),
-            "resourceVersion": self._feed.resume,
+            "resourceVersion": self.feed.resume,
         }
-        if not self._feed.resume:
-            self._feed.begin_list()
+        if not self.feed.resume:
+            self.feed.begin_list()
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query
 
     async def _list_pages(self, client: Client) -> None:
         begun = self._now()
-        self._feed.begin_list()
+        self.feed.begin_list()
         version, resource = "", self.resource
         async for page in pages(client, resource.path, resource.query, resource.page, within=self.patience.answer):
             version = page.metadata.resource_version
             for raw in page.items or ():
-                self._feed.add(raw)
+                self.feed.add(raw)
                 await self._turn()
         await self._end_list(version, begun)
 
@@ -306,31 +296,31 @@ class Reflector(Generic[T]):
         lines = Lines()
         while chunk := await self._chunk(stream):
             self._silent_watches = 0
-            listing, heard_at = self._feed.listing, self._now()
+            listing, heard_at = self.feed.listing, self._now()
             async with self._reading:
                 await self._take(lines.feed(chunk), begun)
             if not listing:
                 self._fresh_at = heard_at
-            elif self._feed.listing and self._now() - begun > self.patience.whole:
+            elif self.feed.listing and self._now() - begun > self.patience.whole:
                 break
-        if self._feed.listing:
+        if self.feed.listing:
             raise self._not_whole()
         if lines.cut:
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
 
     async def _take(self, lines: Iterable[bytes], begun: float) -> None:
         for line in lines:
-            known = self._feed.resume
-            if version := self._feed.take(line):
+            known = self.feed.resume
+            if version := self.feed.take(line):
                 await self._end_list(version, begun)
-            elif self._feed.resume != known:
+            elif self.feed.resume != known:
                 self._moved = True
             await self._turn()
         self._hand_over()
 
     async def _chunk(self, stream: Stream) -> bytes:
         """b"" at the end, and for a watch that has been silent for too long."""
-        if not self._feed.listing:
+        if not self.feed.listing:
             with suppress(TimeoutError):
                 return await stream.read(self.patience.silence)
             return b""
@@ -345,10 +335,10 @@ class Reflector(Generic[T]):
         return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
-        for _ in self._feed.end_list(version, begun):
+        for _ in self.feed.end_list(version, begun):
             await self._turn()
         self.lists += 1
-        if (waiting := self._feed.removals.waiting) is not None:
+        if (waiting := self.feed.removals.waiting) is not None:
             self._again.set_at(waiting.until)  # also where it was the list that decides, and came a moment too soon
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
@@ -367,17 +357,17 @@ class Reflector(Generic[T]):
         self._hears.doubted(self.resource.name, self.waits)
 
     def _look_for_room(self) -> None:
-        if self._feed.without_room and self.resource.room is not None and self.resource.room.again:
+        if self.feed.without_room and self.resource.room is not None and self.resource.room.again:
             self.list_again()
         else:
             self._hand_over()  # which looks again, where need be
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
-        self._wait(self._feed.removals.waiting)
-        if self._feed.without_room and not self._room_look.pending:
+        self._wait(self.feed.removals.waiting)
+        if self.feed.without_room and not self._room_look.pending:
             self._room_look.set(ROOM)
         before, self._told_aside = self._told_aside, self.set_aside
-        if (changes := self._feed.collect()) or even_nothing:
+        if (changes := self.feed.collect()) or even_nothing:
             self._deliver(changes)
         if self._told_aside != before and (changes or not even_nothing):
             self._deliver(())
@@ -392,3 +382,84 @@ class Reflector(Generic[T]):
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+# ── All mirrors of one API server ─────────────────────────────────────────────────────────────────────────────
+#
+# Where its data was restored from a backup, all of them list anew. Two things show it. A mirror that connects again
+# sees that the server is behind what it knows: a watch would stay silent. Once the new data has come as far, lists and
+# watches go on as if nothing was lost; then our own Lease shows it. This process writes it again and again, and the
+# version of an object only rises, whoever writes it. A Lease that is older than before, or absent, belongs to other
+# data. Versions of different resources are never compared: each may have an etcd of its own.
+#
+# Two cases are not noticed, both where the new data has come as far before this process connects again: a backup that
+# is younger than the last renewal, and one of an etcd that does not hold the Leases. A list every few minutes would
+# notice them, for a load that grows with the nodes times the Services.
+
+log = structlog.get_logger()
+
+
+class Mirrors:
+    """Those of one process. ``room``: for what they hold."""
+
+    def __init__(self, room: Room | None = None) -> None:
+        self.room = room or Room()
+        self._all: list[Reflector[Any]] = []
+        self._lease = 0
+
+    def __iter__(self) -> Iterator[Reflector[Any]]:
+        return iter(self._all)
+
+    @property
+    def without_room(self) -> int:
+        """How many objects are set aside because there is no room for them."""
+        return sum(mirror.feed.without_room for mirror in self)
+
+    def add(self, mirror: Reflector[Any]) -> None:
+        self._all.append(mirror)
+
+    def saw_lease(self, version: int) -> None:
+        """Notes the version of our Lease as just read or written; 0 if there is no Lease."""
+        if version < self._lease:
+            self.restored()
+        self._lease = version
+
+    def restored(self) -> None:
+        """Whatever is known is of other data, and so is the Lease's version: everything is listed anew, once."""
+        self._lease = 0
+        log.warning("the API server's data went back, as if a backup was restored: listing everything again")
+        for mirror in self._all:
+            mirror.list_anew()
+
+
+# ── Lists instead of watches ────────────────────────────────────────────────────────────────────────────────
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Polled(Generic[_K, _V]):
+    """``what`` it is, for people; ``settle``: seconds, as in ``Resource``; ``hears`` is told of what waits."""
+
+    def __init__(self, what: str, settle: float, hears: Hears) -> None:
+        self.known: Mapping[_K, _V] = {}
+        self._what, self._hears = what, hears
+        self._removals: Removals[_K] = Removals(settle)
+
+    @property
+    def due(self) -> float:
+        """When the list that decides is to be asked for, by the clock of ``hear``."""
+        return inf if self._removals.waiting is None else self._removals.waiting.until
+
+    def via(self, client: Client) -> Client:
+        """A list that confirms a doubt is asked for over a connection of its own, perhaps from another server."""
+        return client if self._removals.waiting is None else client.afresh
+
+    def hear(self, found: Mapping[_K, _V], now: float) -> None:
+        """``now``: when it was asked for, in seconds."""
+        waited, known = self._removals.waiting, self.known
+        kept = self._removals.kept(known.keys() - found.keys(), len(known), len(found), now)
+        self.known = {**found, **{key: known[key] for key in kept}}
+        if (waiting := self._removals.waiting) != waited:
+            until = "" if waiting is None else time_of_day(waiting.until - now)
+            self._hears.doubted(self._what, None if waiting is None else Doubt(self._what, waiting, until))

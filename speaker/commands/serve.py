@@ -16,9 +16,6 @@ from speaker.errors import SettingError, shown
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
-    DEFAULT_ETHERTYPE,
-    DEFAULT_HELLO_MS,
-    DEFAULT_KEY,
     DEFAULT_STATE,
     Bind,
     Limits,
@@ -29,6 +26,7 @@ from speaker.settings import (
     metrics_of_real_servers,
     parse_balancers,
 )
+from speaker.telemetry.lateness import run as watched
 from speaker.tools import flags
 from speaker.tools.flags import Commands
 from speaker.tools.terminal import following, progress
@@ -48,18 +46,15 @@ def _add_run(commands: Commands) -> None:
     node = "this host's name in EndpointSlices and selectors (default %(default)s)"
     run.word("--node", "NAME", node, flags.own_name())
     run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
-    flags.metrics(run)
-    flags.settle(run)
     flags.honour(run)
     run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
-    flags.peers(run)
-    flags.responder(run)
-    flags.take_over(run)
+    run.switch(
+        "--with-peers",
+        "share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
+    )
     flags.kernel(run)
-    flags.limits(run)
-    flags.outlive(run)
-    flags.log(run)
+    flags.node(run)
     run.set_defaults(command=_run)
 
 
@@ -77,20 +72,10 @@ def _add_agent(commands: Commands) -> None:
     agent.switch("--drain-cordoned", "a cordoned node (kubectl cordon) hands its EIPs over")
     revision = "in a rolling upgrade, EIPs move to nodes with a higher number (default %(default)s)"
     agent.word("--revision", "NUMBER", revision, "0")
-    agent.path("--key", f"as in `speaker run` (default {DEFAULT_KEY})")
-    agent.word("--hello", "MS", f"as in `speaker run` (default {DEFAULT_HELLO_MS})", None)
-    agent.word("--ethertype", "NUMBER", f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})", None)
-    flags.hand_over(agent)
-    flags.responder(agent)
-    flags.take_over(agent)
-    flags.settle(agent)
-    flags.metrics(agent)
     flags.runtime(agent)
     forwarder = "what forwards the traffic, the same on all nodes (default %(default)s: kube-proxy does)"
     flags.forwarder_of_cluster(agent, forwarder)
-    flags.limits(agent)
-    flags.outlive(agent)
-    flags.log(agent)
+    flags.node(agent)
     agent.set_defaults(command=_agent)
 
 
@@ -114,9 +99,7 @@ def _add_controller(commands: Commands) -> None:
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
     flags.honour(controller)
-    flags.settle(controller)
-    flags.metrics(controller)
-    flags.log(controller)
+    flags.serving(controller)
     controller.set_defaults(command=_controller)
 
 
@@ -155,7 +138,7 @@ def _run(args: argparse.Namespace) -> int:
         honoured=parse_balancers(args.honour_annotations),
     )
     if args.dry_run:
-        from speaker.tools.preview import preview
+        from speaker.tools.plan import preview
 
         with progress("working out what would be done"):
             code = asyncio.run(preview(settings, sys.stdout))
@@ -164,7 +147,6 @@ def _run(args: argparse.Namespace) -> int:
         return code
     end = _wire_end(args, settings.peers)
     from speaker.standalone.run import run
-    from speaker.telemetry.lateness import run as watched
 
     watched(run(end, settings, partial(_examined, settings)))
     return 0
@@ -179,9 +161,9 @@ def _examined(settings: NodeSettings) -> list[dict[str, str]]:
 
 def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
     """In the main process: its end of the socket pair to the wire process. The first process does not return from here:
-    it becomes the wire process (``wire/parent.py``), which starts the same command again as the main process."""
+    it becomes the wire process, and a copy of it the main process (``wire/fork.py``)."""
     from speaker.ownership.hellos.keyfile import read_keys
-    from speaker.wire.parent import become, inherited
+    from speaker.wire.fork import divide, inherited
 
     if (end := inherited()) is not None:
         return end
@@ -193,18 +175,24 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
         from speaker.layer2.kernel import try_out
 
         try_out("--responder kernel")
-    return become(args.argv, args.runtime_dir, args.outlive)
+    part = divide(args.runtime_dir)
+    if isinstance(part, socket.socket):
+        return part
+    from speaker.wire.parent import become
+
+    sys.exit(become(part, args.argv, args.outlive))
 
 
 def _agent(args: argparse.Namespace) -> int:
+    forwarder = Forwarding(args.forwarder)
+    peers = PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over)
+    of_node = {"node": Node.parse(args.node), "peers": peers, **_of_node(args, forwarder)}
+    end = _wire_end(args, peers)
     from speaker.agent.source import AgentSettings, run
     from speaker.agent.view import ViewSettings
     from speaker.cluster.access import Access
-    from speaker.telemetry.lateness import run as watched
 
-    forwarder = Forwarding(args.forwarder)
     settings = AgentSettings(
-        node=Node.parse(args.node),
         access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
         view=ViewSettings(
@@ -214,10 +202,9 @@ def _agent(args: argparse.Namespace) -> int:
             forwards=forwarder.ours,
             assists=forwarder is Forwarding.ASSIST,
         ),
-        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
-        **_of_node(args, forwarder),
+        **of_node,
     )
-    watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings)))
+    watched(run(end, settings, partial(_examined, settings)))
     return 0
 
 
@@ -226,7 +213,6 @@ def _controller(args: argparse.Namespace) -> int:
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode
-    from speaker.telemetry.lateness import run as watched
 
     ip_mode = IpMode.PROXY if Forwarding(args.forwarder).ours else IpMode.VIP
     settings = CommandSettings(

@@ -4,16 +4,15 @@ What a command needs is imported when it is given: every ``speaker`` command ask
 """
 
 import argparse
-import asyncio
 import shutil
 import sys
-from ipaddress import ip_address
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
-from speaker.model import Forwarding
 from speaker.settings import (
     DEFAULT_API_PORT,
     DEFAULT_ETHERTYPE,
@@ -21,8 +20,6 @@ from speaker.settings import (
     DEFAULT_KEY,
     DEFAULT_STATE,
     KUBEADMS_CA,
-    parse_balancers,
-    parse_ethertype,
 )
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
@@ -41,6 +38,16 @@ exit codes:
 Colours appear on a terminal only, and not if NO_COLOR is set. `speaker help COMMAND` explains a command."""
 
 
+def _of(module: str, name: str = "command") -> Callable[[argparse.Namespace], int]:
+    """What carries a command out: a function of a module of ``tools/``, imported when it is called."""
+
+    def command(args: argparse.Namespace) -> int:
+        code: int = getattr(import_module(f"speaker.tools.{module}"), name)(args)
+        return code
+
+    return command
+
+
 # ── Files, on any host ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -52,14 +59,7 @@ def add_validate(commands: Commands) -> None:
     )
     flags.honour(parser, "as for the speaker: ")
     parser.switch("--json", flags.JSON)
-    parser.set_defaults(command=_validate, working="reading the manifests")
-
-
-def _validate(args: argparse.Namespace) -> int:
-    from speaker.tools.validate import addresses_here, validate
-
-    honoured = parse_balancers(args.honour_annotations)
-    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here, honoured)
+    parser.set_defaults(command=_of("validate"), working="reading the manifests")
 
 
 def add_keygen(commands: Commands) -> None:
@@ -111,8 +111,7 @@ def add_control_plane(commands: Commands) -> None:
 
 
 def _control_plane(args: argparse.Namespace) -> int:
-    from speaker.tools.control_plane.command import control_plane, starter
-    from speaker.tools.control_plane.site import Site
+    from speaker.tools.control_plane.site import Site, control_plane, starter
     from speaker.tools.validate import addresses_here
 
     site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca)
@@ -146,13 +145,7 @@ def add_plan(commands: Commands) -> None:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    if args.cluster:
-        from speaker.tools.plan_cluster import command as of_cluster
-
-        return of_cluster(args)
-    from speaker.tools.plan import command
-
-    return command(args)
+    return _of("plan_cluster" if args.cluster else "plan")(args)
 
 
 def add_convert(commands: Commands) -> None:
@@ -176,13 +169,7 @@ def add_convert(commands: Commands) -> None:
     which = "keepalived's: lines @ID are for this host (default: this host's name)"
     parser.add_argument("--config-id", metavar="ID", default="", help=which)
     parser.switch("--json", "one JSON object on stdout, including the report")
-    parser.set_defaults(command=_convert, working="reading what is to be converted")
-
-
-def _convert(args: argparse.Namespace) -> int:
-    from speaker.tools.convert import command
-
-    return command(args)
+    parser.set_defaults(command=_of("convert"), working="reading what is to be converted")
 
 
 # ── The speaker of this host, or its kernel ───────────────────────────────────────────────────────────────────
@@ -197,13 +184,7 @@ def add_cleanup(commands: Commands) -> None:
         "with 1 and an explanation if something is left, or may be left.",
     )
     flags.kernel(parser, "which forwarder's entries to remove (default %(default)s: all)")
-    parser.set_defaults(command=_cleanup, working="removing what the speaker made in this kernel")
-
-
-def _cleanup(args: argparse.Namespace) -> int:
-    from speaker.tools.cleanup import cleanup
-
-    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, args.group, sys.stdout))
+    parser.set_defaults(command=_of("cleanup"), working="removing what the speaker made in this kernel")
 
 
 def add_control(commands: Commands) -> None:
@@ -221,40 +202,12 @@ def add_control(commands: Commands) -> None:
     drain.add_argument("--timeout", metavar="S", type=float, default=30.0, help=timeout)
     undrain = commands.add_parser("undrain", help="end a drain: this host takes EIPs again")
     rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
-    for parser, command in ((status, _status), (drain, _drain), (undrain, _undrain), (rebalance, _rebalance)):
+    status.set_defaults(command=_of("ask"))
+    for name, parser in (("drain", drain), ("undrain", undrain), ("rebalance", rebalance)):
+        parser.set_defaults(command=_of("ask", name))
+    for parser in (status, drain, undrain, rebalance):
         flags.runtime(parser)
-        parser.set_defaults(command=command, working="waiting for the speaker on this host")
-
-
-def _status(args: argparse.Namespace) -> int:
-    from speaker.tools.status import status
-
-    try:
-        eip = str(ip_address(args.eip)) if args.eip else ""
-    except ValueError as error:
-        raise SettingError(f"{args.eip[:80]!r}: must be an EIP") from error
-    cluster = flags.asked_cluster(args)
-    return status(args.runtime_dir, cluster, sys.stdout, args.json, args.watch, eip, args.summary)
-
-
-def _drain(args: argparse.Namespace) -> int:
-    from speaker.tools.ask import drain
-
-    if not 0 < args.timeout < 86400:
-        raise SettingError(f"--timeout {args.timeout:g}: must be seconds above 0 and below a day")
-    return drain(args.runtime_dir, sys.stdout, args.timeout)
-
-
-def _undrain(args: argparse.Namespace) -> int:
-    from speaker.tools.ask import undrain
-
-    return undrain(args.runtime_dir, sys.stdout)
-
-
-def _rebalance(args: argparse.Namespace) -> int:
-    from speaker.tools.ask import rebalance
-
-    return rebalance(args.runtime_dir, sys.stdout)
+        parser.set_defaults(working="waiting for the speaker on this host")
 
 
 def add_connections(commands: Commands) -> None:
@@ -289,17 +242,7 @@ def add_capture(commands: Commands) -> None:
     parser.word("--ethertype", "NUMBER", f"EtherType of the hellos (default 0x{DEFAULT_ETHERTYPE:04X})", None)
     parser.switch("--all", "show every hello, not only changes")
     parser.switch("--json", "one JSON object a line")
-    parser.set_defaults(command=_capture)
-
-
-def _capture(args: argparse.Namespace) -> int:
-    from speaker.tools.capture.capture import CaptureSettings, capture
-
-    if args.seconds is not None and not 0 < args.seconds < 86400:
-        raise SettingError(f"--seconds {args.seconds:g}: must be seconds above 0 and below a day")
-    ethertype = DEFAULT_ETHERTYPE if args.ethertype is None else parse_ethertype(args.ethertype)
-    settings = CaptureSettings(args.target, args.seconds, args.write, args.key, ethertype, args.all, args.json)
-    return capture(settings, sys.stdout)
+    parser.set_defaults(command=_of("capture.capture"))
 
 
 # ── The command line itself ───────────────────────────────────────────────────────────────────────────────────

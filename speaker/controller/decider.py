@@ -12,19 +12,10 @@ from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
+from speaker.controller import wanted
 from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
-from speaker.controller.wanted import (
-    FINALIZER,
-    Event,
-    IpMode,
-    Order,
-    Orders,
-    pool_paths,
-    pool_writes,
-    service_status,
-    service_write,
-)
+from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
 from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
 from speaker.system.supervise import Failures, contained
@@ -87,8 +78,6 @@ class Decider:
         self._groups: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
-        self._given: dict[str, dict[ServiceKey, Assignment]] = {}
-        """By pool, which need not be in use any more, nor be there."""
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
         self._begun = False
@@ -133,8 +122,6 @@ class Decider:
             self._pools.used, self._namespaces, self._reserved(), self._pools.withheld, all_known=True
         )
         moved = self._settling.step(changed, self._mistaken, now, came_with)
-        for key, former in moved.items():
-            self._account(key, former)
         written = moved.keys() | services.keys() | (self._read.keys() if turned else set())
         self.failed |= self._allocator.failed
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
@@ -281,14 +268,6 @@ class Decider:
 
     # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _account(self, key: ServiceKey, former: Outcome | None) -> None:
-        if former is not None and former.assignment is not None:
-            for pool in former.assignment.pools:
-                self._given[pool].pop(key, None)
-        if (assignment := self._outcome(key).assignment) is not None:
-            for pool in assignment.pools:
-                self._given.setdefault(pool, {})[key] = assignment
-
     def _outcome(self, key: ServiceKey) -> Outcome:
         return self._settling.outcomes.get(key, _NOTHING)
 
@@ -296,14 +275,14 @@ class Decider:
         lost = self._lost()
         orders: dict[str, Order | None] = {}
         for key in keys:
-            orders[service_status(key)] = None
+            orders[wanted.service_status(key)] = None
             outcome, known = self._outcome(key), self._read.get(key)
             with contained(key, self.failed):
                 self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
                 if known is not None:
-                    orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
+                    orders[wanted.service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
                 continue
-            del orders[service_status(key)]  # what was written last stays
+            del orders[wanted.service_status(key)]  # what was written last stays
         return orders
 
     def _service_order(
@@ -314,19 +293,23 @@ class Decider:
         # Sorted: a restored Service's EIPs may come in another order than they were given in.
         recorded = [*map(str, sorted(self._allocator.held_by(key), key=rank))]
         record = ",".join([*recorded, RELEASED] if self._allocator.has_released(key) else recorded) or None
-        return service_write(*known, outcome, record, lost, self._ip_mode, at)
+        return wanted.service_write(*known, outcome, record, lost, self._ip_mode, at)
 
     def _pool_orders(self, news: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
-        orders: dict[str, Order | None] = {path: None for key in news for path in pool_paths(key.name)}
+        orders: dict[str, Order | None] = {path: None for key in news for path in wanted.pool_paths(key.name)}
         for name, found in self._pools.declared.items():
-            orders |= dict.fromkeys(pool_paths(name))
+            orders |= dict.fromkeys(wanted.pool_paths(name))
             usage = self._allocator.usage(name) if name in self._pools.used else {}
-            given = self._given.get(name, {}).values()
-            # Asked only where it matters, as it walks over every EIP in use.
-            kept = not given and FINALIZER in found.metadata.finalizers and self._allocator.is_in_use(name)
-            for write in pool_writes(found, self._pools.judged[name], given, usage, at, kept=kept):
+            in_use = self._allocator.is_in_use(name)
+            holding = self._holding(name) if in_use and found.metadata.deletion_timestamp is not None else ()
+            for write in wanted.pool_writes(found, self._pools.judged[name], holding, usage, at, in_use=in_use):
                 orders[write.path] = write
         return orders
+
+    def _holding(self, pool: str) -> list[Assignment]:
+        """Walks over all."""
+        given = (each.assignment for each in self._settling.outcomes.values())
+        return [each for each in given if each is not None and pool in each.pools]
 
     def _lost(self) -> dict[ServiceKey, str]:
         self._duplicates = tuple(filter(self._stands, self._duplicates))

@@ -18,26 +18,15 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Tally
-from speaker.api.kinds import (
-    EIPS,
-    NAMESPACES,
-    NODES,
-    SERVICES,
-    EipObject,
-    HostObject,
-    NodeObject,
-    ServiceObject,
-    has_ours,
-)
+from speaker.api import kinds
+from speaker.api.kinds import EipObject, ServiceObject
 from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, groups_read, leases_in
 from speaker.cluster.client import Client, Query, listed
 from speaker.cluster.elector import Leadership
-from speaker.cluster.feed import Resource, Room
+from speaker.cluster.feed import Change, Resource, Room, T
 from speaker.cluster.lease import Election
-from speaker.cluster.mirrors import Mirrors, Polled
-from speaker.cluster.reflector import Hears, Patience, Reflector
-from speaker.cluster.store import Change, T
+from speaker.cluster.reflector import Hears, Mirrors, Patience, Polled, Reflector
 from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, left_out, told
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.marker import Marker
@@ -133,11 +122,11 @@ class _Leading:
         asked.election.saw = self._mirrors.saw_lease
         self._changed, self._recorded, self._missed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         settled = partial(self._mirror, changed=self._changed, settle=asked.settle)
-        self._nodes: _Mirror[Any] = settled(NODES, NodeObject if asked.mark_pods else HostObject)
+        self._nodes: _Mirror[Any] = settled(kinds.NODES, kinds.NodeObject if asked.mark_pods else kinds.HostObject)
         self._decided_of = (
-            settled(SERVICES, ServiceObject, stakes=_eips, keeps=ServiceObject.concerns_us),
-            settled(EIPS, EipObject),
-            settled(NAMESPACES, Object),
+            settled(kinds.SERVICES, ServiceObject, stakes=_eips, keeps=ServiceObject.concerns_us),
+            settled(kinds.EIPS, EipObject),
+            settled(kinds.NAMESPACES, Object),
             self._nodes,
         )
         # Of what is mirrored besides no loss takes an EIP away.
@@ -395,7 +384,7 @@ class _Mirror(Reflector[T]):
 
 def _eips(found: ServiceObject) -> Collection[Hashable]:
     """Its own, whatever they are."""
-    return (found.key,) if has_ours(found.status.conditions) else ()
+    return (found.key,) if kinds.has_ours(found.status.conditions) else ()
 
 
 def _ip_mode(forwarders: Forwarders) -> IpMode | None:

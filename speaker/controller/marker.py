@@ -18,8 +18,8 @@ from speaker.api.kinds import PODS, Condition, NodeObject
 from speaker.api.objects import Key, Named, Object
 from speaker.api.records import MISSES, LeaseObject, leases_in, misses_read
 from speaker.cluster.client import Client, listed
+from speaker.cluster.feed import Store
 from speaker.cluster.reflector import Hears, Reflector
-from speaker.cluster.store import Store
 from speaker.controller.sessions import STALE, Facts, Kubelets, Words, dead, suspected
 from speaker.controller.wanted import Write
 from speaker.controller.write_queue import WriteQueue

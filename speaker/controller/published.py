@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
 from speaker.api.records import RecordedClaim, RecordedObject, announced_eip
-from speaker.cluster.store import Store
+from speaker.cluster.feed import Store
 from speaker.controller.announced import Failover
 from speaker.controller.decider import Decided
 from speaker.model import IPAddress, ServiceKey

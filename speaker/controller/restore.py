@@ -11,11 +11,11 @@ Services that come back while one leads ``Settling`` sees to it.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 
-from speaker.allocator.book import HeldAddresses, Ledger
+from speaker.allocator.book import Book, Ledger, NotServed
 from speaker.allocator.choose import MAX_SHARING, asked_for
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import in_use, objection
@@ -68,68 +68,45 @@ def restored(
 
 
 class _Draft:
+    """A book that is written by what is read: who is served where, and who keeps a place."""
+
     def __init__(self, catalogue: Catalogue, refused: Catalogue) -> None:
-        self._catalogue, self._refused = catalogue, refused
-        self._served: dict[IPAddress, list[Service]] = {}
-        self._places: dict[ServiceKey, dict[IPAddress, None]] = {}
-        self._seen: set[tuple[str, IPAddress]] = set()
-        """Which namespaces have a place where."""
-        self._holders: Counter[IPAddress] = Counter()
-        """How many have a place there, served or not."""
-        self._shares: Counter[tuple[str, str, Family]] = Counter()
-        """How many addresses a namespace has, by pool and family."""
-        self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
+        self._book, self._catalogue, self._refused = Book(0.0), catalogue, refused
         self._duplicates: list[Duplicate] = []
-        self._pools: dict[IPAddress, str] = {}
-        """As it was recorded by who was served there."""
+        self._recorded: dict[IPAddress, str] = {}
+        """The pools of those who are served there, as it was recorded."""
 
     def take_status(self, service: Service, address: IPAddress, pool: str) -> None:
         rival = self._rival(service, address)
         if rival is not None and not _are_partners(service, rival):
             self._duplicates.append(Duplicate(service.key, address, rival.key))
-        else:
-            if pool:
-                self._pools.setdefault(address, pool)
-            self._serve(service, address)
+            return
+        if pool and address not in self._recorded:
+            self._recorded[address] = pool
+            if address in self._book.eips:  # who came before had no record of it
+                self._book.move(address, pool)
+        self._book.enter(service.key, address, self._pool(address), service)
 
     def take_annotation(self, service: Service, address: IPAddress) -> None:
-        has, family = self._places.get(service.key, {}), Family.of(address)
+        has, family = self._book.held_by(service.key), Family.of(address)
         has_all = [*map(Family.of, has)].count(family) >= asked_for(service, family)
-        if address in has or has_all or self._holders[address] >= MAX_SHARING:
+        if address in has or has_all or len(self._holders(address)) >= MAX_SHARING:
             return
         rival = self._rival(service, address)
         if rival is None and self._may_have(service, address):
-            self._serve(service, address)
+            self._book.enter(service.key, address, self._pool(address), service)
         elif rival is not None and _is_invited(service, rival) and self._is_let_in(service, address):
-            self._place(service, address)
-            self._suspended.add((service.key, address))
+            self._book.enter(service.key, address, self._pool(address), NotServed.SUSPENDED)
 
     def restored(self, released: tuple[ServiceKey, ...]) -> Restored:
-        held = tuple(self._held(key, tuple(mine)) for key, mine in self._places.items())
-        return Restored(Ledger(held, released=released), tuple(self._duplicates))
+        return Restored(replace(self._book.ledger(0.0), released=released), tuple(self._duplicates))
 
-    def _serve(self, service: Service, address: IPAddress) -> None:
-        self._served.setdefault(address, []).append(service)
-        self._place(service, address)
-
-    def _place(self, service: Service, address: IPAddress) -> None:
-        self._places.setdefault(service.key, {})[address] = None
-        if (place := (service.key.namespace, address)) not in self._seen:
-            self._seen.add(place)
-            self._shares[self._pool(address), service.key.namespace, Family.of(address)] += 1
-        self._holders[address] += 1
+    def _holders(self, address: IPAddress) -> Mapping[ServiceKey, Service | NotServed]:
+        return self._book.eips[address].holders if address in self._book.eips else {}
 
     def _rival(self, service: Service, address: IPAddress) -> Service | None:
-        others = self._served.get(address, ())
+        others = (other for other in self._holders(address).values() if isinstance(other, Service))
         return next((other for other in others if objection(service, other, address)), None)
-
-    def _held(self, key: ServiceKey, addresses: tuple[IPAddress, ...]) -> HeldAddresses:
-        return HeldAddresses(
-            key,
-            addresses=tuple(map(str, addresses)),
-            pools=tuple(map(self._pool, addresses)),
-            suspended=tuple(str(address) for address in addresses if (key, address) in self._suspended),
-        )
 
     def _may_have(self, service: Service, address: IPAddress) -> bool:
         return any(
@@ -141,22 +118,20 @@ class _Draft:
         )
 
     def _has_room(self, namespace: str, pool: Pool, address: IPAddress) -> bool:
-        has = self._shares[pool.name, namespace, Family.of(address)]
-        return pool.per_namespace is None or has < pool.per_namespace or (namespace, address) in self._seen
+        has = self._book.shares.get(pool.name, Counter())[namespace, Family.of(address)]
+        return pool.per_namespace is None or has < pool.per_namespace or self._book.has_namespace(address, namespace)
 
     def _is_let_in(self, service: Service, address: IPAddress) -> bool:
         """By the pool that it is from, or else by one that has it now; not where nobody knows."""
-        name, both = self._pools.get(address, ""), (self._catalogue, self._refused)
+        name, both = self._recorded.get(address, ""), (self._catalogue, self._refused)
         named = [(each, each.pools[name]) for each in both if name in each.pools]
         having = [(each, space.pool) for each in both for space in each.offering(address)]
         return any(each.objection(pool, service) is None for each, pool in named or having)
 
     def _pool(self, address: IPAddress) -> str:
         """As recorded, or else as it looks. '' where nobody knows: the EIP stays with its Service all the same."""
-        if address in self._pools:
-            return self._pools[address]
         offering = chain(self._catalogue.offering(address), self._refused.offering(address))
-        return next((space.pool.name for space in offering), "")
+        return self._recorded.get(address) or next((space.pool.name for space in offering), "")
 
 
 def _are_partners(service: Service, other: Service) -> bool:

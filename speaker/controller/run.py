@@ -1,11 +1,10 @@
 """``speaker controller``: what runs, what it says, how it stops."""
 
-import gc
 import socket
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,14 +18,14 @@ from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
 from speaker.cluster.lease import Election, LeaseName
-from speaker.cluster.mirrors import Mirrors
+from speaker.cluster.reflector import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
-from speaker.settings import AGENTS_NAMESPACE, MqttSettings, ServingSettings
-from speaker.system.garbage import bound_memory, end_in_time, memory_limit
+from speaker.settings import AGENTS_NAMESPACE, ServingSettings
+from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
 from speaker.system.process import raise_limit, stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
@@ -71,7 +70,7 @@ async def run(settings: CommandSettings) -> None:
     raise_limit()
     start_threads()
     bound_memory(memory_limit())
-    gc.freeze()  # all that was imported
+    freeze_imported()
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
     heed_callbacks(metrics)
@@ -112,8 +111,11 @@ async def run(settings: CommandSettings) -> None:
                 leading.enter_context(metrics.leading(leadership))
                 leader.followers = (page,) if page is not None else ()
                 if settings.mqtt is not None:
-                    published = await leading.enter_async_context(_published(settings.mqtt, identity, metrics))
-                    leader.followers += (published,)
+                    # Not needed, and perhaps not there, where there is no broker.
+                    from speaker.telemetry.mqtt.news import publishing_as_controller
+
+                    publishing = publishing_as_controller(settings.mqtt, identity, metrics.mqtt(), metrics)
+                    leader.followers += (Published(await leading.enter_async_context(publishing)),)
                 await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
@@ -121,15 +123,6 @@ async def run(settings: CommandSettings) -> None:
         with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
-
-
-@asynccontextmanager
-async def _published(settings: MqttSettings, identity: str, metrics: "ControllerMetrics") -> AsyncIterator[Published]:
-    # Not needed, and perhaps not there, where there is none.
-    from speaker.telemetry.mqtt.news import publishing_as_controller
-
-    async with publishing_as_controller(settings, identity, metrics.mqtt(), metrics) as publisher:
-        yield Published(publisher)
 
 
 @never_failing

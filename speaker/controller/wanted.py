@@ -13,20 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
-from speaker.api.kinds import (
-    ASSIGNED,
-    ASSIGNED_FROM,
-    EIPS,
-    Condition,
-    EipObject,
-    FullMetadata,
-    Ingress,
-    ServiceObject,
-    condition_of,
-    has_ours,
-    in_one_line,
-    pools_said,
-)
+from speaker.api import kinds
+from speaker.api.kinds import Condition, EipObject, FullMetadata, Ingress, ServiceObject
 from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
 from speaker.api.service import RECORD, NotOurs
@@ -40,18 +28,8 @@ def in_camel_case(reason: str) -> str:
 
 
 _HAPPENED = (
-    *(
-        "assigned",
-        "released",
-        "flagged",
-        "unheeded",
-        "duplicate address",
-        "not served",
-        "announced",
-        "moved",
-        "failed over",
-    ),
-    *("held by nobody", "conflict begun", "conflict ended"),
+    *("assigned", "released", "flagged", "unheeded", "duplicate address", "not served", "announced", "moved"),
+    *("failed over", "held by nobody", "conflict begun", "conflict ended"),
 )
 LOGGED = {in_camel_case(words.replace(" ", "_")): words for words in _HAPPENED}
 """Reasons of Events that judge nothing → the log's words for what happened."""
@@ -206,6 +184,10 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL)
+"""Conditions that are ours."""
+
+
 class _Say(NamedTuple):
     """Of the condition, and whether that is a warning."""
 
@@ -236,9 +218,9 @@ def service_write(
     modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
     addresses = [str(each) for each in assignment.addresses] if assignment is not None else []
     ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in addresses)
-    wanted = [_condition(ASSIGNED, *say[:3]), *_origin(assignment)]
+    wanted = [_condition(kinds.ASSIGNED, *say[:3]), *_origin(assignment)]
     recorded = found.metadata.annotations.get(RECORD) == record
-    if ingress == before and recorded and _tell(found.status.conditions, wanted, (ASSIGNED, ASSIGNED_FROM)):
+    if ingress == before and recorded and _tell(found.status.conditions, wanted, _OF_A_SERVICE):
         return None
     event = _event(found, say, addresses, duplicate, releases=isinstance(parsed, Service) and parsed.release)
     return _service_write(found, ingress, record, wanted, event, at)
@@ -248,9 +230,8 @@ def _event(
     found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None, *, releases: bool
 ) -> tuple[str, str, str] | None:
     """``addresses``: those that it gets; ``releases``: it asks to be rid of those that it loses."""
-    before, former = found.status.load_balancer.ingress, condition_of(found.status.conditions, ASSIGNED)
+    before, former = found.status.load_balancer.ingress, kinds.condition_of(found.status.conditions, kinds.ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
-    told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
     if duplicate is not None and moved:
         return "Warning", "DuplicateAddress", duplicate
     told = f"{', '.join(addresses)} {say.message}" if moved and addresses else say.message
@@ -296,17 +277,17 @@ def _origin(assignment: Assignment | None) -> Iterator[Condition]:
     """The condition that says where its addresses are from, if anybody knows."""
     if assignment is not None:
         pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
-        if said := pools_said(pools):
-            yield _condition(ASSIGNED_FROM, "True", "Recorded", said)
+        if said := kinds.pools_said(pools):
+            yield _condition(kinds.ASSIGNED_FROM, "True", "Recorded", said)
 
 
 def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
     """The Service is somebody else's now, or nobody's: what is ours in its status goes. Where it names another class
     that class's controller may have been there already, and the ingress is its own."""
-    if condition_of(found.status.conditions, ASSIGNED) is None:
+    if kinds.condition_of(found.status.conditions, kinds.ASSIGNED) is None:
         return None
     former = found.status.load_balancer.ingress
-    ingress = former if reason is NotOurs.OTHER_CLASS or not has_ours(found.status.conditions) else ()
+    ingress = former if reason is NotOurs.OTHER_CLASS or not kinds.has_ours(found.status.conditions) else ()
     told = _listed(former) if former and not ingress else "its loadBalancerClass is no longer the speaker's"
     return _service_write(found, ingress, None, (), ("Normal", "Released", told), at)
 
@@ -324,7 +305,7 @@ def _service_write(
     if record != meta.annotations.get(RECORD):
         # A Service's annotations can be written with its status, unlike a custom resource's: one request, one right.
         content["metadata"] = {"annotations": {RECORD: record}}
-    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, ASSIGNED_FROM), at)
+    write = _conditioned(service_status(found.service_key), found, content, conditions, _OF_A_SERVICE, at)
     if ingress != found.status.load_balancer.ingress:
         write = replace(write, ingress=ingress)
     return write if event is None else replace(write, event=Event("Service", found.metadata, *event, at))
@@ -349,21 +330,20 @@ def pool_writes(
     usage: Mapping[Family, Usage],
     at: str,
     *,
-    kept: bool = False,
+    in_use: bool,
 ) -> list[Write]:
     """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
-    ``assignments``: from this pool. ``kept``: somebody has a place there, served or not."""
-    waits = judged.verdict is Verdict.TERMINATING
-    condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
+    ``assignments``: from this pool, if it is being deleted; ``in_use``: somebody has a place there, served or not."""
+    condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
-    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, conditions, usage, at))
+    writes = (_finalizer(found, in_use=in_use), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 
 
 def pool_paths(name: str) -> tuple[str, str]:
     """Of its writes."""
-    return f"{EIPS}/{name}", f"{EIPS}/{name}/status"
+    return f"{kinds.EIPS}/{name}", f"{kinds.EIPS}/{name}/status"
 
 
 def _holders(name: str, assignments: Iterable[Assignment]) -> list[str]:
@@ -424,17 +404,20 @@ def _pool_status(
         for family, numbers in wanted.items()
         if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
     }
-    if (text := _addresses_text(found.spec.get("addresses"))) != found.status.addresses_text:
+    given = found.spec.get("addresses")
+    if (
+        text := kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else ""
+    ) != found.status.addresses_text:
         status["addressesText"] = text
-    former = condition_of(found.status.conditions, READY)
-    same = former is not None and _tell(found.status.conditions, conditions, (READY, NAMESPACES_FULL))
+    former = kinds.condition_of(found.status.conditions, READY)
+    same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
     if found.status.observed_generation != found.metadata.generation:
         status["observedGeneration"] = found.metadata.generation
     if same and not status:
         return None
     _, path = pool_paths(found.metadata.name)
     content = {"status": status} if status else {}
-    write = _conditioned(path, found, content, conditions, (READY, NAMESPACES_FULL), at)
+    write = _conditioned(path, found, content, conditions, _OF_A_POOL, at)
     if same:
         return replace(write, lazy=True)
     warns = condition["status"] == "False"
@@ -444,10 +427,6 @@ def _pool_status(
         return write
     level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
     return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
-
-
-def _addresses_text(given: object) -> str:
-    return in_one_line([str(each) for each in given]) if isinstance(given, list) else ""
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:
@@ -462,12 +441,14 @@ def _conditioned(
     found: ServiceObject | EipObject,
     content: Mapping[str, Any],
     conditions: Sequence[Condition],
-    kinds: tuple[str, ...],
+    ours: tuple[str, ...],
     at: str,
 ) -> Write:
-    """``kinds``: of all conditions that are ours."""
-    others = tuple(each for each in found.status.conditions if each.get("type") not in kinds)
-    since = {each["type"]: _since(condition_of(found.status.conditions, each["type"]), each, at) for each in conditions}
+    """``ours``: of all conditions that are."""
+    others = tuple(each for each in found.status.conditions if each.get("type") not in ours)
+    since = {
+        each["type"]: _since(kinds.condition_of(found.status.conditions, each["type"]), each, at) for each in conditions
+    }
     return Write(path, found.metadata.resource_version, content, None, others, conditions, since)
 
 
@@ -476,12 +457,10 @@ def _since(former: Condition | None, now: Condition, at: str) -> str:
     return (former.get("lastTransitionTime") or at) if same and former is not None else at
 
 
-def _tell(found: Sequence[Condition], wanted: Sequence[Condition], kinds: Sequence[str]) -> bool:
+def _tell(found: Sequence[Condition], wanted: Sequence[Condition], ours: Sequence[str]) -> bool:
     """Whether what is wanted stands there already, and nothing else that is ours."""
-    ours = [each for each in found if each.get("type") in kinds]
-    return len(ours) == len(wanted) and all(
-        any(each["type"] == former.get("type") and _says(former, each) for former in ours) for each in wanted
-    )
+    there = [each for each in found if each.get("type") in ours]
+    return len(there) == len(wanted) and all(any(_says(former, each) for former in there) for each in wanted)
 
 
 def _says(former: Condition, condition: Condition) -> bool:

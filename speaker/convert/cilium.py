@@ -12,9 +12,8 @@ from speaker.allocator.pools import NAMESPACE_NAME_LABEL
 from speaker.api.addresses import parse_range
 from speaker.api.fields import Field
 from speaker.api.others import CILIUM
-from speaker.convert.document import Document, heading, no_pool, read_kind
+from speaker.convert.document import Document, heading, link, no_pool, read_kind
 from speaker.convert.draft import Draft, Made
-from speaker.convert.links import link
 from speaker.convert.ranges import between, parse_block, without_ends
 from speaker.convert.selectors import ALL, both, contradict, either, read
 from speaker.model import AddressRange, LabelSelector

@@ -4,7 +4,7 @@ The last step settles the result as a speaker would, so that a Service that woul
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Refusal
@@ -89,35 +89,38 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
         one = _MAKERS[peer](theirs)
         made.drafts += one.drafts
         made.elsewhere += one.elsewhere
-    _each_once(made.drafts)
     rules = _rules(settings, set(of_peers), of_services)
     services = [draft for document in of_services if (draft := service(document, rules)) is not None]
-    _each_service_once(services)
-    if settings.adopt:
-        adopting.share(services)
-    _judge(made, services, labels, settings)
-    return Conversion(
-        tuple(draft.manifest() for draft in made.drafts if not draft.document.refused),
-        tuple(draft.manifest() for draft in services if not draft.document.refused),
-        tuple(documents),
-        tuple(back for draft in services if not draft.document.refused and (back := draft.back()) is not None),
-    )
+    return _judged(made, services, documents, labels, settings)
 
 
 def of_keepalived(read: Read) -> Conversion:
     """``read`` has no problems."""
     found = site(read)
-    made = Made(found.pools)
     documents = [found.lines, *(pool.document for pool in found.pools), *(each.document for each in found.services)]
+    judged = _judged(Made(found.pools), found.services, documents, {}, Settings())
+    kept = (draft.key for draft in found.services if not draft.document.refused)
+    return replace(judged, back=(), endpoints=tuple(each for key in kept for each in found.slices[key]))
+
+
+def _judged(
+    made: Made,
+    services: list[ServiceDraft],
+    documents: Sequence[Document],
+    labels: Mapping[str, Mapping[str, str]],
+    settings: Settings,
+) -> Conversion:
     _each_once(made.drafts)
-    _each_service_once(found.services)
-    _judge(made, found.services, {}, Settings())
-    services = [draft for draft in found.services if not draft.document.refused]
+    _each_service_once(services)
+    if settings.adopt:
+        adopting.share(services)
+    _judge(made, services, labels, settings)
+    kept = [draft for draft in services if not draft.document.refused]
     return Conversion(
         tuple(draft.manifest() for draft in made.drafts if not draft.document.refused),
-        tuple(draft.manifest() for draft in services),
+        tuple(draft.manifest() for draft in kept),
         tuple(documents),
-        endpoints=tuple(each for draft in services for each in found.slices[draft.key]),
+        tuple(back for draft in kept if (back := draft.back()) is not None),
     )
 
 

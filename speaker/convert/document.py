@@ -1,5 +1,6 @@
 """One document of the input, and what became of each of its values: converted, or listed with a reason."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -172,3 +173,20 @@ def servers(document: Document) -> None:
     for name in _SERVERS:
         document.leave(("metadata", name), "the API server or a controller writes it")
     document.leave(("metadata", "annotations", LAST_APPLIED), "kubectl writes it")
+
+
+# ── Links that peers name by regular expressions, which ours are not ──────────────────────────────────────────
+
+_NAME = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)+")
+
+
+def link(document: Document, value: Field) -> str | None:
+    """The one name that the expression matches whole; None where it may match others. What is more than a name, or
+    less, is listed."""
+    expression = document.take(value).require().text() or ""
+    inner = expression.removeprefix("^").removesuffix("$")
+    name = inner.replace("\\.", ".") if _NAME.fullmatch(inner) else None
+    if name is None or expression != f"^{inner}$":
+        why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
+        document.leave(value.path, why, "write the links into the pools' interface, in order of preference")
+    return name

@@ -37,12 +37,7 @@ _SPLIT = "split the pool, or give what they select one label in common"
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    document: Document
-    name: str
-    labels: dict[str, str]
-    blocks: list[AddressRange]
-    auto_assign: bool
-    avoid: bool
+    draft: Draft
     allocation: bool
     priority: int
     namespaces: list[str]
@@ -61,7 +56,11 @@ class _Advertisement:
 
     def selects(self, pool: _Pool) -> bool:
         everything = not self.pools and not self.by_label
-        return everything or pool.name in self.pools or any(each.matches(pool.labels) for each in self.by_label)
+        return (
+            everything
+            or pool.draft.name in self.pools
+            or any(each.matches(pool.draft.labels) for each in self.by_label)
+        )
 
 
 class _Protocol(StrEnum):
@@ -94,7 +93,7 @@ def made(documents: Sequence[Document]) -> Made:
     former = read_kind(documents, "AddressPool", _of_itself) + read_kind(documents, "ConfigMap", _config)
     for document in documents:
         _pass_over(document)
-    _names_of_no_pool(advertisements, {pool.name for pool in pools})
+    _names_of_no_pool(advertisements, {pool.draft.name for pool in pools})
     priorities = _priorities(pools)
     found = Made()
     for draft, protocol in chain.from_iterable(former):
@@ -106,11 +105,9 @@ def made(documents: Sequence[Document]) -> Made:
         if chosen := [each for each in advertisements if each.selects(pool)]:
             found.drafts.append(_draft(pool, chosen, priorities))
         else:
-            found.elsewhere += pool.blocks
             why = "no L2Advertisement of the input selects it, so MetalLB answers for none of it on the LAN"
-            pool.document.leave(
-                (), why, "convert it together with its L2Advertisement, or announce it by BGP as before"
-            )
+            do = "convert it together with its L2Advertisement, or announce it by BGP as before"
+            found.leave_elsewhere(pool.draft, why, do)
     return found
 
 
@@ -134,13 +131,11 @@ def _pool(document: Document, root: Field) -> _Pool:
     spec, allocation = root["spec"], root["spec"]["serviceAllocation"]
     for key in ("namespaceSelectors", "namespaces", "priority", "serviceSelectors"):
         document.take(allocation[key])
+    draft = Draft(document, name, _blocks(document, spec["addresses"]), labels)
+    draft.auto_assign = document.take(spec["autoAssign"]).boolean(True)
+    draft.steps_over = document.take(spec["avoidBuggyIPs"]).boolean(False)
     return _Pool(
-        document,
-        name,
-        labels,
-        blocks=_blocks(document, spec["addresses"]),
-        auto_assign=document.take(spec["autoAssign"]).boolean(True),
-        avoid=document.take(spec["avoidBuggyIPs"]).boolean(False),
+        draft,
         allocation=allocation.given,
         priority=allocation["priority"].integer(0, 0, 2**31 - 1),
         namespaces=texts(allocation["namespaces"]),
@@ -233,23 +228,16 @@ def _priorities(pools: Sequence[_Pool]) -> dict[tuple[bool, int], int]:
 
 
 def _draft(pool: _Pool, chosen: list[_Advertisement], priorities: dict[tuple[bool, int], int]) -> Draft:
-    draft = Draft(
-        pool.document,
-        pool.name,
-        pool.blocks,
-        pool.labels,
-        steps_over=pool.avoid,
-        auto_assign=pool.auto_assign,
-        priority=priorities[pool.allocation, pool.priority],
-    )
+    draft, document = pool.draft, pool.draft.document
+    draft.priority = priorities[pool.allocation, pool.priority]
     if pool.allocation and not (pool.namespaces or pool.by_label or pool.services):
         why = "it selects neither namespaces nor Services: MetalLB gives the pool to those alone that name it"
-        pool.document.leave(("spec", "serviceAllocation"), why)
+        document.leave(("spec", "serviceAllocation"), why)
         draft.auto_assign = False
     if ALL not in pool.by_label:
         draft.namespaces = pool.namespaces
-        draft.namespace_selector = _first(pool.document, ("serviceAllocation", "namespaceSelectors"), pool.by_label)
-    draft.service_selector = _first(pool.document, ("serviceAllocation", "serviceSelectors"), pool.services)
+        draft.namespace_selector = _first(document, ("serviceAllocation", "namespaceSelectors"), pool.by_label)
+    draft.service_selector = _first(document, ("serviceAllocation", "serviceSelectors"), pool.services)
     _announce(draft, chosen)
     return draft
 

@@ -10,9 +10,8 @@ from ipaddress import ip_network
 
 from speaker.api.eip import MAX_INTERVAL, MIN_INTERVAL
 from speaker.api.fields import Field, seconds
-from speaker.convert.document import BGP, KEEP, Document, heading, no_pool, read_kind, texts
+from speaker.convert.document import BGP, KEEP, Document, heading, link, no_pool, read_kind, texts
 from speaker.convert.draft import Draft, Made
-from speaker.convert.links import link
 from speaker.convert.ranges import less, parse_block
 from speaker.convert.selectors import all_but, either, read
 from speaker.model import AddressRange, LabelSelector

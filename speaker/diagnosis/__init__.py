@@ -2,10 +2,10 @@
 
 ::
 
-    edges ──► Facts ──► chain (one EIP, step by step) ──► report, as text or JSON
-                  └───► doctor (everything, ranked)   ──►
+    edges ──► Facts ──► chain (one EIP, step by step; or everything, ranked) ──► report, as text or JSON
 
 ``facts.py`` has the one value that everything is judged from: JSON, so that another machine may judge it.
-``gather.py`` makes it by the edges ``asking.py`` (who answers, who says hello, which endpoints accept a connection),
-``kernel.py`` and ``process.py``. What the running speaker knows is asked of it (``node/known/knowledge.py``).
+``gather.py`` makes it by the edges ``asking.py`` (who answers, who says hello, which endpoints accept a connection) and
+``kernel.py`` (this host, and the speaker's process). What the running speaker knows is asked of it
+(``node/known/knowledge.py``).
 """

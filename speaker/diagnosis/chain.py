@@ -1,4 +1,5 @@
-"""The way of an EIP from its pool to its endpoints and back, each step with what was seen and what is wrong. Pure."""
+"""What is wrong, by the facts of one node: ``explain`` goes the way of an EIP from its pool to its endpoints and back,
+``examine`` finds everything, the likeliest cause first. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 
-from speaker.checks import NO_RIGHT, Finding, by_files, ranked
+from speaker.checks import NO_RIGHT, Finding, Group, by_files, groups, ranked
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts, Unseen, Walked, some
 from speaker.errors import shown
@@ -153,9 +154,10 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
         eip_checks.no_candidate(facts, eip),
         eip_checks.endpoints_there(facts, eip),
     )
-    doubted = not eip.mine or _doubted(facts)
-    peers = [*facts.told("hellos_filtered"), *node_checks.peers(facts)] if doubted else ()
-    yield step("holder", _holder(eip), _once(peers), eip_checks.nobody_holds(facts, eip))
+    others = bool(facts.knowledge.peers or facts.hellos)  # who may think otherwise of who holds it
+    peers = [*facts.told("hellos_filtered"), *node_checks.peers(facts)] if others or not eip.mine else []
+    heard = (each for each in peers if each.kind != "peer_silent")  # that breaks no step of an EIP that is held
+    yield step("holder", _holder(eip), heard, eip_checks.nobody_holds(facts, eip))
     yield step("link", _link(facts, eip), facts.told("sick_link"), eip_checks.target(facts, eip))
     yield step(
         "wire",
@@ -178,16 +180,6 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip), unwell)
     lost = [*node_checks.answers_elsewhere(facts, eip.address)]
     yield step("way back", _way_back(facts, eip), lost, node_checks.gateways(facts))
-
-
-def _doubted(facts: Facts) -> bool:
-    """Others may think otherwise of who holds it."""
-    return bool(facts.knowledge.peers or facts.hellos)
-
-
-def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """A peer that is silent is no broken step of an EIP that is held."""
-    return (finding for finding in findings if finding.kind != "peer_silent")
 
 
 def _holder(eip: KnownEip) -> Iterator[str]:
@@ -286,3 +278,35 @@ def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:
     for asked in facts.asked:
         if asked.what == "gateway" and asked.link == eip.link:
             yield f"gateway {asked.address} on {asked.link}: {some(asked.macs) or 'silent'}"
+
+
+# ── Everything that is wrong on a node: nothing on a healthy one ──────────────────────────────────────────────
+#
+# What the running speaker finds all the time comes from it; the checks here are those that take looking around.
+
+_OF_A_NODE = (
+    *(node_checks.told, node_checks.speaker, node_checks.peers, node_checks.gateways, node_checks.links),
+    *(node_checks.drops, node_checks.free_addresses, node_checks.own_addresses, node_checks.wireless),
+    *(node_checks.bridges, node_checks.releases, node_checks.answers_elsewhere),
+)
+_OF_AN_EIP = (
+    *(eip_checks.own_address, eip_checks.no_candidate, eip_checks.endpoints_there, eip_checks.nobody_holds),
+    *(eip_checks.answered, eip_checks.kernel_answers, eip_checks.target, eip_checks.firewall),
+    *(eip_checks.in_kernel, eip_checks.backends),
+)
+
+
+def findings(facts: Facts) -> list[Finding]:
+    return [each for group in examine(facts) for each in group.findings]
+
+
+def examine(facts: Facts) -> list[Group]:
+    found = _all(facts) if facts.by_api else map(by_files, _all(facts))
+    return groups(found, len(facts.knowledge.eips) or 1)
+
+
+def _all(facts: Facts) -> Iterator[Finding]:
+    yield from (each for check in _OF_A_NODE for each in check(facts))
+    yield from (each for service in facts.knowledge.services.first for each in eip_checks.refusal(facts, service))
+    for eip in facts.knowledge.eips.first:
+        yield from (each for check in _OF_AN_EIP for each in check(facts, eip))

@@ -6,8 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from speaker.checks import Finding
 from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen, some
-from speaker.diagnosis.firewall import ANSWER, DNAT, Judged, Packet, Ruleset, arp_request, ip_packet
-from speaker.diagnosis.saved import OLD
+from speaker.diagnosis.firewall import ANSWER, DNAT, OLD, Judged, Packet, Ruleset, arp_request, ip_packet
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
@@ -17,6 +16,20 @@ from speaker.node.problems import find_mac
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
     return [service for service in facts.knowledge.services.first if service.key in eip.services]
+
+
+def taking(facts: Facts, eip: KnownEip) -> Iterator[tuple[KnownService, KnownEndpoint]]:
+    """Its Services' endpoints, of its family, that take new connections."""
+    version = ip_address(eip.address).version
+    for service in services_of(facts, eip):
+        for each in service.endpoints.first:
+            if each.takes_new and ip_address(each.address).version == version:
+                yield service, each
+
+
+def way(facts: Facts, to: str) -> str:
+    """The link by which this node sends packets there; '' if by none."""
+    return next((way.link for way in facts.ways if way.to == to), "")
 
 
 # ── asked for and assigned ──
@@ -219,7 +232,7 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
     ruleset = Ruleset.of(facts.chains, facts.sets)
     for chain in (each for each in facts.chains if each.hook):
         frames = chain.family in ("netdev", "arp", "bridge")
-        if frames and not _reaches(chain.device, eip):
+        if frames and chain.device and eip.link not in chain.device.split(","):
             continue
         found = []
         for packet in _arriving(facts, eip) if frames else _passing(facts, eip, chain.hook):
@@ -237,10 +250,6 @@ def _look_at(chain: Chain) -> str:
         legacy = "-legacy" if chain.table.startswith(OLD) else ""
         return f"{program}{legacy}-save -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
     return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
-
-
-def _reaches(device: str, eip: KnownEip) -> bool:
-    return not device or eip.link in device.split(",")
 
 
 def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
@@ -284,23 +293,16 @@ def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
         original["ct status"] = DNAT
     if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
-    for service in services_of(facts, eip):
-        for each in service.endpoints.first:
-            if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
-                protocol, link = each.protocol.lower(), _way(facts, each.address)
-                if _TO_ENDPOINT in passing:
-                    words = f"what goes to endpoint {each.address}"
-                    links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
-                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port, **links, **original})
-                if _ANSWERS in passing:
-                    words = f"what endpoint {each.address} answers"
-                    links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
-                    fields = {"sport": each.port, **links, **original}
-                    yield ip_packet(words, each.address, None, protocol, fields, ANSWER)
-
-
-def _way(facts: Facts, to: str) -> str:
-    return next((way.link for way in facts.ways if way.to == to), "")
+    for _, each in taking(facts, eip):
+        protocol, link = each.protocol.lower(), way(facts, each.address)
+        if _TO_ENDPOINT in passing:
+            words = f"what goes to endpoint {each.address}"
+            links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
+            yield ip_packet(words, None, each.address, protocol, {"dport": each.port, **links, **original})
+        if _ANSWERS in passing:
+            words = f"what endpoint {each.address} answers"
+            links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
+            yield ip_packet(words, each.address, None, protocol, {"sport": each.port, **links, **original}, ANSWER)
 
 
 # ── the kernel's forwarding, and what is behind it ──
@@ -317,32 +319,24 @@ def in_kernel(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Whether each endpoint accepts a connection from here, and its answers come back through here."""
     tried = {(each.address, each.port): each for each in facts.tried}
-    for service in services_of(facts, eip):
-        mine = [
-            e
-            for e in service.endpoints.first
-            if e.takes_new and ip_address(e.address).version == ip_address(eip.address).version
-        ]
-        for each in mine:
-            found = tried.get((each.address, each.port))
-            if found is not None and not found.accepted:
-                refused = found.words == "refused"
-                what = f"{each.address}:{each.port} of {service.key}: {found.words}"
-                what += ": nothing listens there" if refused else ": it is down, filtered, or has no way back"
-                mend = (
-                    f"kubectl get pods -A -o wide | grep {each.address}"
-                    if refused
-                    else f"ip route get {each.address}; ping -c 3 {each.address}"
-                )
-                yield Finding("backend_refuses" if refused else "backend_silent", what, mend, eip.address)
-            elif _answers_past_us(facts, eip, service, each):
-                what = (
-                    f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
-                    " (externalTrafficPolicy: Local): it answers clients past this node"
-                )
-                own = next((b.address for b in facts.bound if b.link == eip.link and not b.secondary), "this node")
-                mend = f"ip route replace default via {own}   # on {each.address}; or traffic policy Cluster"
-                yield Finding("no_way_back", what, mend, eip.address)
+    for service, each in taking(facts, eip):
+        found = tried.get((each.address, each.port))
+        if found is not None and not found.accepted:
+            what = f"{each.address}:{each.port} of {service.key}: {found.words}"
+            if found.words == "refused":
+                mend = f"kubectl get pods -A -o wide | grep {each.address}"
+                yield Finding("backend_refuses", f"{what}: nothing listens there", mend, eip.address)
+            else:
+                mend = f"ip route get {each.address}; ping -c 3 {each.address}"
+                yield Finding("backend_silent", f"{what}: it is down, filtered, or has no way back", mend, eip.address)
+        elif _answers_past_us(facts, eip, service, each):
+            what = (
+                f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
+                " (externalTrafficPolicy: Local): it answers clients past this node"
+            )
+            own = next((b.address for b in facts.bound if b.link == eip.link and not b.secondary), "this node")
+            mend = f"ip route replace default via {own}   # on {each.address}; or traffic policy Cluster"
+            yield Finding("no_way_back", what, mend, eip.address)
 
 
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
@@ -350,4 +344,4 @@ def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoin
     known = facts.knowledge
     if known.forwarder in ("none", "assist") or endpoint.node != known.node or service.policy != "Local":
         return False
-    return eip.mine and _way(facts, endpoint.address) == eip.link
+    return eip.mine and way(facts, endpoint.address) == eip.link

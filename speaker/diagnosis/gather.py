@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker import __version__
-from speaker.diagnosis import asking, kernel, process, returning, trying
+from speaker.diagnosis import asking, kernel, returning, trying
 from speaker.diagnosis.asking import Wanted
-from speaker.diagnosis.doctor import examine
+from speaker.diagnosis.chain import examine
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Back,
@@ -121,11 +121,11 @@ class _Looks:
 async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Process]:
     """What the speaker knows, and its process. If the process runs, it is given more time: it may lack CPU."""
     known, words = await in_thread(_asked, runtime_dir, about, ANSWER_SECONDS)
-    running = process.listener(runtime_dir, words)
+    running = kernel.listener(runtime_dir, words)
     if known is None and running.state and running.state in "RSD":
-        before = process.spent(running.pid)
+        before = kernel.spent(running.pid)
         known, words = await in_thread(_asked, runtime_dir, about, PATIENT_SECONDS)
-        busy = running.busy or running.pid == os.getpid() or process.spent(running.pid) > before
+        busy = running.busy or running.pid == os.getpid() or kernel.spent(running.pid) > before
         running = replace(running, words=words, busy=busy)
     return known, running
 

@@ -13,10 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
-from speaker.diagnosis import saved
-from speaker.diagnosis.facts import Bound, Chain
+from speaker.diagnosis import firewall
+from speaker.diagnosis.facts import Bound, Chain, Process
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
@@ -27,8 +25,8 @@ from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
+from speaker.node.control import NAME
 from speaker.system import programs
-from speaker.system.decoding import UNFIT
 
 GLOBAL = (
     *("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
@@ -89,7 +87,7 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
 
 async def rules() -> Rules:
     """The chains of other programs, and the chains they jump to. Raises EdgeError."""
-    listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
+    listed = [item["chain"] for item in await nft.list_chains() if "chain" in item]
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
     others = [each for each in tables if not each[1].startswith(_OURS)]
@@ -99,7 +97,7 @@ async def rules() -> Rules:
 async def legacy_rules() -> Rules:
     """The same for iptables as it was before nftables. Raises EdgeError, Unsupported if its program is missing."""
     found: list[Rules] = [
-        (tuple(saved.chains(_IP[family], f"{saved.OLD}{table}", await legacy_save(family, table))), {})
+        (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
         for table in ("raw", "mangle", "filter")
     ]
@@ -116,12 +114,12 @@ async def _table(family: str, table: str) -> Rules:
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         status, text, _ = await programs.run(program, "--table", table)
         if status == 0:
-            return tuple(saved.chains(family, table, text.decode(errors="replace"))), {}
+            return tuple(firewall.chains(family, table, text.decode(errors="replace"))), {}
     _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     try:
-        items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]])["nftables"]
+        items = nft.listed(listing, f"table {family} {table}")
         return listed_rules(family, table, items, text.decode(errors="replace"))
-    except (*UNFIT, KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
 
 
@@ -203,3 +201,61 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+# ── The speaker's main process, as /proc shows it: the one that listens on the control socket ─────────────────
+
+PROC = Path("/proc")
+_UCRED = struct.Struct("=iII")
+_WORST = "TtDZX"
+"""States in which a process does nothing, as in proc(5), behind which all others come."""
+
+
+def listener(runtime_dir: Path, words: str = "") -> Process:
+    """``words``: why it did not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(0.5)
+            asking.connect(str(runtime_dir / NAME))
+            pid, _, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    except PermissionError:
+        return Process(words, hidden=True)
+    except BlockingIOError:  # somebody listens, and has no time for those who wait already
+        return Process(words, state="R", busy=True)
+    except OSError:
+        return Process(words)
+    return process_of(pid, words)
+
+
+def process_of(pid: int, words: str = "", proc: Path = PROC) -> Process:
+    """As far as /proc may be read."""
+    told = _status(proc, pid)
+    if not told:
+        return Process(words, pid)
+    parent = _status(proc, int(told.get("PPid", "0")))
+    states = [each.get("State", "?")[:1] for each in (told, parent) if each]
+    capabilities = told.get("CapEff")
+    return Process(
+        words,
+        pid,
+        min(states, key=lambda state: _WORST.find(state) % 99),
+        int(capabilities, 16) if capabilities is not None else None,
+        int(told.get("Seccomp", "0")),
+    )
+
+
+def spent(pid: int, proc: Path = PROC) -> int:
+    """Clock ticks of CPU that it has had, as in proc(5); 0 where that cannot be read."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _status(proc: Path, pid: int) -> dict[str, str]:
+    try:
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

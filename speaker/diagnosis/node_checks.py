@@ -14,7 +14,6 @@ from speaker.diagnosis.facts import Facts, some
 from speaker.errors import shown
 from speaker.forwarding.sysctl import reverse_path
 from speaker.model import IPAddress
-from speaker.node.known.knowledge import KnownEndpoint
 from speaker.node.problems import FIND_FILTER
 
 FRESH = 3.0
@@ -108,7 +107,8 @@ def peers(facts: Facts) -> Iterator[Finding]:
     yield from _ethertypes(facts)
     for rejected in known.rejected:
         if rejected.reason in ("wrong_key", "version") and rejected.ago < FRESH:
-            senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and _unknown(facts, seen.node)]
+            heard = {peer.node for peer in known.peers if peer.heard}
+            senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and seen.node not in heard]
             whose = f" (they say they are of {some(senders)})" if senders else ""
             what = f"hellos on {rejected.link} are signed with another key{whose}"
             yield Finding(
@@ -143,10 +143,6 @@ def _unheard(facts: Facts) -> Iterator[Finding]:
                 " arrives here"
             )
             yield Finding("hellos_filtered", what, FIND_FILTER)
-
-
-def _unknown(facts: Facts, node: str) -> bool:
-    return not any(peer.node == node and peer.heard for peer in facts.knowledge.peers)
 
 
 def _ethertypes(facts: Facts) -> Iterator[Finding]:
@@ -231,8 +227,9 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 def bridges(facts: Facts) -> Iterator[Finding]:
     """Those that endpoints of this node are behind, for the pods beside them."""
-    services = facts.knowledge.services.first
-    here = {each.address for service in services for each in service.endpoints.first if _is_here(facts, each)}
+    known = facts.knowledge
+    all_ = (each for service in known.services.first for each in service.endpoints.first)
+    here = {each.address for each in all_ if each.node == known.node}
     for link in facts.links:
         behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
         if link.kind != "bridge" or not behind:
@@ -251,10 +248,6 @@ def bridges(facts: Facts) -> Iterator[Finding]:
                 f"ports of {link.name} without hairpin mode ({some(link.deaf_ports)}): no endpoint there reaches itself"
             )
             yield Finding("no_hairpin", what, f"bridge link set dev {link.deaf_ports[0]} hairpin on   # and in the CNI")
-
-
-def _is_here(facts: Facts, endpoint: KnownEndpoint) -> bool:
-    return endpoint.node == facts.knowledge.node
 
 
 def releases(facts: Facts) -> Iterator[Finding]:

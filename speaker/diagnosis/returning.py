@@ -13,6 +13,7 @@ from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 
+from speaker.diagnosis.eip_checks import taking, way
 from speaker.diagnosis.facts import Back, Facts
 from speaker.diagnosis.kernel import route
 from speaker.interfaces.snapshot import Snapshot
@@ -37,8 +38,8 @@ def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
 def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], eip: KnownEip) -> Iterator[Back]:
     link, address = snapshot.link_named(eip.link), ip_address(eip.address)
     assert link is not None
-    clients = {True: FAR[address.version] if _has_gateway(link, address, snapshot) else None}
-    clients[False] = _near(link, address, snapshot)
+    beyond = any(each.link == link.index and each.address.version == address.version for each in snapshot.gateways)
+    clients = {True: FAR[address.version] if beyond else None, False: _near(link, address, snapshot)}
     source, incoming = _source(facts, snapshot, eip)
     for beyond, client in clients.items():
         if client is not None:
@@ -49,10 +50,6 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
             if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
                 error = 0  # the kernel sends nothing on that comes in there, which is told as such
             yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
-
-
-def _has_gateway(link: Link, eip: IPAddress, snapshot: Snapshot) -> bool:
-    return any(each.link == link.index and each.address.version == eip.version for each in snapshot.gateways)
 
 
 def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
@@ -75,16 +72,12 @@ def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress 
     address = ip_address(eip.address)
     if facts.knowledge.forwarder == "ipvs":
         return (address if any(each.address == eip.address for each in facts.bound) else None), 0
-    for service in facts.knowledge.services.first:
-        for each in service.endpoints.first if service.key in eip.services else ():
-            endpoint = ip_address(each.address)
-            if each.takes_new and endpoint.version == address.version:
-                way = next((way.link for way in facts.ways if way.to == each.address), "")
-                incoming = snapshot.link_named(way)
-                if endpoint in snapshot.own:
-                    return endpoint, 0
-                if incoming is not None:
-                    return endpoint, incoming.index
+    for _, each in taking(facts, eip):
+        endpoint, incoming = ip_address(each.address), snapshot.link_named(way(facts, each.address))
+        if endpoint in snapshot.own:
+            return endpoint, 0
+        if incoming is not None:
+            return endpoint, incoming.index
     return None, 0
 
 

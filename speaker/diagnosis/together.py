@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from speaker.checks import Finding, ranked
-from speaker.diagnosis.chain import Chain, State, unseen
+from speaker.diagnosis.chain import Chain, State, findings, unseen
 from speaker.diagnosis.chain import explain as explained
-from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Facts, Unseen, some
 from speaker.errors import shown
 

@@ -20,6 +20,7 @@ from ipaddress import ip_address, ip_network
 from itertools import islice
 
 from speaker.diagnosis.asking import Wanted, ask_links
+from speaker.diagnosis.eip_checks import services_of
 from speaker.diagnosis.facts import Facts, Walked
 from speaker.diagnosis.returning import strangers
 from speaker.errors import EdgeError, Unsupported
@@ -62,7 +63,7 @@ async def try_all(facts: Facts, snapshot: Snapshot) -> tuple[Walked, ...]:
 
 def first_port(facts: Facts, eip: KnownEip) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The first of TCP, and who may reach it."""
-    services = [each for each in facts.knowledge.services.first if each.key in eip.services]
+    services = services_of(facts, eip)
     found = ((port, each.sources) for each in services for port in each.ports if port.startswith("TCP "))
     return ((int(port[4:]), sources) for port, sources in islice(found, 1))
 

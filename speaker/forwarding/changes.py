@@ -3,112 +3,85 @@
 The same changes are printed by ``--dry-run``, logged, tested, and applied.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey, by_address, label
 from speaker.model import IPAddress, Protocol, rank
 
 
 @dataclass(frozen=True, slots=True)
-class AddEip:
+class EipChange:
+    """An EIP is ``bound``, or no longer."""
+
     eip: IPAddress
+    bound: bool = True
 
     def __str__(self) -> str:
-        return f"+ EIP {self.eip}"
+        return f"{'+' if self.bound else '-'} EIP {self.eip}"
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveEip:
-    eip: IPAddress
+class ServerChange:
+    """A virtual server comes (no ``before``), goes (no ``after``) or changes. One that comes is followed by a
+    ``RealChange`` for each of its real servers; one that goes takes them along without a word; where it changes, it is
+    not in these."""
+
+    before: VirtualServer | None
+    after: VirtualServer | None
+
+    @property
+    def server(self) -> VirtualServer:
+        return _either(self.before, self.after)
+
+    @property
+    def key(self) -> VirtualServerKey:
+        return self.server.key
 
     def __str__(self) -> str:
-        return f"- EIP {self.eip}"
+        return _shown(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
-class AddVirtualServer:
-    """Its real servers follow as one ``AddRealServer`` each."""
+class RealChange:
+    """The same of a real server of the virtual server ``key``."""
 
-    server: VirtualServer
-
-    def __str__(self) -> str:
-        return f"+ {self.server}"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeVirtualServer:
-    """Anything but its real servers: those have changes of their own."""
-
-    before: VirtualServer
-    after: VirtualServer
-
-    def __str__(self) -> str:
-        return f"~ {self.after} (was {self.before})"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveVirtualServer:
-    """Its real servers go with it, without a change of their own."""
-
-    server: VirtualServer
-
-    def __str__(self) -> str:
-        return f"- {self.server}"
-
-
-@dataclass(frozen=True, slots=True)
-class AddRealServer:
     key: VirtualServerKey
-    real_server: RealServer
+    before: RealServer | None
+    after: RealServer | None
+
+    @property
+    def real_server(self) -> RealServer:
+        return _either(self.before, self.after)
 
     def __str__(self) -> str:
-        return f"  + {self.real_server} for {label(self.key)}"
+        return f"  {_shown(self.before, self.after, f' for {label(self.key)}')}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRealServer:
-    key: VirtualServerKey
-    before: RealServer
-    after: RealServer
-
-    def __str__(self) -> str:
-        return f"  ~ {self.after} for {label(self.key)} (was {self.before})"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveRealServer:
-    key: VirtualServerKey
-    real_server: RealServer
-
-    def __str__(self) -> str:
-        return f"  - {self.real_server} for {label(self.key)}"
-
-
-Change: TypeAlias = (
-    AddEip
-    | RemoveEip
-    | AddVirtualServer
-    | ChangeVirtualServer
-    | RemoveVirtualServer
-    | AddRealServer
-    | ChangeRealServer
-    | RemoveRealServer
-)
+Change: TypeAlias = EipChange | ServerChange | RealChange
 
 Part: TypeAlias = IPAddress | VirtualServerKey
 """What a change is about: a virtual server, or an EIP by itself."""
 
+T = TypeVar("T")
+
+
+def _either(before: T | None, after: T | None) -> T:
+    found = before if after is None else after
+    assert found is not None
+    return found
+
+
+def _shown(before: object, after: object, whose: str = "") -> str:
+    if before is None or after is None:
+        return f"{'+' if before is None else '-'} {after or before}{whose}"
+    return f"~ {after}{whose} (was {before})"
+
 
 def part_of(change: Change) -> Part:
-    match change:
-        case AddEip(eip) | RemoveEip(eip):
-            return eip
-        case AddVirtualServer(server) | ChangeVirtualServer(_, server) | RemoveVirtualServer(server):
-            return server.key
-        case AddRealServer(key) | ChangeRealServer(key) | RemoveRealServer(key):
-            return key
+    return change.eip if isinstance(change, EipChange) else change.key
 
 
 def address_of(part: Part) -> IPAddress:
@@ -132,28 +105,27 @@ def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
     gone = before.keys() - after.keys() if len(before) + len(new) > len(after) else ()
     return (
         *(change for key in sorted(new, key=by_address) for change in _added(after[key])),
-        *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=rank)),
+        *(EipChange(eip) for eip in sorted(want.eips - have.eips, key=rank)),
         *(change for key in sorted(other, key=by_address) for change in _changed(before[key], after[key])),
-        *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=rank)),
-        *(RemoveVirtualServer(before[key]) for key in sorted(gone, key=by_address)),
+        *(EipChange(eip, bound=False) for eip in sorted(have.eips - want.eips, key=rank)),
+        *(ServerChange(before[key], None) for key in sorted(gone, key=by_address)),
     )
 
 
 def _added(server: VirtualServer) -> Iterator[Change]:
-    yield AddVirtualServer(server)
-    yield from (AddRealServer(server.key, real) for real in server.real_servers)
+    yield ServerChange(None, server)
+    yield from (RealChange(server.key, None, real) for real in server.real_servers)
 
 
 def _changed(before: VirtualServer, after: VirtualServer) -> Iterator[Change]:
     if _settings(before) != _settings(after):
-        yield ChangeVirtualServer(before, after)
-    old = {(real.address, real.port): real for real in before.real_servers}
-    new = {(real.address, real.port): real for real in after.real_servers}
-    yield from (AddRealServer(after.key, new[place]) for place in sorted(new.keys() - old.keys()))
+        yield ServerChange(before, after)
+    old, new = ({real.place: real for real in server.real_servers} for server in (before, after))
+    yield from (RealChange(after.key, None, new[place]) for place in sorted(new.keys() - old.keys()))
     for place in sorted(new.keys() & old.keys()):
         if old[place] != new[place]:
-            yield ChangeRealServer(after.key, old[place], new[place])
-    yield from (RemoveRealServer(after.key, old[place]) for place in sorted(old.keys() - new.keys()))
+            yield RealChange(after.key, old[place], new[place])
+    yield from (RealChange(after.key, old[place], None) for place in sorted(old.keys() - new.keys()))
 
 
 def _settings(server: VirtualServer) -> tuple[object, ...]:
@@ -185,11 +157,9 @@ def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
     """The virtual servers with flows that ``goes_on`` may refuse after ``changes``."""
     for change in changes:
         match change:
-            case ChangeVirtualServer(_, server) | RemoveVirtualServer(server):
-                yield server.key
-            case AddVirtualServer(server) if server.protocol is Protocol.UDP:
-                yield server.key
-            case RemoveRealServer((_, Protocol.UDP, _) as key, _):
+            case ServerChange(before, _) if before is not None or change.server.protocol is Protocol.UDP:
+                yield change.key
+            case RealChange((_, Protocol.UDP, _) as key, _, None):
                 yield key
             case _:
                 pass
@@ -204,5 +174,49 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
     if server.sources and not any(flow.client in network for network in server.sources):
         return False
     return server.protocol is not Protocol.UDP or any(
-        (real.address, real.port) == (flow.real, flow.real_port) for real in server.real_servers
+        real.place == (flow.real, flow.real_port) for real in server.real_servers
     )
+
+
+# ── assist: which virtual servers are taken from kube-proxy, and for how long ─────────────────────────────────
+#
+# What is dead, ``node/losses.py`` says, and the plan what is done without it (``VirtualServer.without``);
+# ``nftables/assist.py`` does it.
+
+LINGER = 10.0
+"""Seconds from when Kubernetes knows until kube-proxy is believed to: it reads, waits up to `minSyncPeriod`, writes."""
+
+
+class Assisted:
+    """Which virtual servers are taken from kube-proxy: those that do without a dead node, and for LINGER after the plan
+    says so for the last time."""
+
+    def __init__(self) -> None:
+        self.until: dict[VirtualServerKey, float] = {}
+
+    def of(self, plan: Plan, now: float) -> Plan:
+        """Of ``plan``, with the real servers that take new connections. What has none is kube-proxy's to refuse, and so
+        is what no virtual server names. ``now``: seconds of one clock."""
+        servers = plan.virtual_servers
+        self.until |= {key: now + LINGER for key, server in servers.items() if server.without}
+        self.until = {key: until for key, until in self.until.items() if now < until and key in servers}
+        alive = (_alive(servers[key]) for key in self.until)
+        return Plan(frozenset(), {server.key: server for server in alive if server.real_servers and server.masquerade})
+
+
+def _alive(server: VirtualServer) -> VirtualServer:
+    return replace(server, real_servers=tuple(real for real in server.real_servers if real.weight))
+
+
+def past_dead(plan: Plan) -> Counter[str]:
+    """Dead node → virtual servers that do without its endpoints."""
+    return Counter(node for server in plan.virtual_servers.values() for node in server.without)
+
+
+def stays(flow: Flow, plan: Plan) -> bool:
+    """Whether a connection goes on where it went: to a living endpoint, or, unless it is UDP's, it was answered: nobody
+    else can go on with it. What a dead endpoint never answered begins anew with its next packet."""
+    server = plan.virtual_servers[flow.key]
+    if any(real.place == (flow.real, flow.real_port) for real in server.real_servers):
+        return True
+    return flow.answered and server.protocol is not Protocol.UDP

@@ -6,11 +6,10 @@ It stands between ``node/host.py`` and the forwarder at work, which with IPVS is
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 
-from speaker.checks import Finding
 from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.changes import Change, Part, address_of, part_of
 from speaker.forwarding.forwarder import Forwarder
-from speaker.forwarding.plan import Plan, Traffic, label
+from speaker.forwarding.plan import Plan, label
 from speaker.model import IPAddress
 from speaker.system.supervise import Supervisor
 
@@ -21,7 +20,8 @@ HANGS = 4
 
 
 class Isolating:
-    """A forwarder that sets aside the parts of a plan that ``inner`` refuses, as they were, and brings about the rest.
+    """Sets aside the parts of a plan that ``inner`` refuses, as they were, and brings about the rest. Whatever else is
+    asked of a forwarder is asked of ``inner``.
 
     A part that was set aside is tried again with the next plan; that there is one, ``node/host.py`` sees to. Where
     nothing of a plan is accepted, not even what stands already, ``apply`` raises as ``inner`` does. ``supervisor``
@@ -29,8 +29,7 @@ class Isolating:
     """
 
     def __init__(self, inner: Forwarder, supervisor: Supervisor) -> None:
-        self._inner, self._supervisor = inner, supervisor
-        self.name = inner.name
+        self.inner, self._supervisor = inner, supervisor
         self._good: Plan | None = None
         """What was accepted last."""
         self.refused: Mapping[Part, str] = {}
@@ -63,7 +62,7 @@ class Isolating:
     async def _apply(self, plan: Plan) -> tuple[Change, ...]:
         """Raises EdgeError only."""
         try:
-            return await self._inner.apply(plan)
+            return await self.inner.apply(plan)
         except EdgeError:
             raise
         except Exception as error:
@@ -103,30 +102,12 @@ class Isolating:
         """What was accepted last; in a speaker that just started, what of ``plan`` the kernel has already."""
         if self._good is not None:
             return self._good
-        changed = {part_of(change) for change in await self._inner.pending(plan)}
+        changed = {part_of(change) for change in await self.inner.pending(plan)}
         missing = changed | {address_of(part) for part in changed}
         return Plan(
             frozenset(eip for eip in plan.eips if eip not in missing),
             {key: server for key, server in plan.virtual_servers.items() if key[0] not in missing},
         )
-
-    async def tend(self) -> tuple[Change, ...]:
-        return await self._inner.tend()
-
-    async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        return await self._inner.pending(plan)
-
-    def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return self._inner.approximations(plan)
-
-    async def problems(self) -> tuple[Finding, ...]:
-        return await self._inner.problems()
-
-    def traffic(self, *, real_servers: bool) -> Traffic:
-        return self._inner.traffic(real_servers=real_servers)
-
-    async def cleanup(self) -> tuple[str, ...]:
-        return await self._inner.cleanup()
 
 
 def differing(good: Plan, want: Plan) -> list[Part]:

@@ -39,6 +39,10 @@ class RealServer:
     local: bool = False
     """Runs on this node: its replies pass here anyway, so it needs no masquerade."""
 
+    @property
+    def place(self) -> tuple[IPAddress, int]:
+        return self.address, self.port
+
     def __str__(self) -> str:
         return f"{with_port(self.address, self.port)} weight {self.weight}{' local' if self.local else ''}"
 

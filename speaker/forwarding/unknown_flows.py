@@ -60,7 +60,7 @@ class UnknownFlows:
         """
         async with self._turn:
             made, self._made = self._made, None  # nothing, should this fail on the way
-            want = _wanted(next_hops, speakers)
+            want = Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
             tables = _tables(self._group)
             have = made.wanted if made is not None and made.tables == tables else None
             changed = have != want and await self._change(have, want, tables)
@@ -108,10 +108,6 @@ async def remove_unknown_flows(group: Group = NO_GROUP) -> tuple[str, ...]:
     except Unsupported:  # what a kernel does not support has left nothing in it
         return ()
     return await flows.cleanup()
-
-
-def _wanted(next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> Wanted:
-    return Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
 
 
 def _tables(group: Group) -> _Tables:

@@ -4,6 +4,7 @@ kube-proxy: pkg/proxy/healthcheck/service_health.go (newServiceHealthServer, Ser
 pkg/proxy/endpointschangetracker.go (LocalReadyEndpoints), Kubernetes 1.36.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
@@ -56,16 +57,9 @@ def answer(check: HealthCheck, healthy: bool) -> Answer:
         "X-Content-Type-Options": "nosniff",
         "X-Load-Balancing-Endpoint-Weight": str(check.endpoints),
     }
-    body = (
-        "{\n"
-        '\t"service": {\n'
-        f'\t\t"namespace": "{check.service.namespace}",\n'
-        f'\t\t"name": "{check.service.name}"\n'
-        "\t},\n"
-        f'\t"localEndpoints": {check.endpoints},\n'
-        f'\t"serviceProxyHealthy": {str(healthy).lower()}\n'
-        "}"
-    )
+    named = {"namespace": check.service.namespace, "name": check.service.name}
+    told = {"service": named, "localEndpoints": check.endpoints, "serviceProxyHealthy": healthy}
+    body = json.dumps(told, indent="\t", ensure_ascii=False)
     return Answer(200 if check.endpoints and healthy else 503, headers, body)
 
 

@@ -5,11 +5,8 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Any
 
-import msgspec
-
-from speaker.errors import EdgeError
+from speaker.forwarding.nftables.nft import listed
 from speaker.model import IPAddress
-from speaker.system.decoding import UNFIT
 
 SERVICE_MAPS = ("service-ips", "no-endpoint-services")
 """Of the tables ``ip kube-proxy`` and ``ip6 kube-proxy``: what is forwarded, and what is rejected for lack of endpoints
@@ -39,13 +36,13 @@ def in_save(text: str) -> frozenset[IPAddress]:
 
 def chains_named(listing: bytes) -> frozenset[tuple[str, str]]:
     """Table and name of each in ``nft --json list chains``, whatever the family."""
-    chains = (item["chain"] for item in _items(listing) if "chain" in item)
+    chains = (item["chain"] for item in listed(listing, "kube-proxy's") if "chain" in item)
     return frozenset((str(chain.get("table")), str(chain.get("name"))) for chain in chains)
 
 
 def tables_named(listing: bytes) -> frozenset[str]:
     """The names in ``nft --json list tables``, whatever the family."""
-    return frozenset(str(item["table"].get("name")) for item in _items(listing) if "table" in item)
+    return frozenset(str(item["table"].get("name")) for item in listed(listing, "kube-proxy's") if "table" in item)
 
 
 def chains_in_save(text: str) -> frozenset[str]:
@@ -60,27 +57,12 @@ def _addresses(texts: Iterator[str]) -> Iterator[IPAddress]:
             continue
 
 
-class _Listing(msgspec.Struct):
-    nftables: list[dict[str, dict[str, Any]]]
-
-
-_listing = msgspec.json.Decoder(_Listing)
-
-
-def _items(listing: bytes) -> list[dict[str, dict[str, Any]]]:
-    """Raises EdgeError for what cannot be read as a listing."""
-    try:
-        return _listing.decode(listing).nftables
-    except UNFIT as error:
-        raise EdgeError(f"the output of nft cannot be read: {error}") from error
-
-
 def _list(found: object) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
 def _map_keys(listing: bytes) -> Iterator[str]:
-    for item in _items(listing):
+    for item in listed(listing, "kube-proxy's"):
         for element in _list(item.get("map", {}).get("elem")):
             match element:
                 case [{"concat": [str(address), *_]}, _] | [{"elem": {"val": {"concat": [str(address), *_]}}}, _]:
@@ -88,7 +70,7 @@ def _map_keys(listing: bytes) -> Iterator[str]:
 
 
 def _destinations(listing: bytes) -> Iterator[str]:
-    for item in _items(listing):
+    for item in listed(listing, "kube-proxy's"):
         for part in _list(item.get("rule", {}).get("expr")):
             match part:
                 case {"match": {"op": "==", "left": {"payload": {"field": "daddr"}}, "right": str(address)}}:

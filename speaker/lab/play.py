@@ -3,10 +3,9 @@
 import asyncio
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
 from speaker.node.status import NAME as STATUS
+from speaker.system.process import stopped_by_signals
 from speaker.system.supervise import single
 from speaker.tools.terminal import command, following
 
@@ -43,7 +43,9 @@ def play(request: Request, timeline: Timeline, keep: bool) -> Outcome:
 
 
 async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_user_namespace: bool) -> Outcome:
-    with _interrupts() as until_interrupted, tempfile.TemporaryDirectory(prefix="speaker-lab-") as name:
+    task = asyncio.current_task()
+    assert task is not None
+    with stopped_by_signals(), tempfile.TemporaryDirectory(prefix="speaker-lab-") as name:
         stage = Stage(lan, timeline, Path(name), manifests=Path(name, "manifests"))
 
         async def linger() -> None:
@@ -51,12 +53,15 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
             for line in hints(request, lan, stage.manifests, running, keep, in_user_namespace):
                 timeline.write(timeline.paint(line, Tone.DIM))
             if keep:
-                await until_interrupted()
+                with suppress(asyncio.CancelledError):  # a signal ends this wait alone
+                    await asyncio.Event().wait()
+                task.uncancel()
 
         try:
             return await _play(request, stage, linger)
         except ExceptionGroup as group:  # a task group's; what it expects is one EdgeError
             raise _edge_error(group) or group from None
+    raise asyncio.CancelledError  # a signal ended it early
 
 
 async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Outcome:
@@ -112,33 +117,3 @@ def _edge_error(group: ExceptionGroup[Any]) -> BaseException | None:
     """The first EdgeError in ``group`` if that is all there is; anything else is a bug whose traceback must show."""
     errors = single(group)
     return errors[0] if all(isinstance(error, EdgeError) for error in errors) else None
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], Awaitable[None]]]:
-    """SIGINT and SIGTERM cancel the running task, but while it awaits what this yields they only end that wait."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    interrupted, waiting = asyncio.Event(), False
-
-    async def until_interrupted() -> None:
-        nonlocal waiting
-        waiting = True
-        try:
-            await interrupted.wait()
-        finally:
-            waiting = False
-
-    def interrupt() -> None:
-        interrupted.set()
-        if not waiting:
-            task.cancel()
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, interrupt)
-    try:
-        yield until_interrupted
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

@@ -9,7 +9,7 @@ import os
 import socket
 from struct import Struct
 
-from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, attribute, nested, u32
+from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, attribute, attributes, nested, u32
 from speaker.netlink.requests import Netlink, Request
 
 _NEW_QDISC, _DEL_QDISC, _NEW_FILTER, _DEL_FILTER, _GET_FILTER = 36, 37, 44, 45, 46
@@ -25,7 +25,8 @@ _EVERYTHING = socket.htons(3)
 def attach(link: int, program: int, magic: bytes) -> None:
     """``program``: its descriptor; ``magic``: how the hellos of its group begin, by which those on one link are told
     from each other. Raises EdgeError, OSError."""
-    options = nested(_OPTIONS, attribute(_FD, u32(program)), _NAMED, attribute(_FLAGS, u32(_DIRECT)))
+    named = attribute(_NAME, _name_of(program))
+    options = nested(_OPTIONS, attribute(_FD, u32(program)), named, attribute(_FLAGS, u32(_DIRECT)))
     with Netlink(socket.NETLINK_ROUTE) as netlink:
         made = Request(_NEW_QDISC, _qdisc(link), NLM_F_CREATE | NLM_F_EXCL)
         put = Request(_NEW_FILTER, _filter(link, magic) + options, NLM_F_CREATE | NLM_F_REPLACE)
@@ -34,13 +35,28 @@ def attach(link: int, program: int, magic: bytes) -> None:
                 raise OSError(answer, os.strerror(answer))
 
 
-def detach(link: int, magic: bytes) -> bool:
-    """Whether it was there. The clsact goes with the last filter of anybody's. Raises EdgeError."""
+def detach(link: int, magic: bytes, program: int | None = None) -> bool:
+    """Whether it was there; with ``program`` only that one, and not what has replaced it. The clsact goes with the last
+    filter of anybody's. Raises EdgeError."""
     with Netlink(socket.NETLINK_ROUTE) as netlink:
+        if program is not None and _name_at(netlink, link, magic) != _name_of(program):
+            return False
         (answer,) = netlink.send([Request(_DEL_FILTER, _filter(link, magic))])
         if answer == 0 and not _filters(netlink, link):
             netlink.send([Request(_DEL_QDISC, _qdisc(link))])
     return answer == 0
+
+
+def _name_of(program: int) -> bytes:
+    return f"eip_speaker-{os.getpid()}-{program}\0".encode()
+
+
+def _name_at(netlink: Netlink, link: int, magic: bytes) -> bytes:
+    try:
+        found = attributes(netlink.ask(Request(_GET_FILTER, _filter(link, magic))), _TCMSG.size)
+    except OSError:
+        return b""
+    return attributes(found.get(_OPTIONS, b"")).get(_NAME, b"")
 
 
 def _filters(netlink: Netlink, link: int) -> bool:
@@ -58,6 +74,3 @@ def _qdisc(link: int) -> bytes:
 def _filter(link: int, magic: bytes) -> bytes:
     handle = int.from_bytes(magic) & 0x7FFFFFFF or 1
     return _TCMSG.pack(0, 0, link, handle, _INGRESS, _PRIORITY | _EVERYTHING) + attribute(_KIND, b"bpf\0")
-
-
-_NAMED = attribute(_NAME, b"eip_speaker\0")

@@ -3,24 +3,42 @@
 They drop what is not about our EIPs. The rest goes through, to be answered or ignored by name. Neighbour messages
 whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.md).
 
-"Our EIPs" are at most ``INTERVALS`` intervals, the smallest gaps closed: what is in a gap goes through and counts as
+"Our EIPs" are blocks of 32 addresses, each with the bits of those that are ours, so that what peers hold in between
+wakes nobody. Of more than ``RUNS`` blocks the closest are taken together: what lies between goes through and counts as
 ``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more through.
 """
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
-from speaker.intervals import Interval, merged
 from speaker.packets import bpf, ndp
 
-INTERVALS = 64
+RUNS = 64
 """A search tree over 64 is 7 comparisons deep, and keeps every jump within BPF's 255 instructions."""
+_ALL = 2**32 - 1
+_FIRST = attrgetter("first")
+
+
+class Run(NamedTuple):
+    """Numbers from ``first`` to ``last``: of one block those in ``bits``, of several blocks all."""
+
+    first: int
+    last: int
+    bits: int = _ALL
+
+
+Runs: TypeAlias = tuple[Run, ...]
+"""In order and disjoint."""
 
 NOTHING: bpf.Program = (bpf.REJECT,)
 
 
-def arp_program(ours: tuple[Interval, ...]) -> bpf.Program:
-    """Ethernet/IPv4 ARP requests and replies whose target or sender lies in one of ``ours``, at most ``INTERVALS``."""
+def arp_program(ours: Runs) -> bpf.Program:
+    """Ethernet/IPv4 ARP requests and replies whose target or sender lies in ``ours``, at most ``RUNS``."""
     if not ours:
         return NOTHING
     return (
@@ -33,8 +51,8 @@ def arp_program(ours: tuple[Interval, ...]) -> bpf.Program:
     )
 
 
-def ndp_program(ours: tuple[Interval, ...]) -> bpf.Program:
-    """Solicitations and advertisements from this link whose target or source may lie in one of ``ours``; a frame too
+def ndp_program(ours: Runs) -> bpf.Program:
+    """Solicitations and advertisements from this link whose target or source may lie in ``ours``; a frame too
     short for its target is rejected by the kernel's bounds check."""
     if not ours:
         return NOTHING
@@ -53,53 +71,66 @@ def number(address: bytes) -> int:
     return int.from_bytes(address[-4:], "big")
 
 
-def around(addresses: Iterable[bytes]) -> tuple[Interval, ...]:
-    """The fewest intervals that cover ``addresses``, at most ``INTERVALS``."""
-    return intervals(map(number, addresses), INTERVALS)
+def around(addresses: Iterable[bytes]) -> Runs:
+    """What covers ``addresses``, at most ``RUNS``."""
+    return runs(map(number, addresses), RUNS)
 
 
-def intervals(numbers: Iterable[int], most: int) -> tuple[Interval, ...]:
-    """The fewest intervals that cover ``numbers``, in order; at most ``most``, by closing the smallest gaps."""
-    ordered = sorted(set(numbers))
-    return _with_gaps_closed(ordered, ordered, most)
+def runs(numbers: Iterable[int], most: int) -> Runs:
+    """A block for each that has any of ``numbers``; at most ``most``, by closing the smallest gaps."""
+    blocks: dict[int, int] = {}
+    for each in numbers:
+        blocks[each >> 5] = blocks.get(each >> 5, 0) | 1 << (each & 31)
+    return _with_gaps_closed([_of_block(*block) for block in sorted(blocks.items())], most)
 
 
-def widened(ours: tuple[Interval, ...], others: tuple[Interval, ...], most: int) -> tuple[Interval, ...]:
-    """The fewest intervals that cover both, as ``intervals`` does: its work does not grow with what they stand for."""
-    runs = merged((*ours, *others))
-    return _with_gaps_closed([first for first, _ in runs], [last for _, last in runs], most)
+def _of_block(block: int, bits: int) -> Run:
+    return Run(block << 5 | (bits & -bits).bit_length() - 1, block << 5 | bits.bit_length() - 1, bits)
 
 
-def _with_gaps_closed(firsts: Sequence[int], lasts: Sequence[int], most: int) -> tuple[Interval, ...]:
-    """Of runs in order: neighbours joined, and the smallest gaps closed until ``most`` are left."""
-    if not firsts:
-        return ()
-    gaps = ((first - last, at) for at, (last, first) in enumerate(zip(lasts, firsts[1:], strict=False)))
-    widest = heapq.nlargest(most - 1, (gap for gap in gaps if gap[0] > 1))
-    cuts = sorted(at for _, at in widest)
-    return tuple(
-        zip(
-            (firsts[0], *(firsts[at + 1] for at in cuts)),
-            (*(lasts[at] for at in cuts), lasts[-1]),
-            strict=True,
-        )
-    )
+def widened(ours: Runs, others: Runs, most: int) -> Runs:
+    """What covers both, as ``runs`` does: its work does not grow with what they stand for."""
+    found: list[Run] = []
+    for run in sorted((*ours, *others)):
+        if found and run.first >> 5 <= found[-1].last >> 5:
+            run = _together(found.pop(), run)
+        found.append(run)
+    return _with_gaps_closed(found, most)
 
 
-def _accept_within(load: bpf.Instruction, ours: tuple[Interval, ...]) -> bpf.Program:
-    """Accepts where the loaded number lies in one of ``ours``, else goes on behind."""
-    return (load, *_search(ours, 0))
+def _together(one: Run, other: Run) -> Run:
+    last = max(one.last, other.last)
+    return Run(one.first, last, one.bits | other.bits if one.first >> 5 == last >> 5 else _ALL)
 
 
-def _search(ours: tuple[Interval, ...], behind: int) -> bpf.Program:
+def _with_gaps_closed(ours: Sequence[Run], most: int) -> Runs:
+    """The smallest gaps closed until ``most`` are left."""
+    gaps = ((after.first - before.last, at) for at, (before, after) in enumerate(pairwise(ours), 1))
+    cuts = sorted(at for _, at in heapq.nlargest(most - 1, gaps))
+    parts = [ours[begin:end] for begin, end in pairwise((0, *cuts, len(ours))) if begin < end]
+    return tuple(part[0] if len(part) == 1 else Run(part[0].first, part[-1].last) for part in parts)
+
+
+def _accept_within(load: bpf.Instruction, ours: Runs) -> bpf.Program:
+    """Accepts where the loaded number lies in ``ours``, else goes on behind. While it searches for the number's block,
+    the index register has its bit in there."""
+    bit = load, bpf.keep_bits(31), bpf.TO_INDEX, bpf.set_to(1), bpf.SHIFT_LEFT_BY_INDEX, bpf.TO_INDEX
+    return (*bit, load, bpf.shift_right(5), *_search(load, ours, 0))
+
+
+def _search(load: bpf.Instruction, ours: Sequence[Run], behind: int) -> bpf.Program:
     """A binary search; ``behind`` is how many instructions of the whole tree follow this part of it."""
     if len(ours) == 1:
-        first, last = ours[0]
-        return (bpf.if_from(first, 0, 1), bpf.if_above(last, 0, 1), bpf.jump(behind + 1), bpf.ACCEPT)
+        first, last, bits = ours[0]
+        if first >> 5 == last >> 5:
+            found = bpf.if_equal(first >> 5, 0, 2), bpf.FROM_INDEX, bpf.if_any_of(bits, 1, 0)
+        else:
+            found = load, bpf.if_from(first, 0, 1), bpf.if_above(last, 0, 1)
+        return (*found, bpf.jump(behind + 1), bpf.ACCEPT)
     middle = len(ours) // 2
-    right = _search(ours[middle:], behind)
-    left = _search(ours[:middle], behind + len(right))
-    return (bpf.if_from(ours[middle][0], len(left), 0), *left, *right)
+    right = _search(load, ours[middle:], behind)
+    left = _search(load, ours[:middle], behind + len(right))
+    return (bpf.if_from(ours[middle].first >> 5, len(left), 0), *left, *right)
 
 
 LATER = 1.0
@@ -109,15 +140,15 @@ LATER = 1.0
 class FilterTracker:
     """The filter of one family on one link; ``program`` writes it."""
 
-    def __init__(self, program: Callable[[tuple[Interval, ...]], bpf.Program]) -> None:
+    def __init__(self, program: Callable[[Runs], bpf.Program]) -> None:
         self._program = program
-        self._ours: tuple[Interval, ...] = ()
+        self._ours: Runs = ()
         self._due: float | None = None
 
     def widen(self, addresses: Iterable[bytes], now: float) -> bpf.Program | None:
         """Lets these through as well; None where the filter does already."""
         self.loosen(now)
-        return self._turn_to(widened(self._ours, around(addresses), INTERVALS))
+        return self._turn_to(widened(self._ours, around(addresses), RUNS))
 
     def loosen(self, now: float) -> None:
         """Some EIPs went, or came."""
@@ -132,13 +163,14 @@ class FilterTracker:
     def lets_through(self, address: bytes) -> bool:
         """Requests for it, by the filter as it stands."""
         asked = number(address)
-        return any(first <= asked <= last for first, last in self._ours)
+        at = bisect_right(self._ours, asked, key=_FIRST) - 1
+        return at >= 0 and asked <= self._ours[at].last and bool(self._ours[at].bits >> (asked & 31) & 1)
 
     def wake(self) -> float | None:
         """When to ``tighten``; None as long as nothing changed."""
         return self._due
 
-    def _turn_to(self, ours: tuple[Interval, ...]) -> bpf.Program | None:
+    def _turn_to(self, ours: Runs) -> bpf.Program | None:
         if ours == self._ours:
             return None
         self._ours = ours

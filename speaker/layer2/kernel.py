@@ -56,7 +56,7 @@ class KernelResponder:
     def __init__(self, link: Link, hellos: HelloFrames | None, *, tcx: bool = True) -> None:
         self._link, self._hellos, self._tcx = link, hellos, tcx
         self._descriptors: list[int] = []
-        self._is_open, self._refused = True, ""
+        self._is_open, self._refused, self._program = True, "", -1
         self._told = {Family.IPV4: 0, Family.IPV6: 0}
         """Of its answers, those that ``answered`` told, and those to requests of our own."""
 
@@ -88,7 +88,7 @@ class KernelResponder:
         self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
         if not self._tcx:
             with suppress(EdgeError):
-                clsact.detach(self._link.index, self._magic)
+                clsact.detach(self._link.index, self._magic, self._program)
         while self._descriptors:
             os.close(self._descriptors.pop())
 

@@ -82,7 +82,7 @@ class Received(NamedTuple):
         return max(self.ages(now))
 
 
-_NOTHING = Received([], bytearray(), [], [])
+NOTHING = Received([], bytearray(), [], [])
 _NOT_TAKEN = sockets.FULL | {errno.EMSGSIZE}
 """A link without room for a solicitation's answer, as one that was given an MTU of 68, still has room for ARP."""
 
@@ -172,7 +172,7 @@ class PacketSocket:
         """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is cut off."""
         inbox, count = self._inbox, self._take()
         if count == 0:
-            return _NOTHING
+            return NOTHING
         data = bytes(memoryview(inbox.data)[: count * inbox.room])
         frames = [data[at : at + length] for at, length in zip(self._offsets, inbox.lengths(count), strict=False)]
         return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Claims, Ignored, Rival, in_time
 from speaker.layer2.filter import FilterTracker
-from speaker.layer2.packet_socket import Received
+from speaker.layer2.packet_socket import NOTHING, Received
 from speaker.model import Family, Mac
 from speaker.model.events import (
     Announcements,
@@ -229,6 +229,12 @@ class Proof:
         self._request = asked = _Request(clock)
         self._responder = Responder(protocol, asked, claims, asked, asked)
         self._stand_in = Responder(protocol, asked, stand_in, asked, asked)
+        mac = claims.mac
+        self._asker = asker = Mac(mac[:5] + bytes((mac[5] ^ 1,)))
+        """A MAC that is not ours, to ask from."""
+        self._head = asker + mac
+        """Of every answer."""
+        self._arp = arp.request(asker, _ASKER_4, _ASKER_4).pack()[: -len(_ASKER_4.packed)]
         self._turn: Iterator[bytes] = iter(())
         self.proven: bytes | None = None
         """The EIP of the proof given last, if any is answered for."""
@@ -252,7 +258,7 @@ class Proof:
 
     def question(self, address: bytes) -> tuple[bytes, bytes | Ignored]:
         """A request of our own for it, and what is said to it at this moment."""
-        request = _request(self._protocol.family, _asker(self._claims.mac), address)
+        request = self._question(address)
         return request, self._protocol.answer(request, PACKET_BROADCAST, self._claims, self._clock())
 
     def blamed(self, passes: FilterTracker) -> bytes | None:
@@ -293,30 +299,25 @@ class Proof:
             self._turn = iter(list(held))
         return None
 
+    def _question(self, address: bytes) -> bytes:
+        """Of ARP all but the end is always the same."""
+        if self._protocol.family is Family.IPV4:
+            return self._arp + address
+        return ndp.solicitation(self._asker, _ASKER_6, IPv6Address(address)).pack()
+
     def _answers(self, responder: Responder, address: bytes) -> bool:
         """False where the deadline passed. Raises as ``give``."""
-        asked, mac = self._request, self._claims.mac
-        asked.ask(_request(self._protocol.family, _asker(mac), address))
+        asked = self._request
+        asked.ask(self._question(address))
         responder.answer_turn()
         error, asked.error = asked.error, None  # its traceback holds what is asked
         if error is not None:
             raise error
         if asked.ignored_as is Ignored.CLAIM_EXPIRED:
             return False
-        if not asked.is_answered(_asker(mac) + mac, address):
+        if not asked.is_answered(self._head, address):
             raise Unproven(f"a request of our own got {asked.ignored_as.value if asked.ignored_as else 'no answer'}")
         return True
-
-
-def _asker(mac: Mac) -> Mac:
-    """A MAC that is not ours, to ask from."""
-    return Mac(mac[:5] + bytes((mac[5] ^ 1,)))
-
-
-def _request(family: Family, asker: Mac, address: bytes) -> bytes:
-    if family is Family.IPV4:
-        return arp.request(asker, _ASKER_4, IPv4Address(address)).pack()
-    return ndp.solicitation(asker, _ASKER_6, IPv6Address(address)).pack()
 
 
 class _Request:
@@ -345,6 +346,8 @@ class _Request:
 
     def receive(self) -> Received:
         frames, self._frames = self._frames, []
+        if not frames:
+            return NOTHING
         return Received(frames, bytearray([PACKET_BROADCAST] * len(frames)), [0] * len(frames), [0] * len(frames))
 
     def send(self, frames: Sequence[bytes]) -> int:

@@ -25,7 +25,7 @@ import structlog
 
 from speaker.checks import said
 from speaker.errors import EdgeError
-from speaker.forwarding.assisted import Assisted, past_dead
+from speaker.forwarding.changes import Assisted, past_dead
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
@@ -55,7 +55,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.settings import NodeSettings
 from speaker.system.clock import boottime
 from speaker.system.files import is_file
-from speaker.system.garbage import uncollected
+from speaker.system.garbage import give_back, uncollected
 from speaker.system.process import may_be_nice, priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.supervise import contained, lasting, report, supervised, wait
@@ -70,6 +70,8 @@ log = structlog.get_logger()
 ENVIRONMENT_SECONDS = 10.0
 """How often this host is checked for what others do to it: settings, firewalls, full tables, dropped packets. What is
 reported of that is at most so old."""
+MANY = 100
+"""Services that change in one pass, after which memory is given back to the kernel."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
@@ -117,7 +119,7 @@ class Host:
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
         self._kube_proxy = KubeProxyWatch(
-            forwarder.name if settings.forwarder.ours else NO_FORWARDER,
+            forwarder.inner.name if settings.forwarder.ours else NO_FORWARDER,
             lambda: wire.held,
             lambda: not report.fails("reconcile", "forwarding"),
             report.kube_proxy,
@@ -274,7 +276,7 @@ class Host:
         await self._wire.withdraw_except(self._placements, touched)
         changes = await self._forwarder.apply(decision.forwarding)
         with contained("report", self):
-            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+            self._report.forwarding(changes, self._forwarder.inner.approximations(decision.forwarding))
             if self._assisted is not None:
                 self._report.assisting(past_dead(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
@@ -308,6 +310,8 @@ class Host:
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
+        if changed is None or len(changed) >= MANY:
+            await self._in_thread(give_back)
 
     def _without_lost(
         self, view: View, changed: frozenset[ServiceKey] | None
@@ -376,13 +380,13 @@ class Host:
         while True:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
-                self._report.forwarding(await self._forwarder.tend())
+                self._report.forwarding(await self._forwarder.inner.tend())
             if self._assisted is not None and self._assisted.until:
                 self._changed.set()  # kube-proxy may know by now
 
     async def _watch_environment(self) -> None:
         """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
-        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
+        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.inner.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
                 found = await self._martians.look(self._links, self._snapshot, ENVIRONMENT_SECONDS / 2)
@@ -402,7 +406,7 @@ class Host:
             priority = priority_of(os.getppid())
             problems = (
                 *(*forwarding_off(families), *links_not_forwarding(links), *reverse_path(links, self._everywhere())),
-                *await self._forwarder.problems(),
+                *await self._forwarder.inner.problems(),
                 *said("no_real_time", refused(priority, may=may_be_nice()), "sysctl -w kernel.sched_rt_runtime_us=-1"),
             )
             self._report.environment(problems, priority)
@@ -419,7 +423,8 @@ class Host:
         path = self._settings.runtime_dir / NAME
         node, peers = self._settings.node.name, self._settings.peers
         cluster = self._source.record_sink is not None
-        answers = handlers(node, peers, self._wire, self._report, self._forwarder, self._look_around, cluster=cluster)
+        inner = self._forwarder.inner
+        answers = handlers(node, peers, self._wire, self._report, inner, self._look_around, cluster=cluster)
         async for attempt in retrying(self._failing("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:

@@ -1,6 +1,5 @@
 """One node from its start to its end: what is opened in which order, and closed again. The work is ``host.py``."""
 
-import gc
 import os
 import socket
 import sys
@@ -21,7 +20,7 @@ from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
 from speaker.node.source import MakeSource
 from speaker.settings import MqttSettings, NodeSettings
-from speaker.system.garbage import bound_memory, end_in_time, memory_limit
+from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
 from speaker.system.process import may_administer_network, raise_limit, stoppable
 from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
@@ -59,7 +58,7 @@ async def serve(
     raise_limit()
     start_threads()
     bound_memory(memory_limit())
-    gc.freeze()  # all that was imported
+    freeze_imported()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         await _serve(end, settings, make, api, examine, started)
@@ -89,10 +88,9 @@ async def _serve(
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
             source = await make(report, stack)
-            opened = await open_forwarder(
+            forwarder = await open_forwarder(
                 settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts, settings.group
             )
-        forwarder = Isolating(opened, report)
         names = (settings.node.name,)
         if settings.metrics is not None:
             traffic = traffic_told(forwarder, report, real_servers=settings.metrics_real_servers)
@@ -124,7 +122,7 @@ async def _serve(
             )
         hearers: list[Hears] = [each for each in (hand_over, source.record_sink, report) if each is not None]
         wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, hearers)
-        host = Host(settings, keys, source, forwarder, wire, report, hand_over)
+        host = Host(settings, keys, source, Isolating(forwarder, report), wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)
         if settings.forwarder is Forwarding.ASSIST:  # nobody would take it away when kube-proxy knows

@@ -64,16 +64,19 @@ class Inquirer:
 
     def open(self, *, talk: bool = True) -> None:
         """Listen for answers from now on, and with ``talk`` to what others say to all, until LISTEN seconds after the
-        last question. A tenth of a millisecond. Raises EdgeError: the link is gone, or there are no descriptors
-        left."""
+        last question. Without, an answer waits until it is ``read``, and wakes nobody. A tenth of a millisecond. Raises
+        EdgeError: the link is gone, or there are no descriptors left."""
         what, link = f"{self._link.name}: asking", self._link
         try:
             if talk and self._talk is None:
                 asker = Asker(what, link.index, others_talk(link.mac), buffer=_TALK_BUFFER)
                 self._talk = _Listener(asker, self._take_talk, self._supervisor)
+                self._talk.wake()
             if self._answers is None:
                 asker = Asker(what, link.index, answers_to(link.mac), buffer=_ANSWER_BUFFER)
                 self._answers = _Listener(asker, self._take_answers, self._supervisor)
+            if talk:
+                self._answers.wake()
         except EdgeError:
             self.close()
             raise
@@ -101,6 +104,11 @@ class Inquirer:
             self.close()
             raise
 
+    def read(self) -> None:
+        """Take the answers that wait."""
+        if self._answers is not None:
+            self._answers.read()
+
     def _stay(self, talk: bool) -> None:
         later = asyncio.get_running_loop().call_later
         if talk:
@@ -119,6 +127,8 @@ class Inquirer:
         if self._talk is not None:
             self._talk.close()
             self._talk = None
+        if self._answers is not None:
+            self._answers.rest()
 
     def close(self) -> None:
         """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
@@ -161,11 +171,23 @@ class _Listener:
         self.asker, self._take, self._supervisor = asker, take, supervisor
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
+        self._wakes = False
         self._again: asyncio.TimerHandle | None = None
-        self._closed = False
-        self.asker.listen(self._read)
 
-    def _read(self) -> None:
+    def wake(self) -> None:
+        """Whatever comes is read at once from now on."""
+        if not self._wakes:
+            self._wakes = True
+            self.asker.listen(self.read)
+
+    def rest(self) -> None:
+        """And no longer."""
+        self._wakes = False
+        self.asker.rest()
+        if self._again is not None:
+            self._again.cancel()
+
+    def read(self) -> None:
         now = self._loop.time()
         if now >= self._until:
             self._left, self._until = FRAMES, now + PAUSE
@@ -175,17 +197,14 @@ class _Listener:
         if frames:
             with contained("inquiry", self._supervisor):
                 more = self._take(frames)
-        if not self._closed and (self._left <= 0 or not more):
+        if self._wakes and (self._left <= 0 or not more):
             self._left = 0
             self.asker.rest()
-            self._again = self._loop.call_at(self._until, self.asker.listen, self._read)
+            self._again = self._loop.call_at(self._until, self.asker.listen, self.read)
 
     def close(self) -> None:
         """Also from within ``take``."""
-        self._closed = True
-        self.asker.rest()
-        if self._again is not None:
-            self._again.cancel()
+        self.rest()
         closing = self._loop.create_task(in_thread(self.asker.close), name="close")
         closing.add_done_callback(self._let_go)
 

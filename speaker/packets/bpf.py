@@ -30,6 +30,8 @@ LOAD_LINK = Instruction(0x20, 0, 0, 0xFFFFF008)
 frames of that link's own VLANs as well, without their tags (``orig_dev`` in net/core/dev.c); only this tells."""
 LOAD_LENGTH = Instruction(0x80, 0, 0, 0)
 """Of the frame."""
+TO_INDEX, FROM_INDEX, SHIFT_LEFT_BY_INDEX = (Instruction(code, 0, 0, 0) for code in (0x07, 0x87, 0x6C))
+"""Between the number that was loaded and the other register."""
 
 
 def load_byte(at: int) -> Instruction:
@@ -42,6 +44,18 @@ def load_half(at: int) -> Instruction:
 
 def load_word(at: int) -> Instruction:
     return Instruction(0x20, 0, 0, at)
+
+
+def set_to(value: int) -> Instruction:
+    return Instruction(0x00, 0, 0, value)
+
+
+def keep_bits(mask: int) -> Instruction:
+    return Instruction(0x54, 0, 0, mask)
+
+
+def shift_right(by: int) -> Instruction:
+    return Instruction(0x74, 0, 0, by)
 
 
 def jump(by: int) -> Instruction:

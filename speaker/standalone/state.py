@@ -6,7 +6,7 @@ that is cut short (power, disk full) leaves the former file as it was.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -153,7 +153,7 @@ def only(settlement: Settlement, on_disk: Holdings) -> Settlement:
 
 
 def _part(assignment: Assignment, on_disk: Holdings) -> Assignment:
-    kept = [*_kept(assignment, on_disk)]
+    kept = [i for i, eip in enumerate(assignment.addresses) if (assignment.service, str(eip)) in on_disk]
     if len(kept) == len(assignment.addresses):
         return assignment
     return replace(
@@ -162,7 +162,3 @@ def _part(assignment: Assignment, on_disk: Holdings) -> Assignment:
         pools=tuple(assignment.pools[i] for i in kept),
         flagged=assignment.flagged.intersection(assignment.addresses[i] for i in kept),
     )
-
-
-def _kept(assignment: Assignment, on_disk: Holdings) -> Iterator[int]:
-    return (i for i, eip in enumerate(assignment.addresses) if (assignment.service, str(eip)) in on_disk)

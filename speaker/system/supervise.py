@@ -159,7 +159,7 @@ class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for 
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        if not isinstance(error, BUGS):
+        if error is None or not isinstance(error, BUGS):
             return False
         if isinstance(error, asyncio.CancelledError) and _can_be_cancelled(tb) and _is_cancelled():
             return False

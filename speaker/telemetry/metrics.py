@@ -4,6 +4,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -27,6 +30,8 @@ NAMESPACE = "eip_speaker"
 """Every name begins with it."""
 PROTOCOLS = {Family.IPV4: "arp", Family.IPV6: "ndp"}
 """What answers and announces for each family, as a label."""
+
+_T = TypeVar("_T")
 
 
 class Maximum:
@@ -57,38 +62,54 @@ class Total(Collector):
         yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
-class _Made:
-    """Makes metrics that ``registry`` serves; None: nobody serves them."""
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    make: Callable[..., Any]
+    name: str
+    api: bool | None
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
-        self._registry = registry
 
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, NAMESPACE, registry=self._registry)
+def _metric(
+    kind: Callable[..., _T], text: str, labels: str = "", name: str = "", api: bool | None = None, **more: object
+) -> _T:
+    """Declares what each instance of a class gets. ``name``: where it is not that of the attribute; ``api``: served
+    only with the Kubernetes API (True), only with files (False), or anywhere."""
+    if labels:
+        more["labelnames"] = labels.split()
+    return cast(_T, _Declared(partial(kind, documentation=text, **more), name, api))
 
-    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, NAMESPACE, registry=self._registry)
 
-    def maximum(self, name: str, text: str) -> Maximum:
-        return Maximum(f"{NAMESPACE}_{name}", text, self._registry)
+_counter, _gauge = partial(_metric, Counter), partial(_metric, Gauge)
+
+
+def _make(metrics: object, registry: CollectorRegistry | None, api: bool | None = None) -> None:
+    """All that the class declares. What means nothing here is not served here: it has no registry, and what it is set
+    to goes nowhere."""
+    for attribute, found in vars(type(metrics)).items():
+        if isinstance(found, _Declared):
+            served = registry if found.api in (None, api) else None
+            setattr(metrics, attribute, found.make(f"{NAMESPACE}_{found.name or attribute}", registry=served))
 
 
 class GivenMetrics:
     """What was given to whom: the same wherever that is decided, by `speaker run` and by the controller that leads.
     ``registry`` None: nothing is decided here, and nothing served."""
 
+    _services = _gauge("Services, by what they were assigned", "outcome", name="services")
+    _refused = _gauge("Services that lack something they ask for, by reason", "reason", name="services_refused")
+    _size = _gauge("Addresses that a pool can assign", "pool family", name="pool_addresses")
+    _used = _gauge("Addresses of a pool that are in use", "pool family", name="pool_addresses_in_use")
+    _resting = _gauge(
+        "Addresses that were released and are not yet assigned to others", "pool family", name="pool_addresses_resting"
+    )
+    _full = _gauge(
+        "Addresses of a namespace that has as many of a pool as it may",
+        "pool family namespace",
+        name="pool_namespace_full",
+    )
+
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        gauge = _Made(registry).gauge
-        self._services = gauge("services", "Services, by what they were assigned", "outcome")
-        self._refused = gauge("services_refused", "Services that lack something they ask for, by reason", "reason")
-        of_pool, resting = ("pool", "family"), "Addresses that were released and are not yet assigned to others"
-        self._pools = (
-            gauge("pool_addresses", "Addresses that a pool can assign", *of_pool),
-            gauge("pool_addresses_in_use", "Addresses of a pool that are in use", *of_pool),
-            gauge("pool_addresses_resting", resting, *of_pool),
-        )
-        full = "Addresses of a namespace that has as many of a pool as it may"
-        self._full = gauge("pool_namespace_full", full, *of_pool, "namespace")
+        _make(self, registry)
 
     def count(
         self,
@@ -104,243 +125,201 @@ class GivenMetrics:
         for reason, number in lacking.items():
             self._refused.labels(reason).set(number)
         for labels, numbers in pools.items():
-            for gauge, number in zip(self._pools, numbers, strict=True):
+            for gauge, number in zip((self._size, self._used, self._resting), numbers, strict=True):
                 gauge.labels(*labels).set(number)
         for place, number in full.items():
             self._full.labels(*place).set(number)
 
     def clear(self) -> None:
         """Nothing is decided here any longer."""
-        for gauge in (self._services, self._refused, *self._pools, self._full):
+        for gauge in vars(self).values():
             gauge.clear()
 
 
 class MqttMetrics:
     """What is counted of a broker. Registered only where one is configured."""
 
+    connected = _gauge("1 while the MQTT broker accepts messages", name="mqtt_connected")
+    published = _counter("Messages that the MQTT broker accepted, by kind", "kind", name="mqtt_published")
+    dropped = _counter(
+        "Events that were dropped because too many waited for the MQTT broker", name="mqtt_events_dropped"
+    )
+    waiting = _gauge("Messages that wait for the MQTT broker", name="mqtt_waiting")
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter, gauge = _Made(registry).counter, _Made(registry).gauge
-        dropped = "Events that were dropped because too many waited for the MQTT broker"
-        self.connected = gauge("mqtt_connected", "1 while the MQTT broker accepts messages")
-        self.published = counter("mqtt_published", "Messages that the MQTT broker accepted, by kind", "kind")
-        self.dropped = counter("mqtt_events_dropped", dropped)
-        self.waiting = gauge("mqtt_waiting", "Messages that wait for the MQTT broker")
+        _make(self, registry)
 
 
 class Metrics:
     """The speaker's own registry; no process-wide default, so that tests and a lab can hold several.
 
-    ``api``: what is asked comes from the Kubernetes API, and the controller assigns. A metric that means nothing here
-    is not served here: it has no registry, and what it is set to goes nowhere.
+    ``api``: what is asked comes from the Kubernetes API, and the controller assigns. ``wire``: the process that
+    answers, for what it takes of this host; None: nobody asks.
     """
 
     def __init__(self, *, api: bool = False, wire: int | None = None) -> None:
-        """``wire``: the process that answers, for what it takes of this host; None: nobody asks."""
         self.registry = CollectorRegistry()
-        self._made = _Made(self.registry)
-        self._of_files, self._of_api = _Made(None if api else self.registry), _Made(self.registry if api else None)
+        _make(self, self.registry, api)
         self.given = GivenMetrics(None if api else self.registry)
         self.of_eips = EipMetrics()
+        self.without_rules.set(math.nan)
+        Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         if wire is not None:
             ProcessCollector(registry=self.registry)
             ProcessCollector(namespace="eip_speaker_wire", pid=lambda: wire, registry=self.registry)
-        self._make_answers()
-        self._make_eips()
-        self._make_forwarding()
-        self._make_links()
-        self._make_process()
 
-    def _make_answers(self) -> None:
-        """What is said on request, or for EIPs that are held; what refused."""
-        counter = self._made.counter
-        Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
-        self.answers = counter("answers", "ARP replies and neighbour advertisements sent on request", "protocol")
-        self.kernel_answers = counter("kernel_answers", "Those of the answers that the kernel gave for us", "protocol")
-        self.ignored_total = counter("ignored", "Packets not answered, by reason", "protocol", "reason")
-        self.announcements = counter(
-            "announcements", "Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol"
-        )
-        self.edge_errors = counter("edge_errors", "Times the kernel, a file or a program refused, by part", "edge")
+    # ── What is said on request, or for EIPs that are held; what refused ──
 
-    def _make_eips(self) -> None:
-        """What is in use, and what was asked for."""
-        gauge = self._made.gauge
-        self.eips = gauge("eips", "EIPs in use, by who holds them as far as this node knows", "state")
-        self.not_preferred = gauge("eips_not_preferred", "EIPs held here although another node here is preferred")
-        self.by_nobody = gauge(
-            "eips_by_nobody", "EIPs that no node holds, by the reason why this node does not", "reason"
-        )
-        self.manifests_valid = self._of_files.gauge(
-            "manifests_valid", "1 when the manifests on disk are the ones in force"
-        )
-        self.manifest_problems = self._of_files.gauge("manifest_problems", "Mistakes in the manifests on disk")
+    answers = _counter("ARP replies and neighbour advertisements sent on request", "protocol")
+    kernel_answers = _counter("Those of the answers that the kernel gave for us", "protocol")
+    ignored_total = _counter("Packets not answered, by reason", "protocol reason", name="ignored")
+    announcements = _counter("Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol")
+    edge_errors = _counter("Times the kernel, a file or a program refused, by part", "edge")
 
-        self.endpoint_checks = self._of_files.counter(
-            "endpoint_checks", "Health checks of endpoints, by their result", "result"
-        )
-        self.endpoints_checked = self._of_files.gauge(
-            "endpoints_checked", "Endpoints that this node checks, by whether they are well", "state"
-        )
-        self.endpoint_checks_late = self._of_files.counter(
-            "endpoint_checks_late", "Health checks that began more than a second late"
-        )
+    # ── What is in use, and what was asked for ──
 
-    def _make_forwarding(self) -> None:
-        """The kernel's forwarding, its tables, and whoever else is at work on this node."""
-        counter, gauge = self._made.counter, self._made.gauge
-        self.changes = counter("forwarding_changes", "Changes applied to the kernel's forwarding")
-        text = "What implements Services on this node, as far as the speaker recognises it"
-        self.kube_proxy = Info("kube_proxy", text, (), NAMESPACE, registry=self.registry)
-        self.without_rules = gauge(
-            "eips_without_rules",
-            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
-        )
-        self.without_rules.set(math.nan)
-        text = "With the forwarder assist: virtual servers that are led past the endpoints of this dead node"
-        self.assisted = gauge("assisted_virtual_servers", text, "node")
-        self.health_checks = gauge(
-            "health_checks", "Ports for healthCheckNodePort, by whether this speaker serves them", "state"
-        )
-        self.martians = Total(
-            "eip_speaker_martian_sources",
-            "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
-            self.registry,
-        )
-        self.reverse_path_drops = Total(
-            "eip_speaker_reverse_path_drops",
-            "Packets from outside that a strict rp_filter dropped, because the route back uses another link",
-            self.registry,
-        )
-        self.conntrack_entries = gauge("conntrack_entries", "Connections that the kernel tracks on this node")
-        self.conntrack_max = gauge(
-            "conntrack_max", "Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none"
-        )
-        self.ipvs_connections = gauge(
-            "ipvs_connections", "Connections in the IPVS table, those of other programs included"
-        )
-        self.ipvs_buckets = gauge(
-            "ipvs_connection_buckets", "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder"
-        )
-        self.last_reconcile = gauge(
-            "last_reconcile_timestamp_seconds", "When the state that is asked for was last in force"
-        )
+    eips = _gauge("EIPs in use, by who holds them as far as this node knows", "state")
+    not_preferred = _gauge("EIPs held here although another node here is preferred", name="eips_not_preferred")
+    by_nobody = _gauge("EIPs that no node holds, by the reason why this node does not", "reason", name="eips_by_nobody")
+    manifests_valid = _gauge("1 when the manifests on disk are the ones in force", api=False)
+    manifest_problems = _gauge("Mistakes in the manifests on disk", api=False)
+    endpoint_checks = _counter("Health checks of endpoints, by their result", "result", api=False)
+    endpoints_checked = _gauge("Endpoints that this node checks, by whether they are well", "state", api=False)
+    endpoint_checks_late = _counter("Health checks that began more than a second late", api=False)
 
-    def _make_links(self) -> None:
-        """What goes out and comes in on links, and other speakers."""
-        counter, gauge = self._made.counter, self._made.gauge
-        self.send_failures = counter(
-            "send_failures", "Replies and announcements that the queue of the link had no room for", "protocol"
-        )
-        self.join_failures = counter(
-            "group_join_failures", "Times the kernel refused to join a solicited-node multicast group"
-        )
-        self.conflicts = counter(
-            "conflicts",
-            "Conflicts over an EIP with another host, at most one per EIP in ten seconds, by what this node does",
-            "fate",
-        )
-        self.name_clashes = counter("name_clashes", "Times another host was found to use the name of this node")
-        self.name_taken = gauge("name_taken", "1 while another host uses the name of this node")
-        self.hellos_filtered = counter(
-            "hellos_filtered", "Times a node was found to answer for EIPs although none of its hellos arrives", "link"
-        )
-        self.claim_changes = counter("claim_changes", "EIPs claimed, and EIPs given up by reason", "change")
-        self.peers = gauge("peers", "Other speakers that live, by the link they were heard on", "link")
-        self.peers_silent = gauge(
-            "peers_silent",
-            "Other speakers heard on a link within the last hour that fell silent without saying goodbye",
-            "link",
-        )
-        self.hello_loss = gauge(
-            "hello_loss_ratio",
-            "Share of the last hellos of a peer that did not arrive here, of 32 at most",
-            "link",
-            "peer",
-        )
-        self.hello_patience = gauge(
-            "hello_patience_seconds",
-            "Silence after which a peer counts as dead, if its hellos recently came late",
-            "link",
-            "peer",
-        )
-        self.link_sick = gauge(
-            "link_sick", "1 while this node's own link loses many hellos, and most peers hear each other", "link"
-        )
-        self.failovers = Histogram(
-            "failover_seconds",
-            "Time from the last sign of life of a holder until this node held the EIP in its place",
-            buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
-            namespace=NAMESPACE,
-            registry=self.registry,
-        )
-        self.hand_overs = counter(
-            "hand_overs", "EIPs that this node gave up while it was drained, by who holds them afterwards", "outcome"
-        )
-        self.hellos_sent = counter("hellos_sent", "Hellos sent, by whether the link accepted them", "link", "result")
-        self.hellos_received = counter(
-            "hellos_received",
-            "Hello frames received, by whether they were accepted or why they were rejected",
-            "link",
-            "result",
-        )
+    # ── The kernel's forwarding, its tables, and whoever else is at work on this node ──
 
-    def _make_process(self) -> None:
-        """This process, and the one that answers."""
-        counter, gauge, maximum = self._made.counter, self._made.gauge, self._made.maximum
-        self.own_loop_delay_max = maximum(
-            "main_loop_delay_max_seconds",
-            "The longest delay of the main process's event loop since the start; answers do not wait for it",
-        )
-        self.own_loop_busy_max = maximum(
-            "main_loop_busy_max_seconds", "The longest part of such a delay that was the loop's own work, in CPU time"
-        )
-        self.unknown_flows = gauge(
-            "strays",
-            "EIPs that this node may hold, by what happens to packets of connections that it does not know",
-            "fate",
-        )
-        self.api = self._of_api.gauge(
-            "api_up", "1 while the API server answers in time and its watches are up to date; `speaker agent` only"
-        )
-        self.removals_waiting = self._of_api.gauge(
-            "removals_waiting",
-            "Objects missing from a list of the API, kept until a second list confirms it, by resource",
-            "resource",
-        )
-        self.mirror_bytes = self._of_api.gauge(
-            "mirror_bytes", "Estimated memory of the API's objects and of what is derived from them"
-        )
-        self.mirror_room = self._of_api.gauge("mirror_room_bytes", "Memory that they may take at most")
-        self.without_room = self._of_api.gauge(
-            "objects_without_room",
-            "Objects of the API that are set aside because their namespace takes too much memory",
-        )
-        self.internal_errors = counter(
-            "internal_errors",
-            "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
-            "task",
-        )
-        self.taken_over = counter(
-            "main_process_replaced", "1 where an earlier main process died and this one took over its wire process"
-        )
-        self.real_time = gauge(
-            "wire_real_time",
-            "1 while the wire process has real-time priority, so that a busy host does not delay its answers",
-        )
-        self.frozen = counter("frozen", "Times the wire process did not run for so long that it gave up all its EIPs")
-        self.loop_delay = Histogram(
-            "loop_delay_seconds",
-            "Delays of the wire process's event loop; answers and hellos are at least as late",
-            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
-            namespace=NAMESPACE,
-            registry=self.registry,
-        )
-        self.loop_delay_max = maximum(
-            "loop_delay_max_seconds", "The longest delay of the wire process's event loop since the start"
-        )
-        self.loop_busy_max = maximum(
-            "loop_busy_max_seconds", "The longest part of such a delay that was the loop's own work, in CPU time"
-        )
+    changes = _counter("Changes applied to the kernel's forwarding", name="forwarding_changes")
+    kube_proxy = _metric(Info, "What implements Services on this node, as far as the speaker recognises it")
+    without_rules = _gauge(
+        "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
+        name="eips_without_rules",
+    )
+    assisted = _gauge(
+        "With the forwarder assist: virtual servers that are led past the endpoints of this dead node",
+        "node",
+        name="assisted_virtual_servers",
+    )
+    health_checks = _gauge("Ports for healthCheckNodePort, by whether this speaker serves them", "state")
+    martians = _metric(
+        Total,
+        "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
+        name="martian_sources",
+    )
+    reverse_path_drops = _metric(
+        Total,
+        "Packets from outside that a strict rp_filter dropped, because the route back uses another link",
+        name="reverse_path_drops",
+    )
+    conntrack_entries = _gauge("Connections that the kernel tracks on this node")
+    conntrack_max = _gauge("Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none")
+    ipvs_connections = _gauge("Connections in the IPVS table, those of other programs included")
+    ipvs_buckets = _gauge(
+        "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder", name="ipvs_connection_buckets"
+    )
+    last_reconcile = _gauge(
+        "When the state that is asked for was last in force", name="last_reconcile_timestamp_seconds"
+    )
+
+    # ── What goes out and comes in on links, and other speakers ──
+
+    send_failures = _counter("Replies and announcements that the queue of the link had no room for", "protocol")
+    join_failures = _counter(
+        "Times the kernel refused to join a solicited-node multicast group", name="group_join_failures"
+    )
+    conflicts = _counter(
+        "Conflicts over an EIP with another host, at most one per EIP in ten seconds, by what this node does", "fate"
+    )
+    name_clashes = _counter("Times another host was found to use the name of this node")
+    name_taken = _gauge("1 while another host uses the name of this node")
+    hellos_filtered = _counter("Times a node was found to answer for EIPs although none of its hellos arrives", "link")
+    claim_changes = _counter("EIPs claimed, and EIPs given up by reason", "change")
+    peers = _gauge("Other speakers that live, by the link they were heard on", "link")
+    peers_silent = _gauge(
+        "Other speakers heard on a link within the last hour that fell silent without saying goodbye", "link"
+    )
+    hello_loss = _gauge(
+        "Share of the last hellos of a peer that did not arrive here, of 32 at most",
+        "link peer",
+        name="hello_loss_ratio",
+    )
+    hello_patience = _gauge(
+        "Silence after which a peer counts as dead, if its hellos recently came late",
+        "link peer",
+        name="hello_patience_seconds",
+    )
+    link_sick = _gauge("1 while this node's own link loses many hellos, and most peers hear each other", "link")
+    failovers = _metric(
+        Histogram,
+        "Time from the last sign of life of a holder until this node held the EIP in its place",
+        name="failover_seconds",
+        buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
+    )
+    hand_overs = _counter("EIPs that this node gave up while it was drained, by who holds them afterwards", "outcome")
+    hellos_sent = _counter("Hellos sent, by whether the link accepted them", "link result")
+    hellos_received = _counter(
+        "Hello frames received, by whether they were accepted or why they were rejected", "link result"
+    )
+
+    # ── This process, and the one that answers ──
+
+    own_loop_delay_max = _metric(
+        Maximum,
+        "The longest delay of the main process's event loop since the start; answers do not wait for it",
+        name="main_loop_delay_max_seconds",
+    )
+    own_loop_busy_max = _metric(
+        Maximum,
+        "The longest part of such a delay that was the loop's own work, in CPU time",
+        name="main_loop_busy_max_seconds",
+    )
+    unknown_flows = _gauge(
+        "EIPs that this node may hold, by what happens to packets of connections that it does not know",
+        "fate",
+        name="strays",
+    )
+    api = _gauge(
+        "1 while the API server answers in time and its watches are up to date; `speaker agent` only",
+        name="api_up",
+        api=True,
+    )
+    removals_waiting = _gauge(
+        "Objects missing from a list of the API, kept until a second list confirms it, by resource",
+        "resource",
+        api=True,
+    )
+    mirror_bytes = _gauge("Estimated memory of the API's objects and of what is derived from them", api=True)
+    mirror_room = _gauge("Memory that they may take at most", name="mirror_room_bytes", api=True)
+    without_room = _gauge(
+        "Objects of the API that are set aside because their namespace takes too much memory",
+        name="objects_without_room",
+        api=True,
+    )
+    internal_errors = _counter(
+        "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once", "task"
+    )
+    taken_over = _counter(
+        "1 where an earlier main process died and this one took over its wire process", name="main_process_replaced"
+    )
+    real_time = _gauge(
+        "1 while the wire process has real-time priority, so that a busy host does not delay its answers",
+        name="wire_real_time",
+    )
+    frozen = _counter("Times the wire process did not run for so long that it gave up all its EIPs")
+    loop_delay = _metric(
+        Histogram,
+        "Delays of the wire process's event loop; answers and hellos are at least as late",
+        name="loop_delay_seconds",
+        buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    )
+    loop_delay_max = _metric(
+        Maximum, "The longest delay of the wire process's event loop since the start", name="loop_delay_max_seconds"
+    )
+    loop_busy_max = _metric(
+        Maximum,
+        "The longest part of such a delay that was the loop's own work, in CPU time",
+        name="loop_busy_max_seconds",
+    )
 
 
 # ── As text ───────────────────────────────────────────────────────────────────────────────────────────────────

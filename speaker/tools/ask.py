@@ -1,20 +1,32 @@
-"""``speaker status|drain|undrain|rebalance``: asks the speaker that runs on this host, and puts its answers into words.
+"""``speaker status|drain|undrain|rebalance``: asks the speaker that runs on this host, or for ``status`` all agents of
+a cluster, and puts the answers into words.
 
 Each returns the exit code; EdgeError, where no speaker answers or it refuses, is for ``cli.py``.
 """
 
+import argparse
+import asyncio
 import json
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError, folded
+from speaker.errors import EdgeError, SettingError, folded
+from speaker.model import rank
 from speaker.node.control import ask
+from speaker.system.decoding import UNFIT
+from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
+
+if TYPE_CHECKING:  # they bring the API's client with them
+    from speaker.tools.agents import Answers
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
@@ -41,37 +53,39 @@ def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]
     raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
 
 
-def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
+def drain(args: argparse.Namespace) -> int:
     """1 where an EIP found no taker before the speaker gave it up."""
+    if not 0 < args.timeout < 86400:
+        raise SettingError(f"--timeout {args.timeout:g}: must be seconds above 0 and below a day")
     left: list[str] = []
-    for answer in ask(runtime_dir, "drain", timeout):
+    for answer in ask(args.runtime_dir, "drain", args.timeout):
         if answer.get("done"):
             left = _read(answer, _Drained).left
         else:
             moved = _read(answer, _Moved)
-            write(out, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
+            write(sys.stdout, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
     if left:
-        write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
+        write(sys.stdout, [f"no other host took {', '.join(left)}: nobody answers for them now"])
         return 1
-    write(out, ["drained: this host answers for nothing"])
+    write(sys.stdout, ["drained: this host answers for nothing"])
     return 0
 
 
-def undrain(runtime_dir: Path, out: TextIO) -> int:
-    for _ in ask(runtime_dir, "undrain", QUICK):
-        write(out, ["takes EIPs again"])
+def undrain(args: argparse.Namespace) -> int:
+    for _ in ask(args.runtime_dir, "undrain", QUICK):
+        write(sys.stdout, ["takes EIPs again"])
     return 0
 
 
-def rebalance(runtime_dir: Path, out: TextIO) -> int:
+def rebalance(args: argparse.Namespace) -> int:
     """Every change of the numbers; 1 where a move was refused."""
     told: _Moves | None = None
-    for answer in ask(runtime_dir, "rebalance"):
+    for answer in ask(args.runtime_dir, "rebalance"):
         if "planned" in answer and (moves := _read(answer, _Moves)) != told:
             told = moves
-            write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
+            write(sys.stdout, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
     if told is not None and told.preferred:
-        write(out, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
+        write(sys.stdout, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
     return 1 if told is not None and told.refused else 0
 
 
@@ -272,3 +286,139 @@ def troubles(told: Mapping[str, Any]) -> Iterator[str]:
     if not told.get("ready", True):
         yield "not ready: not everything that is asked for has been in force yet"
     yield from map(str, told.get("problems", ()))
+
+
+# ── Once or whenever it changes, of this host or of every node of a cluster ───────────────────────────────────
+
+AGAIN, CLUSTER_AGAIN = 1.0, 5.0
+"""Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+
+def command(args: argparse.Namespace) -> int:
+    """1 where an agent of the cluster, or this host's speaker, did not answer. Raises SettingError."""
+    try:
+        eip = str(ip_address(args.eip)) if args.eip else ""
+    except ValueError as error:
+        raise SettingError(f"{args.eip[:80]!r}: must be an EIP") from error
+    cluster, out = asked_cluster(args), sys.stdout
+    seen: list[Answers[Mapping[str, Any]]] = []
+
+    def look() -> Iterable[str]:
+        if cluster is None:
+            return status(args.runtime_dir, args.json, eip, summary=args.summary)
+
+        from speaker.tools.agents import ask as ask_agents
+
+        seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
+        whole = together(seen[0])
+        if eip:
+            whole["eips"] = only(whole["eips"], eip)
+        if args.json:
+            return [json.dumps(whole)]
+        return [each for line in describe_cluster(whole, summary=args.summary) for each in folded(line)]
+
+    if args.watch:
+        watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), args.json)
+    try:
+        write(out, look())
+    except EdgeError as error:
+        if args.json:
+            write(out, [json.dumps({"error": str(error)})])
+        raise
+    return 1 if seen and seen[0].silent else 0
+
+
+def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
+    """What ``look`` gives, whenever that is not what it was: on a terminal in place of it, else below. Until ``wait``
+    raises. That nobody can be asked is shown, and asked again."""
+    shown: list[str] = []
+    while True:
+        try:
+            lines = [*look()]
+        except EdgeError as error:
+            lines = [json.dumps({"error": str(error)}) if as_json else printable(str(error))]
+        if lines != shown:
+            if not as_json:
+                at = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+                write(out, [f"{_CLEAR}{at}" if out.isatty() else at])
+            write(out, lines if as_json else [*lines, ""])
+            shown = lines
+        wait()
+
+
+class SeenStatus(msgspec.Struct, omit_defaults=True):
+    """What is put together of what a node's speaker says, be it of another release."""
+
+    draining: bool
+    eips: list[SeenEip]
+    ready: bool = True
+    problems: list[str] = []
+
+
+def read(_: str, body: bytes) -> dict[str, Any]:
+    """Raises EdgeError."""
+    try:
+        found = msgspec.json.decode(body, type=SeenStatus)
+    except UNFIT as error:
+        raise EdgeError(f"this is no status of a speaker: {error}") from error
+    told: dict[str, Any] = msgspec.to_builtins(found)
+    return told
+
+
+# ── Of a cluster ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def together(answers: "Answers[Mapping[str, Any]]") -> dict[str, Any]:
+    """One entry for each EIP, and each problem with the nodes that tell of it. Pure."""
+    eips: dict[str, dict[str, Any]] = {}
+    for node, told in answers.told.items():
+        for eip in told.get("eips", ()):
+            _add(eips.setdefault(eip["address"], {"address": eip["address"], "holders": [], "named": []}), node, eip)
+    problems: dict[str, list[str]] = {}
+    for node, told in answers.told.items():
+        for sentence in troubles(told):
+            problems.setdefault(sentence, []).append(node)
+    return {
+        "eips": sorted(eips.values(), key=_place),
+        "problems": [{"nodes": nodes, "problem": sentence} for sentence, nodes in problems.items()],
+        "draining": [node for node, told in answers.told.items() if told.get("draining")],
+        "silent": dict(answers.silent),
+    }
+
+
+def _add(whole: dict[str, Any], node: str, eip: Mapping[str, Any]) -> None:
+    """What a node says of an EIP. Who holds it knows more than the others."""
+    whole.setdefault("services", eip["services"])
+    if eip["claimed"]:
+        whole["holders"].append(node)
+        whole |= {name: eip[name] for name in ("term", "since", "link", "mac", "services") if name in eip}
+    elif (holder := eip["holder"]) is not None and holder not in whole["named"]:
+        whole["named"].append(holder)
+
+
+def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
+    try:
+        return 0, *rank(ip_address(eip["address"]))
+    except ValueError:
+        return 1, eip["address"]
+
+
+def describe_cluster(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
+    rows = [*map(_row, whole["eips"])]
+    yield from [printable(held({"holder": row[1]} for row in rows))] if summary else table(HEAD, rows)
+    lines = [
+        *(f"{node}: draining" for node in whole["draining"]),
+        *(f"{', '.join(each['nodes'])}: {each['problem']}" for each in whole["problems"]),
+        *(f"{node}: no answer: {why}" for node, why in whole["silent"].items()),
+    ]
+    if lines:
+        yield ""
+        yield from map(printable, lines)
+
+
+def _row(eip: Mapping[str, Any]) -> Sequence[str]:
+    """Whom others name, and who did not say so, is none that is known to hold it."""
+    named = ", ".join(f"{node}?" for node in eip["named"])
+    holder = ", ".join(eip["holders"]) or named
+    return _eip({"term": 0, **eip, "holder": holder})

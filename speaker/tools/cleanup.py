@@ -1,12 +1,14 @@
 """``speaker cleanup``: removes what the speaker has made in this kernel, or says what it could not look at."""
 
+import argparse
+import asyncio
 import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
@@ -21,6 +23,7 @@ from speaker.node.control import ask
 from speaker.ownership.hellos.frames import magic
 from speaker.system.files import only_one
 from speaker.system.process import may_administer_network
+from speaker.tools.terminal import write
 
 ANSWERS = "answers"
 ANSWER_SECONDS = 2.0
@@ -35,7 +38,11 @@ class Part(NamedTuple):
     left: Callable[[], tuple[str, ...]]
 
 
-async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO) -> int:
+def command(args: argparse.Namespace) -> int:
+    return asyncio.run(_cleanup(Forwarding(args.forwarder), args.runtime_dir, args.group))
+
+
+async def _cleanup(kind: Forwarding, runtime_dir: Path, group: Group) -> int:
     """Of every kind of forwarder for AUTO, and of that group alone. Prints what it removed; 1 where something is
     left, or may be.
 
@@ -60,9 +67,7 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, group: Group, out: TextIO
         removed, left = await clean(parts)
         if not left and (kind is Forwarding.AUTO or kind.value == forwarded(runtime_dir)):
             remember(runtime_dir, "")
-    out.writelines(f"{line}\n" for line in removed)
-    if not (removed or left):
-        out.write("there was nothing to remove\n")
+    write(sys.stdout, removed if removed or left else ["there was nothing to remove"])
     for line in left:
         print(f"speaker: {line}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
     return 1 if left else 0

@@ -8,13 +8,12 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from speaker.errors import EdgeError, SettingError
-from speaker.model import Forwarding, Group
+from speaker.model import Forwarding
 from speaker.tools import flags
 from speaker.tools.terminal import write
 
@@ -43,7 +42,7 @@ def add_commands(commands: flags.Commands) -> None:
         help="everything that is wrong on this host or in the cluster, likeliest cause first; exits with 1 if any",
     )
     all_.add_argument("--all", action="store_true", help="every finding in full, not only what fits one screen")
-    all_.set_defaults(command=_doctor, working="looking", about="")
+    all_.set_defaults(command=_look, working="looking", about="")
     for parser in (one, all_):
         told = parser.add_mutually_exclusive_group()
         told.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -56,16 +55,22 @@ def add_commands(commands: flags.Commands) -> None:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    about = asked_about(args.about)
-    if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, asked_of_each("explain", about, args.forwarder))
-    return explain(args.runtime_dir, args.group, sys.stdout, about, args.forwarder, args.json, args.facts)
+    """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told."""
+    args.about = asked_about(args.about)
+    return _look(args)
 
 
-def _doctor(args: argparse.Namespace) -> int:
+def _look(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
-    return doctor(args.runtime_dir, args.group, sys.stdout, args.forwarder, args.json, args.facts, args.all)
+        return _together(cluster, args)
+    from speaker.diagnosis.facts import encode
+    from speaker.diagnosis.gather import gather
+
+    facts = asyncio.run(gather(args.runtime_dir, args.about, args.forwarder, args.group))
+    if args.facts:
+        write(sys.stdout, [encode(facts).decode()])
+        return 0
+    return _explained(args, facts) if args.about else _examined(args, facts)
 
 
 def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
@@ -87,27 +92,14 @@ def asked_about(about: str) -> str:
     return str(address) if address is not None else about
 
 
-def explain(
-    runtime_dir: Path,
-    group: Group,
-    out: TextIO,
-    about: str,
-    forwarder: str,
-    as_json: bool,
-    as_facts: bool = False,
-) -> int:
-    """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told."""
-    from speaker.diagnosis.chain import explain as judged
-    from speaker.diagnosis.gather import gather
+def _explained(args: argparse.Namespace, facts: "Facts") -> int:
+    from speaker.diagnosis.chain import explain
     from speaker.diagnosis.report import chain_json, chain_lines
 
-    facts = asyncio.run(gather(runtime_dir, about, forwarder, group))
-    if as_facts:
-        return _facts(out, facts)
-    if choice := several(about, [facts]):
+    if choice := several(args.about, [facts]):
         raise SettingError(choice)
-    chain = judged(facts)
-    write(out, [json.dumps(chain_json(chain))] if as_json else chain_lines(chain))
+    chain = explain(facts)
+    write(sys.stdout, [json.dumps(chain_json(chain))] if args.json else chain_lines(chain))
     return chain.code
 
 
@@ -125,39 +117,19 @@ def several(about: str, seen: Iterable["Facts"]) -> str:
     )
 
 
-def doctor(
-    runtime_dir: Path,
-    group: Group,
-    out: TextIO,
-    forwarder: str,
-    as_json: bool,
-    as_facts: bool = False,
-    everything: bool = False,
-) -> int:
+def _examined(args: argparse.Namespace, facts: "Facts") -> int:
     """0: nothing is wrong; 1: something is."""
-    from speaker.diagnosis.chain import unseen
-    from speaker.diagnosis.doctor import examine
-    from speaker.diagnosis.gather import gather
+    from speaker.diagnosis.chain import examine, unseen
     from speaker.diagnosis.report import finding_lines, findings_json
 
-    facts = asyncio.run(gather(runtime_dir, "", forwarder, group))
-    if as_facts:
-        return _facts(out, facts)
     found, dark = examine(facts), unseen(facts)
     all_ = [each for group in found for each in group.findings]
-    told = [json.dumps(findings_json(all_, dark))] if as_json else finding_lines(found, dark, everything=everything)
-    write(out, told)
+    told = [json.dumps(findings_json(all_, dark))] if args.json else finding_lines(found, dark, everything=args.all)
+    write(sys.stdout, told)
     return 1 if found else 0
 
 
-def _facts(out: TextIO, facts: "Facts") -> int:
-    from speaker.diagnosis.facts import encode
-
-    write(out, [encode(facts).decode()])
-    return 0
-
-
-def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[str]) -> int:
+def _together(cluster: "Cluster", args: argparse.Namespace) -> int:
     """Each agent looks; what they saw is judged here. The codes of ``explain``."""
     from speaker.diagnosis import report, together
     from speaker.diagnosis.facts import decode
@@ -171,6 +143,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
         else (together.examining, together.examination, partial(report.examination_lines, everything=args.all))
     )
 
+    command = asked_of_each("explain" if args.about else "doctor", args.about, args.forwarder)
     seen: list[Facts] = []
 
     def judge(node: str, body: bytes) -> "Part":

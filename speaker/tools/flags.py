@@ -188,43 +188,70 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
     return Cluster(access, args.namespace or AGENTS_NAMESPACE, nodes, args.group.name)
 
 
-def peers(run: Parser) -> None:
-    run.switch(
-        "--with-peers",
-        "share the EIPs with other hosts that have the same manifests; every Service must name its addresses",
+def serving(parser: Parser) -> None:
+    """Of all that serve: how long each doubts, and where it is watched: its metrics, its page, a broker that it
+    publishes to, and its log."""
+    lack = (
+        "if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
+        "before believing it; 0: believe it at once (default %(default)g)"
     )
+    parser.number("--settle", "S", lack, float, DEFAULT_SETTLE)
+    where = f"where to serve /metrics and /healthz, or 'off' (default {DEFAULT_METRICS}, with --group off)"
+    parser.word("--metrics", "ADDRESS:PORT", where, None)
+    page = "where to serve a live status page, without a login (default %(default)s)"
+    parser.word("--page", "ADDRESS:PORT", page, "off")
+    broker = "publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)"
+    parser.word("--mqtt", "URL", broker, None)
+    parser.path("--mqtt-ca", "CAs for the broker's certificate (default: the system's)")
+    parser.path("--mqtt-cert", "client certificate, if the broker wants one")
+    parser.path("--mqtt-key", "its key (default: in the same file)")
+    parser.path("--mqtt-login", "file with user name and password, a line each")
+    form, least = "of the log on stderr (default %(default)s)", "log only what is at least this important"
+    parser.flag("--log-format", form, choices=get_args(LogFormat), default="text")
+    parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(LogLevel), default="info")
+
+
+def node(parser: Parser) -> None:
+    """Of both commands that work on a node."""
     key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})"
-    run.path("--key", key)
+    parser.path("--key", key)
     hello = (
         "milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
         f"(default {DEFAULT_HELLO_MS})"
     )
-    run.word("--hello", "MS", hello, None)
+    parser.word("--hello", "MS", hello, None)
     ethertype = f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})"
-    run.word("--ethertype", "NUMBER", ethertype, None)
-    hand_over(run)
-
-
-def hand_over(parser: Parser) -> None:
-    text = (
+    parser.word("--ethertype", "NUMBER", ethertype, None)
+    moved = (
         "let established TCP connections survive a move of their EIP, by passing their packets to the previous "
         "holder; otherwise they are reset (default: on if this host forwards and its kernel can do it)"
     )
-    parser.flag("--hand-over", text, action=argparse.BooleanOptionalAction)
-
-
-def take_over(parser: Parser) -> None:
-    text = "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)"
-    parser.switch("--take-over", text)
-
-
-def responder(parser: Parser) -> None:
-    text = (
+    parser.flag("--hand-over", moved, action=argparse.BooleanOptionalAction)
+    answers = (
         "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
         "(Linux 5.8, CAP_BPF and CAP_NET_ADMIN), else sockets; kernel: the same, and does not start where it takes "
         "none (default %(default)s)"
     )
-    parser.add_argument("--responder", choices=("auto", "kernel", "socket"), default="socket", help=text)
+    parser.add_argument("--responder", choices=("auto", "kernel", "socket"), default="socket", help=answers)
+    takes = (
+        "wait while another load balancer answers for an EIP, and take the EIP when it falls silent (docs/migration)"
+    )
+    parser.switch("--take-over", takes)
+    timeouts = (
+        "with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
+        "0 keeps the current value (default: keep all)"
+    )
+    parser.word("--ipvs-timeouts", "TCP,TCPFIN,UDP", timeouts, None)
+    most = "raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)"
+    parser.word("--conntrack-max", "N", most, None)
+    servers = "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each"
+    parser.switch("--metrics-real-servers", servers)
+    lives = (
+        "seconds for which EIPs stay answered without a main process; longer if no peer can take over "
+        "(default %(default)g)"
+    )
+    parser.flag("--outlive", lives, metavar="S", type=_seconds, default=DEFAULT_OUTLIVE)
+    serving(parser)
 
 
 def runtime(parser: Parser) -> None:
@@ -249,34 +276,6 @@ def forwarder_of_cluster(parser: Parser, text: str) -> None:
     parser.flag("--forwarder", text, choices=kinds, default=Forwarding.NONE.value)
 
 
-def limits(parser: Parser) -> None:
-    timeouts = (
-        "with --forwarder ipvs: seconds after which IPVS forgets an idle connection, as `ipvsadm --set`; "
-        "0 keeps the current value (default: keep all)"
-    )
-    parser.word("--ipvs-timeouts", "TCP,TCPFIN,UDP", timeouts, None)
-    most = "raise net.netfilter.nf_conntrack_max to N, but never lower it (default: leave it alone)"
-    parser.word("--conntrack-max", "N", most, None)
-    text = "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each"
-    parser.switch("--metrics-real-servers", text)
-
-
-def outlive(parser: Parser) -> None:
-    text = (
-        "seconds for which EIPs stay answered without a main process; longer if no peer can take over "
-        "(default %(default)g)"
-    )
-    parser.flag("--outlive", text, metavar="S", type=_seconds, default=DEFAULT_OUTLIVE)
-
-
-def settle(parser: Parser) -> None:
-    text = (
-        "if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
-        "before believing it; 0: believe it at once (default %(default)g)"
-    )
-    parser.number("--settle", "S", text, float, DEFAULT_SETTLE)
-
-
 def settle_seconds(args: argparse.Namespace) -> float:
     """Raises SettingError."""
     if not 0 <= args.settle < 86400:
@@ -288,26 +287,6 @@ def _seconds(text: str) -> float:
     if (number := whole_number(text, 9999)) is None:
         raise argparse.ArgumentTypeError("must be whole seconds from 0 to 9999")
     return float(number)
-
-
-def metrics(parser: Parser) -> None:
-    """Where this process is watched: its metrics, its page, and a broker that it publishes to."""
-    where = f"where to serve /metrics and /healthz, or 'off' (default {DEFAULT_METRICS}, with --group off)"
-    parser.word("--metrics", "ADDRESS:PORT", where, None)
-    page = "where to serve a live status page, without a login (default %(default)s)"
-    parser.word("--page", "ADDRESS:PORT", page, "off")
-    broker = "publish states and events to the broker mqtts://HOST[:PORT][/PREFIX] (docs/mqtt.md)"
-    parser.word("--mqtt", "URL", broker, None)
-    parser.path("--mqtt-ca", "CAs for the broker's certificate (default: the system's)")
-    parser.path("--mqtt-cert", "client certificate, if the broker wants one")
-    parser.path("--mqtt-key", "its key (default: in the same file)")
-    parser.path("--mqtt-login", "file with user name and password, a line each")
-
-
-def log(parser: Parser) -> None:
-    form, least = "of the log on stderr (default %(default)s)", "log only what is at least this important"
-    parser.flag("--log-format", form, choices=get_args(LogFormat), default="text")
-    parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(LogLevel), default="info")
 
 
 def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:

@@ -1,29 +1,35 @@
-"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN took the place of those in NOW.
+"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN took the place of those in NOW;
+and ``speaker run --dry-run``: what this node would do with these manifests.
 
-By the decisions of a running speaker, from what it remembers; nothing is written and no kernel asked.
+By the decisions of a running speaker, from what it remembers; nothing is written. ``plan`` asks no kernel.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
-from speaker.errors import EdgeError, InvalidManifests, SettingError
+from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests, SettingError
 from speaker.forwarding.changes import Change, diff
+from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
-from speaker.model import Balancer, ServiceKey, TrafficPolicy, World
-from speaker.node.decide import decide
+from speaker.interfaces.watcher import look
+from speaker.model import ServiceKey, TrafficPolicy, World
+from speaker.node.decide import Decision, MayHold, MayNotHold, decide
+from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.preference import described
-from speaker.settings import DEFAULT_REST, Node, parse_balancers
-from speaker.standalone.manifests import load
+from speaker.settings import DEFAULT_REST, Node, RunSettings, parse_balancers
+from speaker.standalone.manifests import load, mount
+from speaker.standalone.patience import Patience
 from speaker.standalone.state import recall
+from speaker.system.files import shown
 from speaker.tools.terminal import write
 from speaker.tools.validate import Fate, addresses_here, foreseen, settled
 
@@ -85,43 +91,31 @@ def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
 
 
 def command(args: argparse.Namespace) -> int:
+    return tell(partial(_of_files, args), sys.stdout, sys.stderr, as_json=args.json)
+
+
+def _of_files(args: argparse.Namespace) -> Planned:
     if args.now is None or args.then is None:
         raise SettingError("plan: needs two directories, NOW and THEN, or --cluster")
     for flag in ("kubeconfig", "context", "default_class"):
         if getattr(args, flag):
             raise SettingError(f"--{flag.replace('_', '-')}: goes with --cluster")
-    honoured = parse_balancers(args.honour_annotations)
-    return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr, honoured)
+    honoured, clock = parse_balancers(args.honour_annotations), clock_gettime(CLOCK_BOOTTIME)
+    allocator = recall(args.state, DEFAULT_REST, clock)
+    own = addresses_here()
+    readings = (load(directory, honoured=honoured) for directory in (args.now, args.then))
+    before, after = (with_own_addresses(reading.world, own) for reading in readings)
+    with foreseen(args.then):
+        return foresee(allocator, before, drained(after, frozenset(args.drain)), clock)
 
 
-def plan(
-    now: Path,
-    then: Path,
-    state: Path,
-    drain: frozenset[str],
-    as_json: bool,
-    out: TextIO,
-    err: TextIO,
-    honoured: Collection[Balancer] = (),
-) -> int:
-    """``drain``: nodes whose pods are gone then. Returns 0 where nothing changes, 1 where something does, 2 where the
-    manifests or the state cannot be read."""
-    clock = clock_gettime(CLOCK_BOOTTIME)
+def tell(find: Callable[[], Planned], out: TextIO, err: TextIO, *, as_json: bool) -> int:
+    """Returns 0 where nothing changes, 1 where something does, 2 where manifests, state or cluster cannot be read."""
     try:
-        allocator = recall(state, DEFAULT_REST, clock)
-        own = addresses_here()
-        readings = (load(directory, honoured=honoured) for directory in (now, then))
-        before, after = (with_own_addresses(reading.world, own) for reading in readings)
-        with foreseen(then):
-            found = foresee(allocator, before, drained(after, drain), clock)
+        found = find()
     except (InvalidManifests, EdgeError) as error:
         err.write(f"{error}\n")
         return 2
-    return tell(found, out, as_json=as_json)
-
-
-def tell(found: Planned, out: TextIO, *, as_json: bool) -> int:
-    """Returns as ``plan``."""
     write(out, [json.dumps(_json(found))] if as_json else _lines(found))
     return 0 if found.empty else 1
 
@@ -165,3 +159,53 @@ def _json_fate(fate: Fate | None) -> dict[str, object] | None:
     nodes = {} if fate.nodes is None else {"nodes": list(fate.nodes)}
     preferred = {"preferred": fate.preferred} if fate.preferred else {}
     return {**fate.as_json(), "flagged": flagged, **nodes, **preferred}
+
+
+# ── speaker run --dry-run ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def preview(settings: RunSettings, out: TextIO) -> int:
+    """Print it; 0, or 1 when the manifests are wrong, or would not count, or a Service is refused.
+
+    Raises as ``run`` does where that could not start: SettingError, EdgeError, Unsupported.
+    """
+    if settings.peers is not None:
+        read_keys(settings.peers.key_file)
+    now = clock_gettime(CLOCK_BOOTTIME)
+    allocator = recall(settings.state, settings.rest_seconds, now)
+    try:
+        world = load(settings.directory, named=settings.peers is not None, honoured=settings.honoured).world
+        with foreseen(settings.directory):
+            _must_count(settings, world, allocator, now)
+            snapshot = await look(settings.group.link)
+            settlement = settled(allocator, with_own_addresses(world, snapshot.own), now)
+            decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
+            forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir, group=settings.group)
+            changes = await forwarder.pending(decision.forwarding)
+    except (InvalidManifests, DoubtfulManifests) as error:
+        print(error, file=out)
+        return 1
+    out.writelines(f"{line}\n" for line in _would(settlement, decision, forwarder.name, changes))
+    return 1 if settlement.refusals else 0
+
+
+def _must_count(settings: RunSettings, world: World, allocator: Allocator, now: float) -> None:
+    """Raises DoubtfulManifests where ``run``, started now, would wait for others."""
+    directory = settings.directory
+    patience = Patience(shown(directory), settings.settle_seconds, bool(allocator.holders))
+    if (doubt := patience.doubt(world, mount(directory), now)) is not None:
+        raise DoubtfulManifests(doubt.sentence)
+
+
+def _would(settlement: Settlement, decision: Decision, forwarder: str, changes: tuple[Change, ...]) -> Iterator[str]:
+    for eip in decision.eips.values():
+        services = ", ".join(map(str, eip.services))
+        match eip:
+            case MayHold(link=link):
+                yield f"{eip.address}  {services}  (pool {eip.pool}): would be claimed on {link.name}"
+            case MayNotHold(message=message):
+                yield f"{eip.address}  {services}  (pool {eip.pool}): would not be claimed: {message}"
+    for key, refusal in settlement.refusals.items():
+        yield f"{key}: refused ({refusal.reason.value}): {refusal.message}"
+    yield f"{forwarder}: {len(changes)} changes" if changes else f"{forwarder}: nothing to change"
+    yield from (f"  {change}" for change in changes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client, listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import IpMode
-from speaker.errors import EdgeError, InvalidManifests, SettingError
+from speaker.errors import EdgeError, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
@@ -177,38 +177,26 @@ async def read(access: Access) -> Live:
 
 
 def command(args: argparse.Namespace) -> int:
+    return tell(partial(_of_cluster, args), sys.stdout, sys.stderr, as_json=args.json)
+
+
+def _of_cluster(args: argparse.Namespace) -> Planned:
+    """Raises SettingError, InvalidManifests, EdgeError."""
     if args.then is not None:
         raise SettingError("--cluster: one directory at most: the cluster is what is in force")
     if args.state != DEFAULT_STATE:
         raise SettingError("--state: not together with --cluster: what its Services have stands in their status")
-    try:
-        live = asyncio.run(read(Access(kubeconfig(args.kubeconfig), args.context)))
-    except EdgeError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    live = asyncio.run(read(Access(kubeconfig(args.kubeconfig), args.context)))
     settings = ControllerSettings(args.default_class, parse_balancers(args.honour_annotations))
-    return plan(live, args.now, frozenset(args.drain), args.json, sys.stdout, sys.stderr, settings)
+    return plan(live, args.now, frozenset(args.drain), settings)
 
 
-def plan(
-    live: Live,
-    then: Path | None,
-    drain: frozenset[str],
-    as_json: bool,
-    out: TextIO,
-    err: TextIO,
-    settings: ControllerSettings = _SETTINGS,
-) -> int:
-    """As ``planning.plan.plan``. ``then`` None: only the pods of the nodes to ``drain`` go."""
+def plan(live: Live, then: Path | None, drain: frozenset[str], settings: ControllerSettings = _SETTINGS) -> Planned:
+    """``then`` None: only the pods of the nodes to ``drain`` go."""
     at = time_of_day()
-    try:
-        after = drained(applied(live, _documents(then) if then is not None else (), at), drain)
-        with foreseen(then or Path()):
-            found = foresee(live, after, boottime(), at, settings)
-    except (InvalidManifests, EdgeError) as error:
-        err.write(f"{error}\n")
-        return 2
-    return tell(found, out, as_json=as_json)
+    after = drained(applied(live, _documents(then) if then is not None else (), at), drain)
+    with foreseen(then or Path()):
+        return foresee(live, after, boottime(), at, settings)
 
 
 def _documents(directory: Path) -> list[ApiObject]:

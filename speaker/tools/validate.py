@@ -3,8 +3,10 @@
 ``validate`` and ``run --dry-run`` go through it, so that nothing is called right over which a speaker would stumble.
 """
 
+import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
 from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, ServiceKey, World
 from speaker.node.decide import decide
-from speaker.settings import Node
+from speaker.settings import Node, parse_balancers
 from speaker.standalone.manifests import load
 from speaker.system.files import shown
 from speaker.tools.terminal import following, write
@@ -114,6 +116,11 @@ def addresses_here() -> Mapping[IPAddress, str]:
         return asyncio.run(look()).own
     except EdgeError:
         return {}
+
+
+def command(args: argparse.Namespace) -> int:
+    honoured = parse_balancers(args.honour_annotations)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here, honoured)
 
 
 def validate(

@@ -160,17 +160,13 @@ class HelloLink:
     but not heard yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
-        self.hellos, self.failed = hellos, failed
+        self.hellos, self.link, self.failed = hellos, hellos.link, failed
         self.opened_at = self.left_at = self.groups_at = now
         self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
         self.crowded_until = now
         self.arrived = 0
         """Urgent hellos, as the kernel had counted them when they were read last."""
-
-    @property
-    def link(self) -> Link:
-        return self.hellos.link
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this object."""

@@ -3,54 +3,45 @@ the main process beside itself, again and again.
 
 ::
 
-    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node/host.py
-                                 ▲ SIGTERM                          socket pair: messages.py, remote.py
+    cli.py ── fork.py ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node/host.py
+                 │               ▲ SIGTERM
+                 └──► the first main process       socket pair: messages.py, remote.py
 
 In a pod the first process must live for the others to live. What must never be late is also the least likely to die:
 it goes on with what it was last offered when the main process is killed or fails, and the next one takes it over.
 """
 
-import sys
-
-if __name__ == "__main__":
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # asyncio's, which does without: more than a megabyte
-
 import asyncio
-import faulthandler
 import gc
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
-import speaker
 from speaker.errors import EdgeError, NotDone
 from speaker.model.events import BugMet, LinkLost
 from speaker.system.clock import boottime
-from speaker.system.files import Lock, absolute, locked
+from speaker.system.files import Lock
 from speaker.system.garbage import OUT_OF_MEMORY
 from speaker.system.process import take_priority
-from speaker.system.programs import end_with
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
 from speaker.system.waiting import set_within
 from speaker.telemetry.lateness import run
+from speaker.wire.fork import SHOW_STACKS, STACKS, VARIABLE, Copy, First, obey_only
 from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 
-VARIABLE, STACKS = "EIP_SPEAKER_WIRE", "EIP_SPEAKER_STACKS"
-"""In the main process's environment: the file descriptors of its end, and of a file for the stacks of its threads."""
-SHOW_STACKS = signal.SIGUSR2
 STACKS_SECONDS = 0.5
-"""That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
+"""That a main process gets to show its stacks."""
 MOST_STACKS = 16384
 """Bytes of them that are reported."""
 LOOK_SECONDS = 5.0
@@ -59,38 +50,6 @@ ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
 """Thresholds of the garbage collector: there is little garbage, and to walk over 10,000 EIPs takes it 30 ms."""
-
-
-def inherited() -> socket.socket | None:
-    """The main process's end; None in the first process, which is to ``become`` the wire process."""
-    number = os.environ.pop(VARIABLE, None)
-    if (stacks := os.environ.pop(STACKS, None)) is not None:
-        faulthandler.enable(int(stacks))
-        faulthandler.register(SHOW_STACKS, int(stacks))
-    return None if number is None else socket.socket(fileno=int(number))
-
-
-def become(arguments: Sequence[str], runtime_dir: Path, outlive: float) -> NoReturn:
-    """Make this process the wire process of ``speaker ARGUMENTS``.
-
-    Raises EdgeError where another speaker has the runtime directory: its lock is this process's for life.
-    """
-    path = absolute(runtime_dir / "lock")
-    lock = locked(path)
-    os.set_inheritable(lock, True)
-    program = (*_python(), "speaker.wire.parent", str(outlive), str(lock), str(path), *arguments)
-    os.execve(sys.executable, program, _environment())  # noqa: S606 -- no shell is wanted
-
-
-def _python() -> tuple[str, ...]:
-    return sys.executable, *(f"-W{option}" for option in sys.warnoptions), "-P", "-m"
-
-
-def _environment() -> dict[str, str]:
-    """Where this very program was imported from comes first: never the directory that it happens to run in. Threads
-    share one arena of glibc's malloc: what one of them freed is else of no use to the others."""
-    path = [str(Path(speaker.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"MALLOC_ARENA_MAX": "1", **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
 _STARTER = Threads(1, "start", take_priority)
@@ -107,7 +66,7 @@ _THREADS = 4
 class Main:
     """One main process, and our end of what lies between."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Copy
     end: socket.socket
     stacks: int | None = None
     """A file that it writes its stacks to, when it is asked or crashes."""
@@ -189,26 +148,14 @@ def _started(arguments: Sequence[str]) -> Main:
             stacks = os.memfd_create("stacks")
             unless_it_starts.callback(os.close, stacks)
             process = subprocess.Popen(
-                (*_python(), "speaker", *arguments),
+                (sys.executable, *(f"-W{option}" for option in sys.warnoptions), "-P", "-m", "speaker", *arguments),
                 pass_fds=[theirs.fileno(), stacks],
                 stdin=subprocess.DEVNULL,
-                env={**_environment(), VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
-                preexec_fn=_bound_to(os.getpid()),
+                env={**os.environ, VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
+                preexec_fn=partial(obey_only, os.getpid()),
             )
         unless_it_starts.pop_all()
     return Main(process, ours, stacks)
-
-
-def _bound_to(parent: int) -> Callable[[], None]:
-    """What the child does between fork and exec: system calls only, so that other threads' locks do not matter."""
-
-    def bind() -> None:
-        # A service manager or a terminal signals every process: this one stops by its parent's word, or ends with it.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        end_with(parent)
-
-    return bind
 
 
 async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | None = None) -> int:
@@ -381,14 +328,13 @@ async def _with_threads(work: Awaitable[int]) -> int:
     return await work
 
 
-def main() -> None:
-    outlive, number, path, *arguments = sys.argv[1:]
-    os.set_inheritable(int(number), False)
-    lock = Lock(Path(path), int(number))
+def become(first: First, arguments: Sequence[str], outlive: float) -> int:
+    """Be the wire process of ``speaker ARGUMENTS``; the exit code."""
+    mains = iter((Main(first.process, first.end, first.stacks),))
+
+    async def begin() -> Main:
+        return next(mains, None) or await start(arguments)
+
     gc.set_threshold(*COLLECTED)
     take_priority()
-    sys.exit(run(_with_threads(serve(partial(start, arguments), lock, float(outlive)))))
-
-
-if __name__ == "__main__":
-    main()
+    return run(_with_threads(serve(begin, first.lock, outlive)))

@@ -8,7 +8,6 @@ The first half is the main process's, the second the wire process's. Neither loo
 turns, so that a machine, or a process, that stood still has missed nothing.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import hanging
-from speaker.system.waiting import Progress
+from speaker.system.waiting import Progress, tick
 
 TELL_SECONDS = 5.0
 """Between two words of the main process."""
@@ -44,7 +43,7 @@ class Loops:
     async def run(self, tell: Callable[[Mapping[str, float], str], Awaitable[None]], supervisor: Supervisor) -> None:
         """Endless. ``tell`` hears of seconds by name, and where the longest of them stand."""
         while True:
-            await asyncio.sleep(TELL_SECONDS)
+            await tick(TELL_SECONDS)
             with contained("progress", supervisor):
                 await tell(*self._now())
 

@@ -295,7 +295,7 @@ class SharedOwner:
         asyncio.get_running_loop().call_soon(partial(self.hear_answer, link, answer, probed=True))
 
     def hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
-        self.look()
+        self.hello_links.hear()
         if (hello_link := self.hello_links.get(link)) is None:
             return
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self.clock()
@@ -350,6 +350,8 @@ class SharedOwner:
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
             self.hello_links.miss()
             self._unheard = 0
+        with contained("inquiry", self._events):
+            self._inquiries.read()
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
         self._step(events.Tick())
@@ -386,9 +388,10 @@ class SharedOwner:
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
-        with contained("hear", self._events):
-            if self.clock() >= self.machine.watch_at and not isinstance(event, events.Tick | events.FrameHeard):
-                self.hello_links.hear()
+        if not isinstance(event, events.Tick | events.FrameHeard | events.EipAnswered):
+            with contained("hear", self._events):
+                if self.clock() >= self.machine.watch_at:
+                    self.hello_links.hear()
         now = self.clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
@@ -421,6 +424,8 @@ class SharedOwner:
         if taken := [order for order in orders if isinstance(order, events.Claim)]:
             self._take(taken)
         for order in orders:
+            if isinstance(order, events.SendHello):
+                continue
             with contained("order", self._events):
                 match order:
                     case events.Announce(eips=eips):
@@ -484,7 +489,7 @@ class SharedOwner:
         hello = order.hello._replace(
             addresses=addresses, own=own, recalled=self._recalled, headless=self.machine.headless
         )
-        self.hello_links.send(hello_link, order._replace(hello=hello), now)
+        self.hello_links.send(hello_link, events.SendHello(link, hello, order.direct), now)
 
     def _listen(self) -> None:
         """This process did not run for too long: what waits unread is out of date."""

@@ -1,4 +1,4 @@
-"""The processes of a running speaker, told apart by what they run and not by who started whom."""
+"""The processes of a running speaker. Both run the same command: who started whom tells them apart."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,14 +15,13 @@ def family(pid: int) -> list[int]:
 
 
 def told_apart(pid: int) -> dict[str, int]:
-    """``wire`` and ``main``: the first of each, since what is about to run something else looks like who started it.
-    Nothing of who is gone."""
-    roles: dict[str, int] = {}
-    for one in family(pid):
-        words = _command(one)
-        if "-m" in words and any(word.startswith("speaker") for word in words):
-            roles.setdefault("wire" if any(word.startswith("speaker.wire") for word in words) else "main", one)
-    return roles
+    """``wire`` and ``main``: the first speaker, and the first that it started. Nothing of who is gone."""
+    return dict(zip(("wire", "main"), filter(_is_speaker, family(pid)), strict=False))
+
+
+def _is_speaker(pid: int) -> bool:
+    words = _command(pid)
+    return "-m" in words and "speaker" in words
 
 
 def _command(pid: int) -> list[str]:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from speaker.forwarding.changes import ChangeRealServer, RemoveRealServer, RemoveVirtualServer
+from speaker.forwarding.changes import RealChange, ServerChange
 from speaker.forwarding.ipvs.decisions import DRAIN_SECONDS
 from speaker.forwarding.ipvs.dummy import DummyLink
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
@@ -236,11 +236,11 @@ class Ipvs:
         if not servers:
             return
         server = servers[how % len(servers)]
-        changes: list[Any] = [RemoveVirtualServer(server)]
+        changes: list[Any] = [ServerChange(server, None)]
         for real in server.real_servers[:1]:
             changes += [
-                RemoveRealServer(server.key, real),
-                ChangeRealServer(server.key, real, replace(real, weight=7)),
+                RealChange(server.key, real, None),
+                RealChange(server.key, real, replace(real, weight=7)),
             ]
         with ipvs_tables() as kernel:
             kernel.change([changes[how % len(changes)]])

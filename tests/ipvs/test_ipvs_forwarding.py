@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from speaker.api.service import SCHEDULERS
-from speaker.forwarding.changes import AddEip, ChangeRealServer
+from speaker.forwarding.changes import EipChange, RealChange
 from speaker.forwarding.ipvs.decisions import DRAIN_SECONDS
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder, open_ipvs
 from speaker.forwarding.nftables.forwarder import NftablesGuard
@@ -511,7 +511,7 @@ def test_persistence_keeps_a_client_with_one_backend(lan, node):
 def test_nothing_new_goes_to_weight_0(lan, node):
     node.apply(plan(server(V4)))
     changes = node.apply(plan(server(V4, real_servers=(RealServer(B1, 8080, weight=0), RealServer(B2, 8080)))))
-    assert [type(change) for change in changes] == [ChangeRealServer]
+    assert [type(change) for change in changes] == [RealChange]
     assert {lan.ask(V4, 80)[0] for _ in range(4)} == {"b2"}
 
 
@@ -562,7 +562,7 @@ def talking_to(lan, node, real):
 def test_a_real_server_that_goes_keeps_its_connections_gets_no_new_ones_and_is_gone_when_its_time_is_up(lan, node):
     with talking_to(lan, node, B1) as sock:
         changes = node.apply(plan(server(V4, real_servers=reals(B2))))
-        assert [type(change) for change in changes] == [ChangeRealServer]
+        assert [type(change) for change in changes] == [RealChange]
         assert weights(node) == {"10.0.1.2": 0, "10.0.2.2": 1}
         assert {lan.ask(V4, 80)[0] for _ in range(4)} == {"b2"}
         assert node.tend(after=DRAIN_SECONDS - 1) == ()
@@ -593,7 +593,7 @@ def test_a_real_server_that_comes_back_is_taken_back_with_its_connections(lan, n
     with talking_to(lan, node, B1) as sock:
         node.apply(plan(server(V4, real_servers=reals(B2))))
         changes = node.apply(plan(server(V4)))
-        assert [type(change) for change in changes] == [ChangeRealServer]
+        assert [type(change) for change in changes] == [RealChange]
         assert weights(node) == {"10.0.1.2": 1, "10.0.2.2": 1}
         assert node.tend(after=2 * DRAIN_SECONDS) == ()
         assert echo(sock)
@@ -830,9 +830,9 @@ def test_applied_twice_changes_nothing_also_after_a_restart(beside_others):
     wanted = plan(*MANY, eips=[ip_address("192.0.2.201")])
     changes = beside_others.apply(wanted)
     assert Counter(type(change).__name__ for change in changes) == {
-        "AddEip": 4,
-        "AddVirtualServer": 27,
-        "AddRealServer": 54,
+        "EipChange": 4,
+        "ServerChange": 27,
+        "RealChange": 54,
     }
     after = beside_others.everything()
     assert beside_others.apply(wanted) == ()
@@ -946,7 +946,7 @@ def test_every_part_of_a_virtual_server_can_change(bare):
 
 def test_an_unknown_scheduler_costs_only_its_own_virtual_server_whose_port_stays_closed(bare):
     changes = bare.apply(plan(server(V4, 80, scheduler="nonesuch"), server(V4, 81)))
-    assert {str(change).split()[-1] for change in changes if isinstance(change, AddEip)} == {str(V4)}
+    assert {str(change).split()[-1] for change in changes if isinstance(change, EipChange)} == {str(V4)}
     assert [line for line in bare.ipvsadm() if line.startswith("-A")] == [f"-A -t {V4}:81 -s rr"]
     assert open_ports(bare) == {"81"}
     assert "this kernel has no scheduler 'nonesuch' (module ip_vs_nonesuch)" in "".join(bare.problems())

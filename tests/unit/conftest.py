@@ -107,7 +107,7 @@ def accepts() -> Callable[..., bool]:
     """``accepts(program, frame)``: classic BPF as in Documentation/networking/filter.rst, as far as ours uses it."""
 
     def run(program: Program, frame: bytes, pkttype: int = PACKET_HOST) -> bool:
-        accumulator, at = 0, 0
+        accumulator, index, at = 0, 0, 0
         while True:
             code, jt, jf, k = instruction = program[at]
             at += 1
@@ -119,6 +119,18 @@ def accepts() -> Callable[..., bool]:
                     if k + size > len(frame):
                         return False
                     accumulator = int.from_bytes(frame[k : k + size], "big")
+                case 0x00:
+                    accumulator = k
+                case 0x07:
+                    index = accumulator
+                case 0x87:
+                    accumulator = index
+                case 0x54:
+                    accumulator &= k
+                case 0x6C:
+                    accumulator = accumulator << index & 0xFFFFFFFF
+                case 0x74:
+                    accumulator >>= k
                 case 0x05:
                     at += k
                 case 0x15:
@@ -127,6 +139,8 @@ def accepts() -> Callable[..., bool]:
                     at += jt if accumulator > k else jf
                 case 0x35:
                     at += jt if accumulator >= k else jf
+                case 0x45:
+                    at += jt if accumulator & k else jf
                 case 0x06:
                     return k > 0
                 case _:

@@ -31,7 +31,7 @@ CODE = {
         "unit/system/test_listening.py::test_answers_that_nobody_reads_have_a_bound_together",
     ),
     "ports for `healthCheckNodePort`": (
-        "kubeproxy.health_server.MAX_PORTS",
+        "kubeproxy.watch.MAX_PORTS",
         "netns/kubeproxy/test_health_checks_served.py::test_the_rest_of_the_speaker_keeps_most_of_the_files_it_may_open",
     ),
     "addresses of other groups that an agent's Lease names": (
@@ -394,7 +394,7 @@ ELSEWHERE = {
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",
     # Of another program on this host's loopback.
-    "kubeproxy.sight.MAX_BODY",
+    "kubeproxy.words.MAX_BODY",
 }
 
 

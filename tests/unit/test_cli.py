@@ -114,6 +114,23 @@ def test_no_command_but_capture_brings_scapy_along():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2] / "manifests" / "examples")
 
 
+LATER = {
+    "speaker.cli": "aiohttp yaml structlog prometheus_client kubernetes pyroute2 speaker.node",
+    "speaker.wire.parent": "aiohttp yaml structlog prometheus_client speaker.node speaker.api.reading",
+    "speaker.standalone.run": "aiohttp kubernetes pyroute2 aiomqtt speaker.layer2 speaker.cluster",
+    "speaker.agent.source": "kubernetes yaml pyroute2 aiomqtt speaker.layer2 speaker.standalone",
+}
+"""What is imported before the first answer, on the way of both processes, and without what: it comes later, or only in
+the other one."""
+
+
+@pytest.mark.parametrize("module", LATER)
+def test_a_first_answer_waits_for_no_import_that_it_does_not_need(module):
+    code = f"import sys, speaker.wire.fork, {module}; print(*{{*sys.modules}} & {{*{LATER[module].split()}}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
 @pytest.mark.parametrize("words", [["keygen", "key"], ["run", "/", "--runtime-dir", "run"]])
 def test_in_a_directory_that_was_removed_a_command_says_so(words, tmp_path, monkeypatch, capsys):
     gone = tmp_path / "gone"

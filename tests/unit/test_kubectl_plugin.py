@@ -67,7 +67,7 @@ def test_the_manifest_names_what_make_plugin_packs(tmp_path):
     for part in ("Makefile", "LICENSE", "speaker/__init__.py", "manifests/krew/kubectl-eip", "manifests/krew/eip.yaml"):
         (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / part, tmp_path / part)
-    subprocess.run(["make", "plugin", "PLUGIN_AT=example/eip"], check=True, cwd=tmp_path, capture_output=True)
+    subprocess.run(["make", "plugin", "REPOSITORY=example/eip"], check=True, cwd=tmp_path, capture_output=True)
     packed = tmp_path / "dist" / "kubectl-eip.tar.gz"
     (platform,) = (manifest := yaml.safe_load((tmp_path / "dist" / "eip.yaml").read_text()))["spec"]["platforms"]
     assert manifest["spec"]["version"] == f"v{__version__}"

@@ -1,66 +1,70 @@
 """What `make rendered` and `make chart` make: the same objects as kustomize, whichever way is taken."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import chart_mixtures
+import jsonschema
 import pytest
 import yaml
+from chart_mixtures import Objects, merged, objects
+from chart_values import CHART, readme, schema, values
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import pairs
-from real_api import BUILT
 from render import (
     CLEANUP,
     COMPONENTS,
+    CONDITIONS,
     DEFAULT,
-    MANIFESTS,
     OVERLAYS,
+    RULES_OF_ALERTS,
+    THRESHOLDS,
     UNNAMED,
     WORKLOADS,
     _under_conditions,
     image_of,
+    image_values,
     kustomized,
     rendered,
-    value_of,
     write_chart,
     write_files,
 )
 
 from speaker import __version__
+from speaker.settings import AGENTS_NAMESPACE, DEFAULT_HELLO_MS, DEFAULT_METRICS
 
 IMAGE = "registry.example.com:5000/lb/eip-speaker:1.2.3"
 FLAGS = {"agent": ["--ignore-exclude-label", "--hello=50"], "controller": ["--default-class"]}
+
+
+def together(components: Iterable[str]) -> tuple[str, ...]:
+    """Of these what the chart can have: it takes one kind of monitor, which brings `metrics`."""
+    found = set(components)
+    if found & {"pod-monitor", "service-monitor"}:
+        found |= {"metrics"}
+    return tuple(
+        each for each in COMPONENTS if each in found - ({"service-monitor"} if "pod-monitor" in found else set())
+    )
+
+
 MIXTURES = [
     (
         overlay,
-        tuple(name for name, there in zip(COMPONENTS, components, strict=True) if there),
+        together(name for name, there in zip(COMPONENTS, components, strict=True) if there),
         FLAGS if flagged else {},
     )
     for overlay, flagged, *components in pairs(OVERLAYS, (False, True), *[(False, True)] * len(COMPONENTS))
 ]
-MIXTURES += [(overlay, some, FLAGS) for overlay in OVERLAYS for some in [(), COMPONENTS]]
+MIXTURES += [(overlay, together(some), FLAGS) for overlay in OVERLAYS for some in [(), COMPONENTS]]
 """Overlay, components and flags. The chart's conditions stand apart from each other (``_under_conditions`` refuses what
 does not), so that two at a time show what there is to see; and all of them, and none, as people take them."""
-
-Objects = dict[tuple[str, str, str], dict[str, Any]]
-
-
-def objects(text: str) -> Objects:
-    found: Objects = {}
-    for each in filter(None, yaml.load_all(text, Loader=yaml.CSafeLoader)):
-        key = each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
-        assert key not in found
-        found[key] = each
-    return found
 
 
 def only_container(found: Objects, name: str) -> dict[str, Any]:
@@ -133,50 +137,26 @@ def test_an_image_is_named_with_a_tag_or_a_digest(reference, entry):
 LINES = st.lists(st.sampled_from("abc"), max_size=8)
 
 
-def played(text: Iterable[str], values: dict[str, Any], here: str = "") -> list[str]:
-    """As Helm reads what the chart is made of: `if`, `else`, `range` and `end` on lines of their own, `quote`, and
-    braces in quotes."""
-    lines, said = iter(text), []
-
-    def value(path: str) -> Any:
-        *_, found = accumulate(path.split(".")[2:], lambda within, name: within[name], initial=values)
-        return here if path == "." else found
-
-    for line in lines:
-        if opening := re.fullmatch(r"\{\{- (if|range) (eq )?(\S+) ?(\S*) \}\}", line):
-            word, equal, path, wanted = opening.groups()
-            inside, otherwise = _halves(lines)
-            if word == "range":
-                said += [each for one in value(path) for each in played(inside, values, one)]
-            else:
-                true = value(path) == wanted.strip('"') if equal else value(path)
-                said += played(inside if true else otherwise, values, here)
-        else:
-            quoted = re.sub(r"\{\{ quote (\S+) \}\}", lambda found: json.dumps(value(found[1])), line)
-            said.append(quoted.replace('{{ "{{" }}', "{{"))
+def played(text: Iterable[str], *, it: bool) -> list[str]:
+    """As Helm reads what ``_under_conditions`` makes of one change, once its marks are braces."""
+    said, shown = [], [True]
+    for line in text:
+        if opening := re.fullmatch(r"«- if (not )?\(?\.Values\.it\)?»", line):
+            shown.append(it is not bool(opening[1]))
+        elif line == "«- else»":
+            shown.append(not shown.pop())
+        elif line == "«- end»":
+            shown.pop()
+        elif all(shown):
+            said.append(line)
     return said
-
-
-def _halves(lines: Iterator[str]) -> tuple[list[str], list[str]]:
-    """What stands before the `else` of a block that was opened, and after it; the block's end is consumed."""
-    halves: tuple[list[str], list[str]] = [], []
-    half, depth = 0, 1
-    for line in lines:
-        depth += line.startswith(("{{- if ", "{{- range ")) - (line == "{{- end }}")
-        if depth == 0:
-            break
-        if line == "{{- else }}" and depth == 1:
-            half = 1
-        else:
-            halves[half].append(line)
-    return halves
 
 
 @given(LINES, LINES)
 def test_what_one_changes_stands_under_its_condition_and_the_rest_as_it_was(plain, changed):
     lines = list(_under_conditions(plain, [("if .Values.it", changed)]))
-    assert played(lines, {"it": True}) == changed
-    assert played(lines, {"it": False}) == plain
+    assert played(lines, it=True) == changed
+    assert played(lines, it=False) == plain
 
 
 @pytest.mark.parametrize(
@@ -191,16 +171,128 @@ def test_two_that_change_the_same_lines_in_different_ways_are_refused(one, other
         list(_under_conditions(list("abcd"), [("if one", list(one)), ("if other", list(other))]))
 
 
-def test_every_component_and_overlay_is_a_value_that_is_explained_and_bound():
-    text = (MANIFESTS / "chart" / "values.yaml").read_text()
-    values = yaml.safe_load(text)
-    schema = yaml.safe_load((MANIFESTS / "chart" / "values.schema.json").read_text())["properties"]
-    assert values.keys() == {"image", "forwarder", *map(value_of, COMPONENTS), *WORKLOADS}
-    assert schema.keys() == {"global", *values}
-    assert set(schema["forwarder"]["enum"]) == {"none", *OVERLAYS} - {DEFAULT}
-    assert values["image"] == UNNAMED
-    for name in values:
-        assert re.search(rf"^# .*\n{name}:|^{name}:\n  # ", text, re.MULTILINE), name
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+
+
+def without_nulls(values: Any) -> Any:
+    """As Helm does: null takes a value away."""
+    if not isinstance(values, dict):
+        return values
+    return {name: without_nulls(each) for name, each in values.items() if each is not None}
+
+
+def faults(**changes: Any) -> list[str]:
+    """What the schema says against them, as paths."""
+    found = jsonschema.Draft7Validator(SCHEMA).iter_errors(without_nulls(merged(VALUES, changes)))
+    return [".".join(map(str, each.absolute_path)) + ": " + each.message for each in found]
+
+
+def test_what_is_told_of_the_values_was_made_of_them():
+    assert json.loads((CHART / "values.schema.json").read_text()) == schema(), "python manifests/chart_values.py"
+    assert (CHART / "README.md").read_text() == readme(), "python manifests/chart_values.py"
+
+
+def test_every_component_overlay_and_alert_is_a_value():
+    assert CONDITIONS.keys() == set(COMPONENTS)
+    assert set(SCHEMA["properties"]["forwarder"]["enum"]) == {"none", *OVERLAYS} - {DEFAULT}
+    alerts = SCHEMA["properties"]["prometheusRule"]["properties"]["alerts"]["properties"]
+    assert alerts.keys() == RULES_OF_ALERTS.keys()
+    assert {name for name, each in alerts.items() if "threshold" in each["properties"]} == THRESHOLDS.keys()
+
+
+def test_every_value_but_what_speaks_for_itself_is_explained():
+    plain = {"annotations", "labels", "affinity", "topologySpreadConstraints", "priorityClassName", "nodeSelector",
+             "podAnnotations", "interval", "scrapeTimeout", "relabelings", "metricRelabelings", "repository", "tag",
+             "controller", "agents", "enabled"}  # fmt: skip
+    assert [path for path, _, comment in values() if not comment and path.rpartition(".")[2] not in plain] == []
+
+
+def test_the_defaults_that_the_chart_repeats_are_those_of_the_flags():
+    agent, controller = VALUES["agent"], VALUES["controller"]
+    assert agent["hello"] == DEFAULT_HELLO_MS
+    assert DEFAULT_METRICS.endswith(f":{agent['metricsPort']}")
+    assert agent["logLevel"] == controller["logLevel"] == "info"
+    assert VALUES["namespaces"]["agents"] == AGENTS_NAMESPACE
+    assert VALUES["image"] == {**image_values(UNNAMED), "pullPolicy": ""}
+
+
+@pytest.mark.parametrize(
+    ("reference", "registry", "repository", "tag", "digest"),
+    [
+        ("eip-speaker:dev", "", "eip-speaker", "dev", ""),
+        ("lb/eip-speaker:1", "", "lb/eip-speaker", "1", ""),
+        ("localhost/eip-speaker:1", "localhost", "eip-speaker", "1", ""),
+        ("example.com:5000/a/b:1.2", "example.com:5000", "a/b", "1.2", ""),
+        ("ghcr.io/a/b:v1@sha256:00", "ghcr.io", "a/b", "v1", "sha256:00"),
+        ("example.com:5000/a@sha256:00", "example.com:5000", "a", "", "sha256:00"),
+    ],
+)
+def test_an_image_is_taken_apart(reference, registry, repository, tag, digest):
+    found = {"registry": registry, "repository": repository, "tag": tag, "digest": digest}
+    assert image_values(reference) == found
+
+
+def objects_of(rule: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(rule, dict):
+        if "properties" in rule:
+            yield path, rule
+        for name, each in rule.items():
+            yield from objects_of(each, f"{path}/{name}")
+
+
+def test_no_object_of_the_schema_takes_what_it_does_not_name():
+    assert [path for path, each in objects_of(SCHEMA) if each.get("additionalProperties") is not False] == []
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("forwader", {"forwader": "ipvs"}),
+    ("forwarder", {"forwarder": "auto"}),
+    ("image", {"image": "eip-speaker:dev"}),
+    ("image", {"image": {"name": "eip-speaker"}}),
+    ("image.digest", {"image": {"digest": "sha256:12"}}),
+    ("image.tag", {"image": {"tag": "v1:2"}}),
+    ("agent.image.pullPolicy", {"agent": {"image": {"pullPolicy": "always"}}}),
+    ("imagePullSecrets.0", {"imagePullSecrets": ["mine"]}),
+    ("namespaces.agents", {"namespaces": {"agents": "a b"}}),
+    ("key.existingSecret", {"key": {"existingSecret": "My Key"}}),
+    ("agent", {"agent": {"replicas": 3}}),
+    ("agent", {"agent": {"arg": ["--default-class"]}}),
+    ("agent", {"agent": {"hello": None}}),
+    ("agent.args.0", {"agent": {"args": ["hello"]}}),
+    ("agent.env.0", {"agent": {"env": [{"name": "A", "valeu": "b"}]}}),
+    ("agent.hello", {"agent": {"hello": 5}}),
+    ("agent.group", {"agent": {"group": "a/../b"}}),
+    ("agent.page", {"agent": {"page": "everywhere"}}),
+    ("agent.logLevel", {"agent": {"logLevel": "all"}}),
+    ("agent.tolerations.0", {"agent": {"tolerations": [{"kee": "a"}]}}),
+    ("agent.affinity", {"agent": {"affinity": {"nodeAfinity": {}}}}),
+    ("agent.affinity.nodeAffinity", {"agent": {"affinity": {"nodeAffinity": {"required": {}}}}}),
+    ("agent.resources", {"agent": {"resources": {"request": {}}}}),
+    ("agent.podLabels", {"agent": {"podLabels": {"app.kubernetes.io/name": "mine"}}}),
+    ("agent.nodeSelector.a", {"agent": {"nodeSelector": {"a": True}}}),
+    ("agent.updateStrategy.rollingUpdate", {"agent": {"updateStrategy": {"rollingUpdate": {"unavailable": 1}}}}),
+    ("controller.replicas", {"controller": {"replicas": -1}}),
+    ("controller.honourAnnotations.0", {"controller": {"honourAnnotations": ["metalb"]}}),
+    ("networkPolicy.apiPorts", {"networkPolicy": {"apiPorts": []}}),
+    ("networkPolicy", {"networkPolicy": {"apiPorts": None}}),
+    ("podMonitor.interval", {"podMonitor": {"interval": "30"}}),
+    ("podMonitor", {"podMonitor": {"label": {}}}),
+    ("prometheusRule.alerts", {"prometheusRule": {"alerts": {"EipFlaping": {}}}}),
+    ("prometheusRule.alerts.EipConflict", {"prometheusRule": {"alerts": {"EipConflict": {"threshold": 3}}}}),
+    (
+        "prometheusRule.alerts.EipFlapping.threshold",
+        {"prometheusRule": {"alerts": {"EipFlapping": {"threshold": "a"}}}},
+    ),
+    ("mqtt", {"mqtt": True}),
+    ("metrics", {"metrics": True}),
+]
+
+
+@pytest.mark.parametrize(("place", "changes"), WRONG, ids=[place for place, _ in WRONG])
+def test_a_value_that_cannot_be_meant_is_refused(place, changes):
+    assert [each for each in faults(**changes) if each.startswith(f"{place}: ") or f"'{place}'" in each]
+    assert faults() == []
 
 
 @pytest.fixture(scope="module")
@@ -211,28 +303,46 @@ def chart(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def helm(chart: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+def helm(chart: Path, helm_program: str) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """``helm("template", *flags)`` on the chart."""
-    if (program := shutil.which("helm", path=f"{BUILT}{os.pathsep}{os.environ['PATH']}")) is None:
-        pytest.skip("needs helm (`make cluster` builds one)")
 
     def run(command: str, *words: str) -> "subprocess.CompletedProcess[str]":
         name = ("eip-speaker",) if command == "template" else ()
         return subprocess.run(
-            [program, command, *name, chart / "eip-speaker", *words], capture_output=True, text=True, check=False
+            [helm_program, command, *name, chart / "eip-speaker", *words], capture_output=True, text=True, check=False
         )
 
     return run
 
 
+def test_helm_refuses_what_the_schema_refuses(helm):
+    for wrong, told in (("forwader=ipvs", "forwader"), ("agent.tolerations[0].kee=a", "kee"),
+                        ("namespaces.agents=eip-speaker", "must be two"),
+                        ("podMonitor.enabled=true,serviceMonitor.enabled=true", "would be scraped twice")):  # fmt: skip
+        done = helm("template", f"--set={wrong}")
+        assert done.returncode != 0
+        assert told in done.stderr
+
+
+SWITCHES = {
+    "alerts": "prometheusRule.enabled",
+    "dashboard": "dashboard.enabled",
+    "make-key": "key.create",
+    "mark-pods-not-ready": "markPodsNotReady",
+    "metrics": "metrics.enabled",
+    "mqtt": "mqtt.enabled",
+    "pod-monitor": "podMonitor.enabled",
+    "realtime": "realtime",
+    "service-monitor": "serviceMonitor.enabled",
+}
+
+
 def values_of(overlay: str, components: Iterable[str], flags: dict[str, list[str]]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {value_of(each): each in components for each in COMPONENTS}
-    return {
-        **chosen,
-        "image": IMAGE,
-        "forwarder": "none" if overlay == DEFAULT else overlay,
-        **{name: {"args": flags.get(name, [])} for name in WORKLOADS},
-    }
+    chosen: dict[str, Any] = {"forwarder": "none" if overlay == DEFAULT else overlay}
+    for component, switch in SWITCHES.items():
+        section, _, name = switch.rpartition(".")
+        (chosen.setdefault(section, {}) if section else chosen)[name] = component in components
+    return {**chosen, **{name: {"args": flags.get(name, [])} for name in WORKLOADS}}
 
 
 def assert_the_same(found: Objects, wanted: Objects) -> None:
@@ -244,15 +354,6 @@ def assert_the_same(found: Objects, wanted: Objects) -> None:
 
 
 @pytest.mark.parametrize(("overlay", "components", "flags"), MIXTURES)
-def test_the_chart_has_the_same_objects_as_kustomize(kubectl, chart, overlay, components, flags):
-    """Without Helm: as ``played`` reads it."""
-    values = values_of(overlay, components, flags)
-    templates = sorted((chart / "eip-speaker" / "templates").iterdir())
-    text = "\n---\n".join("\n".join(played(file.read_text().splitlines(), values)) for file in templates)
-    assert_the_same(objects(text), by_kustomize(kubectl, overlay, components, flags))
-
-
-@pytest.mark.parametrize(("overlay", "components", "flags"), MIXTURES)
 def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, tmp_path, overlay, components, flags):
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values_of(overlay, components, flags)))
     done = helm("template", f"--values={tmp_path / 'values.yaml'}")
@@ -260,19 +361,33 @@ def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, tmp_path, overl
     assert_the_same(objects(done.stdout), by_kustomize(kubectl, overlay, components, flags))
 
 
+@pytest.mark.parametrize("mixture", chart_mixtures.MIXTURES, ids=range(len(chart_mixtures.MIXTURES)))
+def test_what_a_user_sets_shows_in_the_objects(helm, tmp_path, mixture):
+    values = chart_mixtures.values_of(mixture)
+    assert faults(**values) == []
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    done = helm("template", f"--values={tmp_path / 'values.yaml'}")
+    assert done.returncode == 0, done.stderr
+    found = objects(done.stdout)
+    assert [choice.name for choice in mixture if not choice.shows(found)] == []
+
+
+def test_a_namespace_that_helm_has_made_is_not_made_again(helm):
+    done = helm("template", "--namespace=eip-speaker", "--create-namespace")
+    assert [name for kind, _, name in objects(done.stdout) if kind == "Namespace"] == ["eip-speaker-agents"]
+
+
 def test_helm_finds_no_fault(helm):
     done = helm("lint", "--strict")
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["forwader=ipvs", "forwarder=auto", "image=eip-speaker", "makeKey=maybe", "agent.args[0]=hello", "agent.arg=1"],
-)
-def test_a_value_that_cannot_be_meant_is_refused(helm, wrong):
-    done = helm("template", f"--set={wrong}")
-    assert done.returncode != 0
-    assert wrong.partition("=")[0].split(".")[0].split("[")[0] in done.stderr
+def test_alerts_of_a_release_lead_to_its_runbooks(kubectl, tmp_path, monkeypatch):
+    monkeypatch.setenv("REPOSITORY", "somebody/eips")
+    write_chart(kubectl, IMAGE, tmp_path)
+    told = yaml.safe_load((tmp_path / "eip-speaker" / "values.yaml").read_text())
+    assert told["prometheusRule"]["runbookUrl"] == "https://github.com/somebody/eips/blob/main/docs/runbooks.md"
+    assert not [file for file in (tmp_path / "eip-speaker").rglob("*.*") if "/REPOSITORY/" in file.read_text()]
 
 
 def test_the_archive_is_the_chart_and_the_same_every_time(kubectl, chart, tmp_path):

@@ -14,9 +14,8 @@ from relay import Relay
 from speaker.api.objects import Key, Object
 from speaker.cluster.access import Access, Server, configure
 from speaker.cluster.client import Client
-from speaker.cluster.feed import Resource
+from speaker.cluster.feed import Change, Resource
 from speaker.cluster.reflector import Patience, Reflector
-from speaker.cluster.store import Change
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 

@@ -3,8 +3,7 @@
 import pytest
 from fake_api import FakeApi, Refused
 
-from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Patience
+from speaker.cluster.reflector import Mirrors, Patience
 from speaker.errors import ApiRefused
 
 # A healthy API server cannot be told to fail like this.

@@ -20,15 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from speaker.errors import EdgeError
-from speaker.forwarding.ipvs.tables import (
-    CMD_ATTR_SERVICE,
-    PROTOCOLS,
-    SVC_ADDR,
-    SVC_AF,
-    SVC_FWMARK,
-    SVC_PORT,
-    SVC_PROTOCOL,
-)
+from speaker.forwarding.ipvs import tables
 from speaker.forwarding.plan import Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
 from speaker.netlink.messages import ATTRIBUTE, U16, attributes
@@ -49,7 +41,7 @@ def traffic(eips: Iterable[IPAddress], messages: Iterable[bytes], listing: Itera
         counted = parse_counters(payload)
         if counted is None or not any(counted.counts) or (eip := names.get(counted.address)) is None:
             continue
-        protocol = PROTOCOLS.get(counted.protocol)
+        protocol = tables.PROTOCOLS.get(counted.protocol)
         if protocol is not None:
             name = (eip, protocol.value, str(counted.port))
             virtual_servers[name] = counted.counts
@@ -78,7 +70,8 @@ _HEAD = struct.Struct("=8x 4sH2x 4sH2x 4s16s 4s2s2x")
 _TAIL = struct.Struct("=4s 4sQ 4sQ 4sQ 4sQ 4sQ 60x")
 _U64 = struct.Struct("=Q")
 _HEADS = tuple(
-    ATTRIBUTE.pack(length, kind) for length, kind in ((6, SVC_AF), (6, SVC_PROTOCOL), (20, SVC_ADDR), (6, SVC_PORT))
+    ATTRIBUTE.pack(length, kind)
+    for length, kind in ((6, tables.SVC_AF), (6, tables.SVC_PROTOCOL), (20, tables.SVC_ADDR), (6, tables.SVC_PORT))
 )
 _TAILS = (ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(ATTRIBUTE.pack(12, kind) for kind in range(1, 6)))
 """As Linux begins and ends a virtual server where it need not align 64-bit numbers; and each header, as it must be."""
@@ -95,14 +88,14 @@ def parse_counters(payload: bytes) -> Counted | None:
 
 def _parse_in_any_order(payload: bytes) -> Counted | None:
     """The same for every kernel; six times slower."""
-    found = attributes(attributes(payload, 4).get(CMD_ATTR_SERVICE, b""))
-    if SVC_FWMARK in found:
+    found = attributes(attributes(payload, 4).get(tables.CMD_ATTR_SERVICE, b""))
+    if tables.SVC_FWMARK in found:
         return None
     try:
         counted = attributes(found[SVC_STATS64])
         counts = tuple(_U64.unpack(counted[kind])[0] for kind in range(1, 6))
-        (af,), (protocol,) = U16.unpack(found[SVC_AF]), U16.unpack(found[SVC_PROTOCOL])
-        return _counted(af, protocol, found[SVC_ADDR], found[SVC_PORT], counts)
+        (af,), (protocol,) = U16.unpack(found[tables.SVC_AF]), U16.unpack(found[tables.SVC_PROTOCOL])
+        return _counted(af, protocol, found[tables.SVC_ADDR], found[tables.SVC_PORT], counts)
     except (KeyError, struct.error) as error:
         raise EdgeError(f"not a virtual server of IPVS with 64-bit counters: {payload.hex()}") from error
 

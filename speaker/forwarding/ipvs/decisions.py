@@ -4,13 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from speaker.forwarding.changes import (
-    AddRealServer,
-    AddVirtualServer,
-    ChangeRealServer,
-    RemoveRealServer,
-    RemoveVirtualServer,
-)
+from speaker.forwarding.changes import RealChange, ServerChange
 from speaker.forwarding.ipvs.tables import Refusal
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress, Protocol
@@ -58,10 +52,10 @@ def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
 
 
 def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
-    local = {(real.address, real.port) for real in known.real_servers if real.local}
+    local = {real.place for real in known.real_servers if real.local}
     reals = server.real_servers
     if local:
-        reals = tuple(replace(real, local=(real.address, real.port) in local) for real in reals)
+        reals = tuple(replace(real, local=real.place in local) for real in reals)
     return replace(server, sources=known.sources, masquerade=known.masquerade, real_servers=reals)
 
 
@@ -74,8 +68,8 @@ def in_between(have: Plan, want: Plan) -> Plan:
 
 
 def _to_either(have: VirtualServer, want: VirtualServer) -> VirtualServer:
-    wanted = {(real.address, real.port) for real in want.real_servers}
-    leaving = [real for real in have.real_servers if real.weight and (real.address, real.port) not in wanted]
+    wanted = {real.place for real in want.real_servers}
+    leaving = [real for real in have.real_servers if real.weight and real.place not in wanted]
     if not leaving:
         return want
     reals = tuple(sorted((*want.real_servers, *leaving)))
@@ -85,10 +79,9 @@ def _to_either(have: VirtualServer, want: VirtualServer) -> VirtualServer:
 def standing(want: Plan, refused: Collection[Refusal], on_the_way: Plan = EMPTY) -> Plan:
     """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
     and so do all of an EIP that is not leaving yet. Where a real server would not go, it is as ``on_the_way``."""
-    missing = {refusal.change.server.key for refusal in refused if isinstance(refusal.change, AddVirtualServer)}
-    stuck = {
-        refusal.change.key for refusal in refused if isinstance(refusal.change, ChangeRealServer | RemoveRealServer)
-    }
+    missing = _not_made(refused)
+    changes = [refusal.change for refusal in refused]
+    stuck = {change.key for change in changes if isinstance(change, RealChange) and change.before is not None}
     servers = {
         key: on_the_way.virtual_servers.get(key, server) if key in stuck else server
         for key, server in want.virtual_servers.items()
@@ -99,29 +92,32 @@ def standing(want: Plan, refused: Collection[Refusal], on_the_way: Plan = EMPTY)
 
 def held_back(refused: Iterable[Refusal]) -> frozenset[IPAddress]:
     """EIPs with a virtual server that would not go: unbound, it would not be known as ours again."""
-    return frozenset(
-        refusal.change.server.address for refusal in refused if isinstance(refusal.change, RemoveVirtualServer)
-    )
+    changes = (refusal.change for refusal in refused)
+    return frozenset(each.key[0] for each in changes if isinstance(each, ServerChange) and each.after is None)
 
 
-def root_causes(refused: Iterable[Refusal]) -> tuple[Refusal, ...]:
+def root_causes(refused: Collection[Refusal]) -> tuple[Refusal, ...]:
     """Without real servers whose virtual server was refused already."""
-    refusals = tuple(refused)
-    missing = {refusal.change.server.key for refusal in refusals if isinstance(refusal.change, AddVirtualServer)}
+    missing = _not_made(refused)
     return tuple(
         refusal
-        for refusal in refusals
-        if not (isinstance(refusal.change, AddRealServer) and refusal.change.key in missing)
+        for refusal in refused
+        if not (isinstance(change := refusal.change, RealChange) and change.before is None and change.key in missing)
     )
 
 
-def places(real_servers: Iterable[RealServer]) -> set[tuple[IPAddress, int, int]]:
-    return {(real.address, real.port, real.weight) for real in real_servers}
+def _not_made(refused: Iterable[Refusal]) -> set[VirtualServerKey]:
+    changes = (refusal.change for refusal in refused)
+    return {each.key for each in changes if isinstance(each, ServerChange) and each.before is None}
+
+
+def places(real_servers: Iterable[RealServer]) -> set[tuple[tuple[IPAddress, int], int]]:
+    return {(real.place, real.weight) for real in real_servers}
 
 
 def idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
     """The connections of those that are given no new ones."""
-    return {(key, real.address, real.port): count for real, count in counted.items() if real.weight == 0}
+    return {(key, *real.place): count for real, count in counted.items() if real.weight == 0}
 
 
 def taken(eip: str) -> str:
@@ -169,7 +165,7 @@ def draining(
         there = have.virtual_servers.get(key)
         if there is None or there is server or there.real_servers == server.real_servers:
             continue
-        leaving = {(key, real.address, real.port): real for real in _leaving(there, server)}
+        leaving = {(key, *real.place): real for real in _leaving(there, server)}
         staying = {
             place: before.until.get(place, now + DRAIN_SECONDS)
             for place, real in leaving.items()
@@ -188,5 +184,5 @@ def draining(
 def _leaving(have: VirtualServer, want: VirtualServer) -> Iterator[RealServer]:
     if have.protocol is Protocol.UDP:
         return
-    wanted = {(real.address, real.port) for real in want.real_servers}
-    yield from (real for real in have.real_servers if (real.address, real.port) not in wanted)
+    wanted = {real.place for real in want.real_servers}
+    yield from (real for real in have.real_servers if real.place not in wanted)

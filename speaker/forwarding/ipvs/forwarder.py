@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError
-from speaker.forwarding.changes import AddEip, Change, RemoveEip, RemoveVirtualServer, diff
+from speaker.forwarding.changes import Change, EipChange, ServerChange, diff
 from speaker.forwarding.ipvs import decisions
 from speaker.forwarding.ipvs.counters import FILE, traffic
 from speaker.forwarding.ipvs.decisions import Draining, Place
@@ -244,8 +244,9 @@ class IpvsForwarder:
         return KernelState(Plan(bound, mine), whose.foreign, connections, link, fresh=True)
 
     def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
-        coming = [change.eip for change in changes if isinstance(change, AddEip)]
-        going = {change.eip for change in changes if isinstance(change, RemoveEip)}
+        eips = [change for change in changes if isinstance(change, EipChange)]
+        coming = [change.eip for change in eips if change.bound]
+        going = {change.eip for change in eips if not change.bound}
         if want.eips:
             self._arp.tighten()  # links come and go
             if coming or whole:
@@ -275,7 +276,7 @@ class IpvsForwarder:
 
     def _remove(self, have: Plan) -> tuple[str, ...]:
         """Virtual servers before their mark."""
-        changes = tuple(RemoveVirtualServer(server) for server in have.virtual_servers.values())
+        changes = tuple(ServerChange(server, None) for server in have.virtual_servers.values())
         with ipvs_tables() as tables:
             if refused := tables.change(changes):
                 raise EdgeError("; ".join(map(str, refused)))

@@ -14,17 +14,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import (
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    Change,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    RemoveEip,
-    RemoveRealServer,
-    RemoveVirtualServer,
-)
+from speaker.forwarding.changes import Change, EipChange, RealChange, ServerChange
 from speaker.forwarding.plan import RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 from speaker.netlink.messages import ATTRIBUTE, BE16, S32, U16, U32, attribute, attributes, be16, nested, u16, u32
@@ -69,7 +59,7 @@ class Refusal:
     def final(self) -> bool:
         """Whether trying again is no use, until somebody changes the manifest or loads a module."""
         if self.errno == errno.ENOENT:
-            return isinstance(self.change, AddVirtualServer | ChangeVirtualServer)
+            return isinstance(self.change, ServerChange) and self.change.after is not None
         return self.errno in (errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
 
     def __str__(self) -> str:
@@ -133,19 +123,14 @@ class IpvsTables:
 
     def _request(self, change: Change) -> Request | None:
         match change:
-            case AddVirtualServer(server):
-                return self._message(NEW_SERVICE, _service(server))
-            case ChangeVirtualServer(_, server):
-                return self._message(SET_SERVICE, _service(server))
-            case RemoveVirtualServer(server):
-                return self._message(DEL_SERVICE, _service_key(server.key))
-            case AddRealServer(key, real):
-                return self._message(NEW_DEST, _service_key(key) + _dest(real))
-            case ChangeRealServer(key, _, real):
-                return self._message(SET_DEST, _service_key(key) + _dest(real))
-            case RemoveRealServer(key, real):
-                return self._message(DEL_DEST, _service_key(key) + _dest(real))
-            case AddEip() | RemoveEip():
+            case ServerChange(_, None):
+                return self._message(DEL_SERVICE, _service_key(change.key))
+            case ServerChange(before, _):
+                return self._message(NEW_SERVICE if before is None else SET_SERVICE, _service(change.server))
+            case RealChange(key, before, after):
+                command = NEW_DEST if before is None else DEL_DEST if after is None else SET_DEST
+                return self._message(command, _service_key(key) + _dest(change.real_server))
+            case EipChange():
                 return None
 
 
@@ -311,18 +296,16 @@ def _inner(payload: bytes, kind: int) -> dict[int, bytes]:
 
 def _is_gone_already(refusal: Refusal) -> bool:
     """3 is "no such virtual server", 2 on a real server "no such real server"."""
-    match refusal.change:
-        case RemoveVirtualServer() | RemoveRealServer():
-            return refusal.errno in (errno.ESRCH, errno.ENOENT)
-        case _:
-            return False
+    change = refusal.change
+    goes = not isinstance(change, EipChange) and change.after is None
+    return goes and refusal.errno in (errno.ESRCH, errno.ENOENT)
 
 
 def _reason(change: Change, error: int) -> str:
     match change, error:
-        case ((AddVirtualServer(server) | ChangeVirtualServer(_, server)), errno.ENOENT):
-            return f"this kernel has no scheduler {server.scheduler!r} (module ip_vs_{server.scheduler})"
-        case ((AddRealServer() | ChangeRealServer()), errno.EINVAL):
+        case ServerChange(_, VirtualServer(scheduler=scheduler)), errno.ENOENT:
+            return f"this kernel has no scheduler {scheduler!r} (module ip_vs_{scheduler})"
+        case RealChange(_, _, RealServer()), errno.EINVAL:
             return "not an address that a real server can have"
         case _, errno.ESRCH:
             return "its virtual server no longer exists"

@@ -1,46 +1,28 @@
 """``assist`` in the kernel: the table ``inet eip-speaker-assist``, or a group's, only as long as it is needed. An edge.
 
-What is to be in it, ``forwarding/assisted.py`` says.
+What is to be in it, ``Assisted`` says (``forwarding/changes.py``).
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
 
 from speaker.checks import Finding, said
-from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.assisted import stays
-from speaker.forwarding.changes import Change, diff, part_of
+from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change, diff, part_of, stays
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.forwarder import refusal
-from speaker.forwarding.nftables.ruleset import Ruleset, assist_ruleset, expressible, rebuild_script
+from speaker.forwarding.nftables.forwarder import EVERYTHING, forget, must_support
+from speaker.forwarding.nftables.ruleset import assist_ruleset, expressible, rebuild_script
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE
-from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer
-from speaker.model import NO_GROUP, Group, Protocol
-from speaker.system.process import may_administer_network
+from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, Traffic
+from speaker.model import NO_GROUP, Group
 from speaker.system.threads import in_thread
 
 RENEW = 10.0
 """Seconds after which the table is made anew: its elements last three times as long (``skeletons.ASSIST``)."""
 FORGET = 1.0
 """Seconds that may be spent on connections that still wait for a dead endpoint: a new Service waits meanwhile."""
-
-_REAL = RealServer(IPv4Address("192.0.2.2"), 80)
-#: As the forwarder's: every expression that the rules ever use.
-_EVERYTHING = Plan(
-    frozenset(),
-    {
-        server.key: server
-        for server in (
-            VirtualServer(IPv4Address("192.0.2.1"), Protocol.TCP, 80, "sh", real_servers=(_REAL,)),
-            VirtualServer(
-                IPv4Address("192.0.2.1"), Protocol.UDP, 81, "rr", None, (IPv4Network("192.0.2.0/24"),), True, (_REAL,)
-            ),
-        )
-    },
-)
 
 
 class AssistForwarder:
@@ -82,26 +64,16 @@ class AssistForwarder:
 
     async def _bring_to(self, want: Plan) -> None:
         if want.virtual_servers:
-            await nft.run(await in_thread(lambda: rebuild_script(self._ruleset(want))))
+            rules = replace(assist_ruleset(want), table=self._table)
+            await nft.run(await in_thread(rebuild_script, rules))
         elif nft.stamp(self._table).table is not None:
             await nft.run(f"delete table inet {self._table}\n")
-
-    def _ruleset(self, plan: Plan) -> Ruleset:
-        return replace(assist_ruleset(plan), table=self._table)
 
     async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
         """Best effort: what is left ends as it would without us."""
         keys = {key for change in changes if isinstance(key := part_of(change), tuple) and key in plan.virtual_servers}
-        try:
-            async with asyncio.timeout(FORGET):
-                if keys:
-                    # pyroute2 takes 12 MB: it is loaded when there is something to forget.
-                    from speaker.forwarding import conntrack
-
-                    await conntrack.forget(keys, plan, stays)
-        except (EdgeError, ImportError, OSError) as error:  # a TimeoutError among them
-            words = f"connections that waited for a dead node's endpoints go on waiting: {error or 'too many'}"
-            self._refused = said("edge_fails", [words], "conntrack -L")
+        otherwise = "connections that waited for a dead node's endpoints go on waiting"
+        self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         return diff(self._made or EMPTY, expressible(plan))
@@ -126,8 +98,5 @@ class AssistForwarder:
 
 async def open_assist(group: Group = NO_GROUP) -> AssistForwarder:
     """Raises Unsupported with the kernel's reason."""
-    try:
-        await nft.run(rebuild_script(assist_ruleset(_EVERYTHING)), check=True)
-    except nft.Refused as error:
-        raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
+    await must_support(assist_ruleset(EVERYTHING))
     return AssistForwarder(group=group)

@@ -8,14 +8,14 @@ the client's address and so has no timeout. Source ranges hold for this node's o
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import Change, ChangeRealServer, affected, diff
+from speaker.forwarding.changes import Change, Flow, RealChange, affected, diff, goes_on
 from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
@@ -39,15 +39,16 @@ Step: TypeAlias = tuple[tuple[Change, ...], str]
 _RULESETS = {TABLE: forwarder_ruleset, GUARD_TABLE: guard_ruleset}
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
+_UDP = VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 80, "sh", real_servers=(_REAL,))
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
-_EVERYTHING = Plan(
+EVERYTHING = Plan(
     frozenset(),
     {
         server.key: server
         for server in (
-            VirtualServer(IPv4Address("192.0.2.1"), Protocol.TCP, 80, "rr", real_servers=(_REAL,)),
-            VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 80, "sh", real_servers=(_REAL,)),
-            VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 81, sources=(IPv4Network("192.0.2.0/24"),)),
+            _UDP,
+            replace(_UDP, protocol=Protocol.TCP, scheduler="rr"),
+            replace(_UDP, port=81, sources=(IPv4Network("192.0.2.0/24"),)),
         )
     },
 )
@@ -86,17 +87,10 @@ class NftablesForwarder:
     async def _forget_gone(self, plan: Plan) -> None:
         """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
         take its new real servers away from everybody."""
-        try:
-            if self._to_check:
-                # pyroute2 takes 12 MB: it is loaded when there is something to forget.
-                from speaker.forwarding import conntrack
-
-                await conntrack.forget(self._to_check, plan)
-        except (EdgeError, ImportError, OSError) as error:
-            words = f"connections of before the last change may go on where they went: {error}"
-            self._unforgotten = said("edge_fails", [words], "conntrack -L")
-        else:
-            self._to_check, self._unforgotten = frozenset(), ()
+        words = "connections of before the last change may go on where they went"
+        self._unforgotten = await forget(self._to_check, plan, words)
+        if not self._unforgotten:
+            self._to_check = frozenset()
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         return await self._table.pending(plan)
@@ -133,9 +127,7 @@ class NftablesGuard:
 
     def concerned(self, changes: Iterable[Change]) -> bool:
         """Not by weights."""
-        return any(
-            not isinstance(change, ChangeRealServer) or change.before.local != change.after.local for change in changes
-        )
+        return any(not _only_weight(change) for change in changes)
 
     async def apply(self, plan: Plan) -> bool:
         """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""
@@ -146,26 +138,55 @@ class NftablesGuard:
         return await self._table.remove()
 
 
+def _only_weight(change: Change) -> bool:
+    match change:
+        case RealChange(_, RealServer() as before, RealServer() as after):
+            return before.local == after.local
+    return False
+
+
 async def open_nftables(group: Group = NO_GROUP) -> NftablesForwarder:
     """Raises Unsupported with the kernel's reason."""
-    await _supported(forwarder_ruleset(_EVERYTHING))
+    await must_support(forwarder_ruleset(EVERYTHING))
     return NftablesForwarder(group=group)
 
 
 async def open_guard(group: Group = NO_GROUP) -> NftablesGuard:
     """Raises Unsupported with the kernel's reason."""
     try:
-        await _supported(guard_ruleset(_EVERYTHING))
+        await must_support(guard_ruleset(EVERYTHING))
     except Unsupported as error:
         raise Unsupported(f"IPVS is guarded by nftables: {error}") from error
     return NftablesGuard(group=group)
 
 
-async def _supported(rules: Ruleset) -> None:
+async def must_support(rules: Ruleset) -> None:
+    """Raises Unsupported with the kernel's reason."""
     try:
         await nft.run(ruleset.rebuild_script(rules), check=True)
     except nft.Refused as error:
         raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
+
+
+async def forget(
+    keys: Collection[VirtualServerKey],
+    plan: Plan,
+    otherwise: str,
+    keeps: Callable[[Flow, Plan], bool] = goes_on,
+    within: float | None = None,
+) -> tuple[Finding, ...]:
+    """Forget the connections to these virtual servers that ``plan`` does not keep, ``within`` so many seconds. A
+    finding where that failed, which begins with ``otherwise``."""
+    try:
+        if keys:
+            # pyroute2 takes 12 MB: it is loaded when there is something to forget.
+            from speaker.forwarding import conntrack
+
+            async with asyncio.timeout(within):
+                await conntrack.forget(keys, plan, keeps)
+    except (EdgeError, ImportError, OSError) as error:  # a TimeoutError among them
+        return said("edge_fails", [f"{otherwise}: {error or 'too many'}"], "conntrack -L")
+    return ()
 
 
 def refusal(words: str, *, privileged: bool) -> str:
@@ -177,8 +198,7 @@ def refusal(words: str, *, privileged: bool) -> str:
 
 async def _dropping_chains() -> tuple[Finding, ...]:
     """Docker and firewalld drop forwarded traffic by default; one accepting table cannot overrule another's drop."""
-    found = [item["chain"] for item in await nft.list_chains() if "chain" in item]
-    chains = [chain for chain in found if isinstance(chain, dict)]
+    chains = [item["chain"] for item in await nft.list_chains() if "chain" in item]
     return dropping(
         f"{chain.get('family')} {chain.get('table')} {chain.get('name')}"
         for chain in chains

@@ -12,20 +12,8 @@ from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Any, TypeAlias
 
-from speaker.forwarding.nftables.ruleset import (
-    NUMBERS,
-    SCHEDULERS,
-    SEED,
-    ChosenBy,
-    Ruleset,
-    assemble,
-    chain_name,
-    chosen_by,
-    collapsed,
-    forwarder_ruleset,
-    ip_of,
-    turns,
-)
+from speaker.forwarding.nftables import ruleset
+from speaker.forwarding.nftables.ruleset import ChosenBy, Ruleset
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPNetwork
@@ -33,7 +21,7 @@ from speaker.model import IPNetwork
 Listing: TypeAlias = Iterable[Mapping[str, Any]]
 """The objects of ``nft --json --numeric list table``."""
 
-_PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
+_PROTOCOLS = {number: protocol for protocol, number in ruleset.NUMBERS.items()}
 
 
 class _Foreign(Exception):
@@ -60,7 +48,7 @@ def read_plan(listing: Listing) -> Plan | None:
     except _NOT_OURS:
         return None
     # Rules are compared as read: the text of a rule is ours, the kernel keeps only its meaning.
-    made = forwarder_ruleset(plan)
+    made = ruleset.forwarder_ruleset(plan)
     maps = {name: slots.elements for name, slots in made.maps.items()}
     return plan if (made.elements, maps) == (found.elements, found.maps) else None
 
@@ -75,7 +63,7 @@ def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
 
 
 def _found(listing: Listing, skeleton: str) -> _Found:
-    made = assemble("", skeleton, {}, {})
+    made = ruleset.assemble("", skeleton, {}, {})
     fixed = _fixed_chains(made.skeleton)
     elements: dict[str, frozenset[str]] = {}
     chains: dict[str, list[Mapping[str, Any]]] = {}
@@ -144,8 +132,8 @@ def _plan(found: _Found) -> Plan:
         if chain not in found.rules:
             raise _Foreign(element)
         server = _listed_server(key, found.rules[chain], found.maps.get(chain, frozenset()), local)
-        servers[key] = replace(server, sources=collapsed(sources.get(key, ())))
-    if found.rules.keys() != {chain_name(key) for key in servers}:
+        servers[key] = replace(server, sources=ruleset.collapsed(sources.get(key, ())))
+    if found.rules.keys() != {ruleset.chain_name(key) for key in servers}:
         raise _Foreign
     eips = frozenset(map(ip_address, found.elements["eips4"] | found.elements["eips6"]))
     return Plan(eips, servers)
@@ -169,7 +157,7 @@ def _listed_server(
         case [{"return": None}]:
             return server
         case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": name}}}}] if (
-            slots and ip == ip_of(server) and name == f"@{chain_name(key)}"
+            slots and ip == ruleset.ip_of(server) and name == f"@{ruleset.chain_name(key)}"
         ):
             server = replace(server, real_servers=_listed_real_servers(slots, _modulus(choice), local))
             if choice == _listed_choice(server):
@@ -179,7 +167,7 @@ def _listed_server(
 
 def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
     """nft lists the match on the protocol only where no name of a field, such as ``tcp sport``, implies it."""
-    number = NUMBERS[server.protocol]
+    number = ruleset.NUMBERS[server.protocol]
     match expressions:
         case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (
             listed == number
@@ -187,12 +175,12 @@ def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any
             return rest
         case [{"return": None}]:
             return expressions
-    return expressions if chosen_by(server) is ChosenBy.FLOW else []
+    return expressions if ruleset.chosen_by(server) is ChosenBy.FLOW else []
 
 
 def _listed_note(note: str) -> tuple[str, int | None, bool]:
     found = re.fullmatch(r"([a-z-]+)(?: persistent (\d+))?( transparent)?", note)
-    if found is None or found[1] not in SCHEDULERS:
+    if found is None or found[1] not in ruleset.SCHEDULERS:
         raise _Foreign(note)
     return found[1], None if found[2] is None else int(found[2]), found[3] is None
 
@@ -206,14 +194,14 @@ def _modulus(choice: Any) -> int:
 
 def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
     """How nft lists the choice of a slot that ``ruleset._rule`` makes."""
-    total = turns(server.real_servers)
-    source = {"payload": {"protocol": ip_of(server), "field": "saddr"}}
+    total = ruleset.turns(server.real_servers)
+    source = {"payload": {"protocol": ruleset.ip_of(server), "field": "saddr"}}
     port = {"payload": {"protocol": server.protocol.lower(), "field": "sport"}}
-    match chosen_by(server):
+    match ruleset.chosen_by(server):
         case ChosenBy.SOURCE:
-            return {"jhash": {"mod": total, "seed": SEED, "expr": source}}
+            return {"jhash": {"mod": total, "seed": ruleset.SEED, "expr": source}}
         case ChosenBy.FLOW:
-            return {"jhash": {"mod": total, "seed": SEED, "expr": {"concat": [source, port]}}}
+            return {"jhash": {"mod": total, "seed": ruleset.SEED, "expr": {"concat": [source, port]}}}
         case ChosenBy.TURN:
             pass
     return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENOENT
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,8 +35,11 @@ class Refused(EdgeError):
     """Raised when nft ran and said no."""
 
 
+Listed: TypeAlias = list[dict[str, dict[str, Any]]]
+
+
 class _Listing(msgspec.Struct):
-    nftables: list[dict[str, Any]]
+    nftables: Listed
 
 
 _listing = msgspec.json.Decoder(_Listing)
@@ -52,10 +55,10 @@ async def run(script: str, *, check: bool = False) -> None:
         raise Refused(f"nft: {complaint}")
 
 
-async def list_table(table: str) -> list[dict[str, Any]] | None:
+async def list_table(table: str) -> Listed | None:
     """What table ``inet`` ``table`` holds, as nft's JSON objects; None where there is none."""
     output = await list_object("table", "inet", table)
-    return None if output is None else _listed(output, f"table inet {table}")
+    return None if output is None else listed(output, f"table inet {table}")
 
 
 async def list_object(*what: str) -> bytes | None:
@@ -69,19 +72,19 @@ async def list_object(*what: str) -> bytes | None:
     raise EdgeError(f"nft list {' '.join(what)}: {complaint}")
 
 
-async def list_chains() -> list[dict[str, Any]]:
+async def list_chains() -> Listed:
     """Every program's chains, without their rules."""
     status, output, complaint = await _nft("--json", "list", "chains", seconds=LOOK_SECONDS)
     if status != 0:
         raise EdgeError(f"nft list chains: {complaint}")
-    return _listed(output, "chains")
+    return listed(output, "chains")
 
 
 async def _nft(*arguments: str, script: str = "", seconds: float | None = None) -> programs.Ended:
     return await programs.run("nft", *arguments, text=script, seconds=seconds)
 
 
-def _listed(output: bytes, what: str) -> list[dict[str, Any]]:
+def listed(output: bytes, what: str) -> Listed:
     """Raises EdgeError where nft has not printed what it prints: it was cut short, or is another program."""
     try:
         return _listing.decode(output).nftables

@@ -22,11 +22,10 @@ from speaker.lab.network.lan import Lan, index_of, netlink_in
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Segment, Topology, switch_port
 from speaker.lab.watching.capture import ETH_P_ALL, SO_TIMESTAMPNS
-from speaker.lab.watching.sending import BUFFER, Order, started
+from speaker.lab.watching.outage import BUFFER, HELLO, Order, started
 from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
 
-HELLO = 0x88B5
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20  # <linux/if_packet.h>; not in Python's socket module
 _TABLE = "speaker-lab-spoils"
 

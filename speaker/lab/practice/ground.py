@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from speaker.lab.breaking.switch import nft
 from speaker.lab.hosts.backends import backends
 from speaker.lab.hosts.expectations import Listener
 from speaker.lab.hosts.process import SpeakerProcess, started
+from speaker.lab.hosts.speakers import claimed
 from speaker.lab.network.lan import Lan
 from speaker.lab.network.topology import switch_port
-from speaker.lab.practice.site import PORT, WEB, Site, site, written
+from speaker.lab.practice.site import EIPS, PORT, WEB, Site, site, written
 from speaker.model import Protocol, format_mac
 from speaker.node.control import NAME as CONTROL
 from speaker.ownership.hellos.keys import generate
@@ -102,12 +104,10 @@ class Ground:
         for left in ("status.json", CONTROL):
             (self.directory / node / "run" / left).unlink(missing_ok=True)
 
-    async def restart(
-        self, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
-    ) -> None:
-        """It runs again at the end, or has ended."""
+    async def restart(self, node: str, *flags: str, **how: Any) -> None:
+        """As ``start``. It runs again at the end, or has ended."""
         await self.stop(node)
-        await self.start(node, *flags, key=key, name=name, ahead=ahead)
+        await self.start(node, *flags, **how)
         for _ in range(round(CONVERGENCE / POLL)):
             if self.running[node].process.returncode is not None or (self.directory / node / "run" / CONTROL).exists():
                 break
@@ -135,14 +135,12 @@ class Ground:
         return next(node for node in NODES if node != self.holder(eip))
 
     def _claims(self, node: str, eip: str) -> bool:
-        status = self.running[node].status() if node in self.running else {}
-        return any(each["address"] == eip and each["claimed"] for each in status.get("eips", ()))
+        return node in self.running and claimed(self.running[node].status()).get(ip_address(eip), False)
 
     async def settled(self) -> None:
         """Every EIP of the site as it should be has a holder, and every node's speaker has said so."""
         deadline = time.monotonic() + CONVERGENCE
-        eips = {address for name, each in self.site.items() if name.startswith("svc/") for address in _named(each)}
-        while not all(sum(self._claims(node, eip) for node in self.nodes) == 1 for eip in eips):
+        while not all(sum(self._claims(node, eip) for node in self.nodes) == 1 for eip in EIPS):
             if time.monotonic() > deadline:
                 raise EdgeError(f"within {CONVERGENCE:g} s not every EIP had one holder")
             await asyncio.sleep(POLL)
@@ -237,11 +235,6 @@ class Ground:
         except ValueError as error:
             raise EdgeError(f"speaker {' '.join(command)} on {node} printed no JSON") from error
         return Said(told, code, time.monotonic() - begun)
-
-
-def _named(object_: dict[str, Any]) -> list[str]:
-    address = object_["metadata"]["annotations"].get("eip-speaker.io/addresses")
-    return [address] if address else []
 
 
 async def _read_on(speaker: SpeakerProcess) -> None:

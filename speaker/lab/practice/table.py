@@ -118,11 +118,9 @@ def _only_beside(ground: Ground, node: str) -> None:
     ground.write(lambda site: site["eps/local"].update(endpoints=beside))
 
 
-async def _restart_other(
-    ground: Ground, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
-) -> None:
+async def _restart_other(ground: Ground, node: str, *flags: str, **how: Any) -> None:
     """The other one than the node that is asked."""
-    await ground.restart(_beside(node), *flags, key=key, name=name, ahead=ahead)
+    await ground.restart(_beside(node), *flags, **how)
 
 
 async def _restart_all(ground: Ground, _: str) -> None:

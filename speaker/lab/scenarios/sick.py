@@ -22,10 +22,9 @@ from speaker.lab.network.lan import Lan
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Topology
 from speaker.lab.request import Request, Trouble
-from speaker.lab.scenarios.endured import Endured, judge
-from speaker.lab.scenarios.failover_story import happened, tell, tell_holders
+from speaker.lab.scenarios.failover import happened, tell, tell_holders
 from speaker.lab.scenarios.scene import ASK_INTERVAL, CALM, LINK, Scene
-from speaker.lab.scenarios.sick_links import ClaimCount, Done, Line, Sight, Suffered
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Endured, Line, Sight, Suffered, judge
 from speaker.lab.stage import Stage
 from speaker.lab.timeline import Tone, columns
 from speaker.lab.watching.outage import Asks, asking
@@ -278,11 +277,11 @@ def totals(result: Endured) -> list[tuple[str, str]]:
         (f"unanswered where a healthy node could, {most}", f"{result.worst.dark_ms:.0f} ms"),
     ]
     if result.course.claims is None:
-        rows.append(("claims while it lasted", str(result.meanwhile)))
-        rows.append(("claims after it", str(result.afterwards)))
+        rows.append(("claims while it lasted", str(result.suffered.meanwhile)))
+        rows.append(("claims after it", str(result.suffered.afterwards)))
     else:
-        rows.append(("claims until the second flap was over", str(result.meanwhile)))
-        rows.append(("claims from then on", str(result.afterwards)))
+        rows.append(("claims until the second flap was over", str(result.suffered.meanwhile)))
+        rows.append(("claims from then on", str(result.suffered.afterwards)))
     return rows
 
 
@@ -301,7 +300,7 @@ def summary(result: Endured) -> str:
         f"no answer for {worst.dark_ms:.0f} ms {most} (promised: {worst.owed_ms:.0f})",
     ]
     if result.course.claims is not None:
-        after = result.afterwards
+        after = result.suffered.afterwards
         told.append(f"{after.number} claims in the {after.seconds:.0f} s after the second flap")
         told[-1] += f" (promised: {result.course.claims.most} in a minute)"
     return f"{result.scenario}: {'; '.join(told)}"

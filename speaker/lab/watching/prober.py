@@ -1,5 +1,5 @@
-"""The programs that send probes, echo them, and hold frames back: processes of their own, which nothing else in the lab
-can delay.
+"""The programs that send probes, echo them, hold frames back, and flood the LAN with hellos: processes of their own,
+which nothing else in the lab can delay.
 
 Started by ``outage.py``, which makes their sockets inside the namespaces, and shares the memory in which the sender
 notes when it sent what. Both end when their standard input does, so they never outlive the lab.
@@ -7,6 +7,7 @@ notes when it sent what. Both end when their standard input does, so they never 
 
 import json
 import os
+import random
 import select
 import socket
 import struct
@@ -35,15 +36,19 @@ TIMESTAMP_ROOM, PKTINFO_ROOM = socket.CMSG_SPACE(TIMESPEC.size), socket.CMSG_SPA
 
 
 def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    sockets = [socket.socket(fileno=fd) for fd in order["sockets"]]
+    if order["do"] == "flood":
+        _send(order, sockets)
+        return
     with suppress(PermissionError):  # root may; a prober that waits for its turn sees nothing in that time
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    order = json.loads(sys.stdin.readline())
     if order["do"] == "echo":
-        _echo([socket.socket(fileno=fd) for fd in order["sockets"]])
+        _echo(sockets)
     elif order["do"] in ("delay", "burst"):
-        _hold_back([socket.socket(fileno=fd) for fd in order["sockets"]], order)
+        _hold_back(sockets, order)
     else:
-        _send(order)
+        _send(order, sockets)
 
 
 def _hold_back(sockets: list[socket.socket], order: dict[str, Any]) -> None:
@@ -132,27 +137,64 @@ def lain(ancillary: list[tuple[int, int, bytes]]) -> float:
     return 0.0
 
 
-def _send(order: dict[str, Any]) -> None:
-    targets = order["targets"]
-    sockets = [socket.socket(fileno=fd) for fd in order["sockets"]]
-    memory = mmap(order["memory"], 0)
-    if order["do"] == "ask":
-        frames = [bytes.fromhex(target) for target in targets]
-        asker = sockets[0]
+def _send(order: dict[str, Any], sockets: list[socket.socket]) -> None:
+    send = _SENDING[order["do"]](sockets, order["targets"])
+    answers = sockets if order["do"] == "probe" else []
+    Sender(len(order["targets"]), order["interval"], mmap(order["memory"], 0), send, answers).run()
 
-        def ask(number: int) -> None:
-            asker.send(frames[number % len(frames)])
 
-        Sender(len(frames), order["interval"], memory, ask, []).run()
-        return
+def _ask(sockets: list[socket.socket], targets: list[str]) -> Callable[[int], object]:
+    frames = [bytes.fromhex(target) for target in targets]
+    return lambda number: sockets[0].send(frames[number % len(frames)])
 
-    ways = list(zip(sockets, map(tuple, targets), strict=True))
 
-    def probe(number: int) -> None:
-        way, address = ways[number % len(ways)]
-        way.sendto(PROBE.pack(number, 0.0), address)
+def _probe(sockets: list[socket.socket], targets: list[tuple[str, int]]) -> Callable[[int], object]:
+    places = [tuple(target) for target in targets]
+    return lambda number: sockets[at := number % len(places)].sendto(PROBE.pack(number, 0.0), places[at])
 
-    Sender(len(ways), order["interval"], memory, probe, sockets).run()
+
+# ── A stranger, who has no key: records hellos, then replays, forges and invents them ──────────────────────────
+
+RECORDS = 1.0
+"""Seconds, before it begins."""
+_SEQUENCE_AT = 34
+"""Offset of a hello's sequence number (8 bytes), behind Ethernet's 14, the header's 12 and the incarnation's 8."""
+
+
+def _flood(sockets: list[socket.socket], _: object) -> Callable[[int], object]:
+    chance, recorded = random.Random(1), _recorded(sockets[0])  # noqa: S311 -- guards nothing
+    if not recorded:
+        sys.exit("the stranger heard no hello to replay")
+    return lambda _: sockets[0].send(_mangled(chance, chance.choice(recorded)))
+
+
+def _recorded(sock: socket.socket) -> list[bytes]:
+    time.sleep(RECORDS)
+    sock.setblocking(False)
+    recorded = []
+    with suppress(BlockingIOError):
+        while True:
+            recorded.append(sock.recv(9000))
+    return recorded
+
+
+def _mangled(chance: random.Random, frame: bytes) -> bytes:
+    match chance.randrange(6):
+        case 0 | 1:
+            return frame
+        case 2:  # newer than anything its node ever said
+            newer = int.from_bytes(frame[_SEQUENCE_AT : _SEQUENCE_AT + 8]) + 2**32
+            return frame[:_SEQUENCE_AT] + newer.to_bytes(8) + frame[_SEQUENCE_AT + 8 :]
+        case 3:  # one bit is another
+            at = chance.randrange(14, len(frame))
+            return frame[:at] + bytes([frame[at] ^ 1 << chance.randrange(8)]) + frame[at + 1 :]
+        case 4:  # cut off, or followed by something
+            return frame[: chance.randrange(20, len(frame))] if chance.random() < 0.5 else frame + b"\0" * 40
+        case _:
+            return frame[:14] + chance.randbytes(chance.randrange(46, 400))
+
+
+_SENDING: Mapping[str, Callable[..., Callable[[int], object]]] = {"ask": _ask, "probe": _probe, "flood": _flood}
 
 
 class Sender:
@@ -163,7 +205,7 @@ class Sender:
     """
 
     def __init__(
-        self, count: int, interval: float, memory: mmap, send: Callable[[int], None], answers: list[socket.socket]
+        self, count: int, interval: float, memory: mmap, send: Callable[[int], object], answers: list[socket.socket]
     ) -> None:
         self._rate = count / interval
         self._at_once = max(1, round(self._rate * BEAT))

@@ -15,17 +15,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.pools import names
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
-from speaker.forwarding.changes import (
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    Change,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    RemoveEip,
-    RemoveRealServer,
-    RemoveVirtualServer,
-)
+from speaker.forwarding.changes import Change, EipChange, address_of, part_of
 from speaker.forwarding.plan import Plan
 from speaker.model import (
     Endpoint,
@@ -339,15 +329,8 @@ def _servers(plan: Plan, address: IPAddress) -> Iterator[str]:
 
 def _adds(change: Change, address: IPAddress) -> bool:
     """What is missing or other than it should be; what is there besides is on its way out."""
-    match change:
-        case AddEip(eip):
-            return eip == address
-        case AddVirtualServer(server) | ChangeVirtualServer(_, server):
-            return server.address == address
-        case AddRealServer(key) | ChangeRealServer(key):
-            return key[0] == address
-        case RemoveEip() | RemoveVirtualServer() | RemoveRealServer():
-            return False
+    comes = change.bound if isinstance(change, EipChange) else change.after is not None
+    return comes and address_of(part_of(change)) == address
 
 
 def known_service(state: InForce, key: ServiceKey) -> KnownService:

@@ -127,9 +127,13 @@ class Rejected(Enum):
     """Authentic, and breaks the format: a peer with a bug."""
 
 
-@lru_cache(maxsize=16)
 def magic(group: Group) -> bytes:
-    return OF_GROUPS + group.id[:2] if group.name else MAGIC
+    return _magic(group.name) if group.name else MAGIC
+
+
+@lru_cache(maxsize=16)
+def _magic(name: str) -> bytes:
+    return OF_GROUPS + Group(name).id[:2]
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +182,7 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
         len(node),
     )
     length = _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG
-    header = _HEADER.pack(magic(Group(hello.group)), MAJOR, MINOR, length, key.id)
+    header = _HEADER.pack(_magic(hello.group) if hello.group else MAGIC, MAJOR, MINOR, length, key.id)
     signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
     return signed + _tag(key, signed)
 

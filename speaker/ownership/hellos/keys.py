@@ -6,16 +6,19 @@ every moment each node accepts what any other signs.
 
 import binascii
 import hashlib
-import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from speaker.errors import SettingError
 
 MIN_SECRET = 32
 """Bytes: the output of SHA-256, below which a shorter HMAC key weakens it (RFC 2104 §3)."""
+
+_BLOCK = 64
+"""Bytes of a block of SHA-256."""
 
 ID_SIZE = 4
 """Bytes of a key id. Travels in the clear: it spares the HMAC for frames of other clusters, and tells a random secret
@@ -28,19 +31,23 @@ class Key:
 
     secret: bytes = field(repr=False)
     id: bytes = field(init=False)
-    _begun: hmac.HMAC = field(init=False, repr=False, compare=False)
-    """With the secret and no message, to be copied."""
+    _begun: tuple[Any, Any] = field(init=False, repr=False, compare=False)
+    """The inner and the outer hash of an HMAC, with the secret and no message: to be copied."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", hashlib.sha256(b"eip-speaker key id\0" + self.secret).digest()[:ID_SIZE])
-        object.__setattr__(self, "_begun", hmac.new(self.secret, digestmod="sha256"))
+        secret = self.secret if len(self.secret) <= _BLOCK else hashlib.sha256(self.secret).digest()
+        pads = (bytes(byte ^ pad for byte in secret.ljust(_BLOCK, b"\0")) for pad in (0x36, 0x5C))
+        object.__setattr__(self, "_begun", tuple(map(hashlib.sha256, pads)))
 
     def hmac(self, message: bytes) -> bytes:
-        """HMAC-SHA256 (RFC 2104). ``hmac.digest`` looks up in OpenSSL each time what it needs: 70 µs instead of 45
-        where nothing of that is in the processor's cache, which is so at each beat of a node at rest."""
-        signed = self._begun.copy()
-        signed.update(message)
-        return signed.digest()
+        """HMAC-SHA256 (RFC 2104), three times at each beat of a node at rest: by the standard library's ``hmac`` it
+        takes twice as long, and ``hmac.digest`` four times."""
+        inner, outer = self._begun[0].copy(), self._begun[1].copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        digest: bytes = outer.digest()
+        return digest
 
     def __repr__(self) -> str:
         return f"Key({self.id.hex()})"

@@ -123,8 +123,10 @@ class Peer:
         return self.heard_at + self.suspect_after(times)
 
     def suspect_after(self, times: Parameters) -> float:
-        usual, lenience = times.suspect * self.patience, self.lenience
-        return max(usual, lenience.lasts(self.heard_at) * times.suspect / times.dead) if lenience.learnt else usual
+        if not self.lenience.learnt:  # nearly always, and this is asked for a dozen times at each beat
+            return times.suspect * self.patience
+        lasts = self.lenience.lasts(self.heard_at)
+        return max(times.suspect * self.patience, lasts * times.suspect / times.dead)
 
     def missed_at(self, times: Parameters) -> float:
         """None of its broadcasts came for too long then."""
@@ -136,8 +138,9 @@ class Peer:
 
     def dead_after(self, times: Parameters) -> float:
         """Seconds of silence that are its death."""
-        usual, lenience = times.dead * self.patience, self.lenience
-        return max(usual, lenience.lasts(self.heard_at)) if lenience.learnt else usual
+        if not self.lenience.learnt:
+            return times.dead * self.patience
+        return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
 
     def patient_for(self, now: float, times: Parameters) -> int:
         lasts = self.lenience.lasts(now)

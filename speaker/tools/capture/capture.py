@@ -5,11 +5,13 @@ Edge: frames of a link or of a capture file, and a file to write them to; by sca
 scapy is imported when something is captured, and then no more of it than that takes.
 """
 
+import argparse
 import json
 import math
 import select
 import socket
 import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +26,7 @@ from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.hellos.keys import Keys
 from speaker.packets import arp, ndp, sockets
 from speaker.packets.bpf import ACCEPT, Program, if_equal, load_byte, load_half, only_if
+from speaker.settings import parse_ethertype
 from speaker.system.files import is_there
 from speaker.tools.capture.neighbourhood import MAX_FRAME, Event, Neighbourhood, read, sentence
 
@@ -161,6 +164,14 @@ class CaptureSettings:
     ethertype: int = frames.ETHERTYPE
     all_hellos: bool = False
     as_json: bool = False
+
+
+def command(args: argparse.Namespace) -> int:
+    if args.seconds is not None and not 0 < args.seconds < 86400:
+        raise SettingError(f"--seconds {args.seconds:g}: must be seconds above 0 and below a day")
+    ethertype = frames.ETHERTYPE if args.ethertype is None else parse_ethertype(args.ethertype)
+    settings = CaptureSettings(args.target, args.seconds, args.write, args.key, ethertype, args.all, args.json)
+    return capture(settings, sys.stdout)
 
 
 def capture(settings: CaptureSettings, out: TextIO) -> int:

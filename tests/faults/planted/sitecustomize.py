@@ -63,7 +63,8 @@ class Plan:
             memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
         size = max(1, len(self.lines))
         self.parts = [memory[size * part : size * (part + 1)] for part in range(PASSED + len(PROCESSES))]
-        self._process = 1 + any(word.startswith("speaker.wire") for word in sys.orig_argv)
+        self._process = 1 if "EIP_SPEAKER_WIRE" in os.environ else 2
+        os.register_at_fork(after_in_child=self._become_main)
         self._fail: dict = {}
 
     def plant(self) -> None:
@@ -72,6 +73,10 @@ class Plan:
         builtins.__passed__ = self.parts[PASSED + self._process - 1]
         builtins.__raise__ = self.raise_ordered
         sys.meta_path.insert(0, self)
+
+    def _become_main(self) -> None:
+        self._process = 1
+        builtins.__passed__ = self.parts[PASSED]
 
     def raise_ordered(self, number: int, values: dict) -> None:
         """The function of that number has been ordered to raise: if it is for this process, and about these values."""

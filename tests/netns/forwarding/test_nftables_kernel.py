@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import conntrack
-from speaker.forwarding.changes import AddRealServer, diff
+from speaker.forwarding.changes import RealChange, diff
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import LOOK_SECONDS, NftablesForwarder, open_guard, open_nftables
 from speaker.forwarding.nftables.listing import read_plan
@@ -120,7 +120,7 @@ def test_a_change_of_one_endpoint_rewrites_one_chain(apply, listing):
     handles = {item["rule"]["handle"] for item in listing() if "rule" in item}
     new = RealServer(ip_address("10.0.0.9"), 8080)
     changed = server(real_servers=(*before.real_servers, new))
-    assert apply(plan_of(changed, other)) == (AddRealServer(before.key, new),)
+    assert apply(plan_of(changed, other)) == (RealChange(before.key, None, new),)
     replaced = [item["rule"]["chain"] for item in listing() if "rule" in item and item["rule"]["handle"] not in handles]
     assert replaced == ["tcp/192.0.2.10/80"]
 
@@ -146,7 +146,7 @@ def test_connections_that_cannot_be_forgotten_keep_no_plan_from_the_kernel(node,
     before, after = server(), server(scheduler="sh")
     broken, asked = True, []
 
-    async def forgets(keys, plan):
+    async def forgets(keys, plan, keeps):
         asked.append(set(keys))
         if broken:
             raise EdgeError("conntrack: no such subsystem")

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from speaker.kubeproxy.health_checks import HealthCheck
-from speaker.kubeproxy.health_server import HealthServer
+from speaker.kubeproxy.watch import HealthServer
 from speaker.model import Family, ServiceKey
 from speaker.system.listening import MAX_CONNECTIONS
 

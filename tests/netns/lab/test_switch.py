@@ -11,10 +11,10 @@ import pytest
 from alert_lan import eventually
 
 from speaker.lab.breaking.sickness import Cast, Drop, Hold
-from speaker.lab.breaking.switch import HELLO, delayed, holding, hosts_on, spoil
+from speaker.lab.breaking.switch import delayed, holding, hosts_on, spoil
 from speaker.lab.network.topology import LAN
 from speaker.lab.watching.capture import ETH_P_ALL, capturing
-from speaker.lab.watching.outage import arp_request, asking
+from speaker.lab.watching.outage import HELLO, arp_request, asking
 
 pytestmark = pytest.mark.netns
 

@@ -298,18 +298,20 @@ def test_cleanup_removes_what_a_killed_process_left(lan, process, sh, tc, tmp_pa
     assert filters(sh, lan.node) == before
 
 
-def test_two_groups_have_a_filter_each_and_one_that_was_left_behind_is_replaced(lan, link, ear, sh, tc):
+def test_two_groups_have_a_filter_each_and_the_one_that_comes_later_replaces_its_own_groups(lan, link, ear, sh, tc):
     client, eth0 = ear(lan.client, ARP), link(lan.node, "eth0")
     other = HELLOS._replace(magic=b"EIPg")
     with answering(lan, link, other, tcx=False):
         with lan.node.entered():
-            left = KernelResponder(eth0, HELLOS, tcx=False).__enter__()  # its process dies: nothing is closed
+            before = KernelResponder(eth0, HELLOS, tcx=False).__enter__()  # as of a process that was killed
         with answering(lan, link, HELLOS, tcx=False):
+            assert filters(sh, lan.node)[0][0].count("direct-action") == 2
+            with lan.node.entered():
+                before.close()  # as of a link whose MAC has changed
             assert filters(sh, lan.node)[0][0].count("direct-action") == 2
         assert filters(sh, lan.node)[0][0].count("direct-action") == 1
         client.send(ask4(mac=client.mac))
         assert client.until(client.to_us)
-    left.close()
 
 
 def test_where_the_kernel_refuses_the_sockets_answer_and_it_is_said(lan, link, ear, layer2_with):

@@ -102,7 +102,7 @@ def test_foreign_chatter_and_routed_solicitations_never_get_past_the_kernel(lan,
     assert not station.counts.reasons
 
 
-def test_more_scattered_eips_than_the_filter_has_intervals_are_all_answered(lan, speaking, ear):
+def test_eips_in_more_blocks_than_the_filter_has_runs_are_all_answered(lan, speaking, ear):
     station = speaking(*(f"10.0.{third}.{fourth}" for third in range(100) for fourth in (7, 9)))
     client = ear(lan.client, ARP)
     for address in ("10.0.0.7", "10.0.42.9", "10.0.99.9"):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
@@ -118,6 +119,12 @@ def ask(inquiries, link, own, eips, peers=(), anybody=True):
     inquiries.ask(link, own, Ask(link.index, tuple(eips), tuple(silent), anybody), silent)
 
 
+def sample(inquiries, link, question, known=MappingProxyType({})):
+    """As at each beat: what was answered since the last is read, then the next is asked."""
+    inquiries.read()
+    inquiries.ask(link, OWN, question, known)
+
+
 def within(namespace, story):
     """``story(inquiries, told, link)`` in a loop inside the namespace. Its host has two MACs."""
 
@@ -167,10 +174,25 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (eip,), doubted=True)
-        ask = partial(inquiries.ask, link, OWN, asked, known)
+        ask = partial(sample, inquiries, link, asked, known)
         await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
         await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
         assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
+
+    within(node, story)
+
+
+def test_an_answer_to_what_is_asked_now_and_then_wakes_nobody_and_is_there_at_the_next_beat(quiet_lan, stranger):
+    node, _ = quiet_lan
+    answer = Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS)
+
+    async def story(inquiries, told, link):
+        sampled = partial(sample, inquiries, link, Question(link.index, "n2", (EIP4,), doubted=False))
+        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, lambda: (sampled(), stranger(answer)))
+        descriptor = inquirer_of(inquiries, link)._answers.asker._socket.fileno()
+        assert not asyncio.get_running_loop().remove_reader(descriptor)
+        ask(inquiries, link, OWN, [EIP4])
+        assert asyncio.get_running_loop().remove_reader(descriptor), "of one that may be dead it is known at once"
 
     within(node, story)
 
@@ -181,10 +203,9 @@ def test_while_nothing_is_doubted_an_answer_that_nobody_asked_for_is_no_news(qui
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (EIP4,), doubted=False)
-        ask = partial(inquiries.ask, link, OWN, asked, {})
 
         def ask_and_answer():
-            ask()
+            sample(inquiries, link, asked)
             stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc="192.0.2.9", hwdst=OURS))
             stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS))
 

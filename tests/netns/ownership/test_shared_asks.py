@@ -11,7 +11,16 @@ import pytest
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import HellosFiltered
 from speaker.ownership import inquirer
-from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
+from speaker.ownership.events import (
+    Ask,
+    EipAnswered,
+    EligibilityChanged,
+    FrameHeard,
+    HelloHeard,
+    LinkChanged,
+    Question,
+    Tick,
+)
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.hellos import Hellos
@@ -135,6 +144,14 @@ def during(new_namespace, wire, sh):
             asyncio.run(tell())
 
     return run
+
+
+def test_an_answer_to_what_is_asked_now_and_then_is_told_at_the_next_look(during):
+    async def story(host):
+        host.machine.orders = [Question(host.link.index, "n2", (EIP,), doubted=False)]
+        await host.until_told(EipAnswered(EIP, host.link.index, None))
+
+    during(story)
 
 
 def test_a_peers_answer_is_told_by_its_name_and_a_strangers_without_one(during):

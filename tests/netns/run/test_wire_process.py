@@ -17,8 +17,9 @@ from speaker.errors import EdgeError, NotDone, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import BugMet, EdgeFailed, EdgeRecovered
 from speaker.system.files import Lock, locked
+from speaker.wire.fork import STACKS, VARIABLE
 from speaker.wire.messages import Began, Channel, Commands, PeerSpec, Spec
-from speaker.wire.parent import STACKS, VARIABLE, Main, serve
+from speaker.wire.parent import Main, serve
 from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
 
@@ -317,7 +318,7 @@ def test_what_it_meets_in_its_last_moments_is_in_the_log(capfd):
 
 LOOPING = """
 import os, threading
-from speaker.wire.parent import inherited
+from speaker.wire.fork import inherited
 end = inherited()
 def settle_for_ever():
     end.send(b"1")

@@ -9,7 +9,7 @@ import pytest
 from speaker.agent.announcements import AnnouncementReader
 from speaker.agent.mirrors import AGAIN_SECONDS
 from speaker.api.records import AnnouncementObject, AnnouncementStatus
-from speaker.cluster.store import Store
+from speaker.cluster.feed import Store
 from speaker.model import MAX_TERM
 from speaker.ownership.events import Record, gone
 from speaker.ownership.hello import Incarnation

@@ -6,7 +6,7 @@ import pytest
 
 from speaker.agent.mirrors import AGAIN_SECONDS, Delivery
 from speaker.api.objects import Key
-from speaker.cluster.store import Change
+from speaker.cluster.feed import Change
 
 
 class World:

@@ -28,7 +28,7 @@ from speaker.api.kinds import (
 )
 from speaker.api.objects import INITIAL_EVENTS_END, Key
 from speaker.api.records import MISSES, OTHER_GROUPS
-from speaker.cluster.store import Change
+from speaker.cluster.feed import Change
 from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.model import Gratuitous, Link, Mac, Placement, ServiceKey
 from speaker.model.events import LifeBegan, OtherGroupsHold

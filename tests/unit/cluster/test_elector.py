@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,7 +15,6 @@ from speaker.cluster.elector import (
     Elector,
     LeaseRecord,
     Look,
-    ObservedLease,
     Order,
     Rest,
     Timing,
@@ -30,8 +30,8 @@ def elector(identity: str = "me", timing: Timing = TIMING) -> Elector:
     return Elector(identity, timing)
 
 
-def held_by(holder: str, renewed: str = "t0", transitions: int = 3, duration: float = 15) -> ObservedLease:
-    return ObservedLease(LeaseRecord(holder, duration, transitions, renewed), f"v-{renewed}")
+def held_by(holder: str, renewed: str = "t0", transitions: int = 3, duration: float = 15) -> LeaseRecord:
+    return LeaseRecord(holder, duration, transitions, renewed, f"v-{renewed}")
 
 
 def leads(identity: str = "me", at: float = 100.0) -> Elector:
@@ -40,7 +40,7 @@ def leads(identity: str = "me", at: float = 100.0) -> Elector:
     one.looked(None, at)
     order = one.step(at)
     assert isinstance(order, Write)
-    one.written(ObservedLease(order.record, "1"), at, at)
+    one.written(replace(order.record, version="1"), at, at)
     return one
 
 
@@ -49,7 +49,7 @@ def test_where_there_is_no_lease_it_makes_one_and_leads():
     one.looked(None, 100)
     assert one.step(100) == Write(LeaseRecord("me", 15, 0), over=None)
     assert one.leadership(100) is None
-    one.written(ObservedLease(LeaseRecord("me", 15, 0), "7"), sent_at=100, now=101)
+    one.written(LeaseRecord("me", 15, 0, version="7"), sent_at=100, now=101)
     assert (one.leadership(101).term, one.leadership(101).version) == (0, "7")
     assert one.step(101) == Rest(102)
     assert one.step(102) == Write(LeaseRecord("me", 15, 0), over="7")
@@ -57,7 +57,7 @@ def test_where_there_is_no_lease_it_makes_one_and_leads():
 
 def test_leading_counts_from_when_the_renewal_was_sent():
     one = leads(at=100)
-    one.written(ObservedLease(LeaseRecord("me", 15, 0), "2"), sent_at=102, now=104)
+    one.written(LeaseRecord("me", 15, 0, version="2"), sent_at=102, now=104)
     assert one.leadership(111.9)
     assert one.leadership(112) is None
 
@@ -112,7 +112,7 @@ def test_a_lease_that_somebody_wrote_the_last_term_into_is_taken_all_the_same(lo
     one.looked(None if lost else held_by("other", transitions=LAST_TERM), 120)
     order = one.step(120)
     assert order == Write(LeaseRecord("me", 15, LAST_TERM), over=None if lost else "v-t0")
-    one.written(ObservedLease(order.record, "9"), 120, 120)
+    one.written(replace(order.record, version="9"), 120, 120)
     assert one.leadership(121).term == LAST_TERM
 
 
@@ -186,20 +186,18 @@ class Api:
     """One Lease, compare-and-swap, and a network that delays, loses and lets through late."""
 
     def __init__(self, random: Random) -> None:
-        self.lease: ObservedLease | None = None
+        self.lease: LeaseRecord | None = None
         self.random = random
         self.faults = True
         self._versions = itertools.count(1)
 
-    def do(self, order: Look | Write) -> tuple[str, ObservedLease | None]:
+    def do(self, order: Look | Write) -> tuple[str, LeaseRecord | None]:
         if isinstance(order, Look):
             return "looked", self.lease
         if (self.lease.version if self.lease else None) != order.over:
             return "conflicted", None
         version = str(next(self._versions))
-        self.lease = ObservedLease(
-            LeaseRecord(order.record.holder, order.record.duration, order.record.transitions, version), version
-        )
+        self.lease = replace(order.record, renewed=version, version=version)
         return "written", self.lease
 
     def travel(self) -> float:
@@ -242,7 +240,7 @@ class World:
 
     def send(self, name: str, life: int, order: Look | Write) -> None:
         sent, there, back = self.now, self.api.travel(), self.api.travel()
-        answers: list[tuple[str, ObservedLease | None]] = []
+        answers: list[tuple[str, LeaseRecord | None]] = []
         if there < float("inf"):  # it may be carried out long after its sender has given up
             self.at(sent + there, lambda: answers.append(self.api.do(order)))
         taken = there + back
@@ -251,7 +249,7 @@ class World:
         else:
             self.at(sent + self.timing.request, lambda: self.hear(name, life, sent, "failed", None))
 
-    def hear(self, name: str, life: int, sent: float, kind: str, seen: ObservedLease | None) -> None:
+    def hear(self, name: str, life: int, sent: float, kind: str, seen: LeaseRecord | None) -> None:
         if life != self.lives[name]:
             return
         one, now = self.electors[name], self.clock(name)

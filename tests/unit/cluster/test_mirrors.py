@@ -7,8 +7,7 @@ from structlog.testing import capture_logs
 
 from speaker.api.objects import Object
 from speaker.cluster.feed import Resource
-from speaker.cluster.mirrors import Mirrors
-from speaker.cluster.reflector import Reflector
+from speaker.cluster.reflector import Mirrors, Reflector
 
 
 class Noting(Reflector[Object]):

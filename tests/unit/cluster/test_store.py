@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.api.objects import Key, Metadata, Object
-from speaker.cluster.store import Change, Store
+from speaker.cluster.feed import Change, Store
 
 APP = "app"
 

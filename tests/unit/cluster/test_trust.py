@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from debian_release import PYTHON_313, unpacked
 
-from speaker.cluster.access import AGE, Access, Server, Trust, configure
+from speaker.cluster.access import AGE, Access, Server, Trust, configure, hosts_certificates_unread
 from speaker.cluster.client import Client
 from speaker.errors import ApiUnreachable
 
@@ -172,3 +173,13 @@ async def test_what_is_no_authority_replaces_none(tmp_path, signed, spoil):
     spoil(file)
     trust.expire()
     assert trust() is first
+
+
+@pytest.mark.parametrize("named", [None, "/etc/ssl/mine.pem"])
+def test_what_the_host_trusts_is_only_unread_while_the_http_library_is_imported(named, monkeypatch):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if named:
+        monkeypatch.setenv("SSL_CERT_FILE", named)
+    with hosts_certificates_unread():
+        assert ssl.create_default_context().cert_store_stats()["x509"] == 0
+    assert os.environ.get("SSL_CERT_FILE") == named

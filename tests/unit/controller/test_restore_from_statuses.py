@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.pools import Catalogue
-from speaker.api.kinds import ASSIGNED_FROM
+from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.api.reading import read_pool, read_service
 from speaker.api.service import MAX_HELD
 from speaker.controller.restore import restored
-from speaker.controller.wanted import ASSIGNED
 from speaker.model import ServiceKey
 
 MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}

@@ -176,7 +176,8 @@ IN_USE = [Assignment(WEB, (ip_address("192.0.2.10"),), ("lan",))]
 
 def pools(found: EipObject, assignments=(), usage=None):
     name = found.metadata.name
-    writes = pool_writes(found, judge([found])[name], assignments, (usage or {}).get(name, {}), AT)
+    usage = (usage or {}).get(name, {})
+    writes = pool_writes(found, judge([found])[name], assignments, usage, AT, in_use=bool(assignments))
     return {write.path: write for write in writes}
 
 

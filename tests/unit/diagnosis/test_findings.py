@@ -8,8 +8,7 @@ import pytest
 from healthy import ELSEWHERE, NOW, OWN, matching, of
 
 from speaker.checks import KINDS, Finding, Severity
-from speaker.diagnosis.chain import State, explain
-from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.chain import State, explain, findings
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Asked,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from speaker.diagnosis.facts import Chain
 from speaker.diagnosis.firewall import ANSWER, DNAT, Ruleset, arp_request, ip_packet
-from speaker.diagnosis.saved import chains as saved
+from speaker.diagnosis.firewall import chains as saved
 
 EIP = "192.0.2.200"
 SYN = ip_packet("who connects", None, EIP, "tcp", {"dport": 80, "iifname": "eth0"})

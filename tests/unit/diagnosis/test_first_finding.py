@@ -18,7 +18,7 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
 from speaker.api.addresses import parse_range
 from speaker.checks import Finding, said
-from speaker.diagnosis.doctor import examine
+from speaker.diagnosis.chain import examine
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Asked,

@@ -5,8 +5,7 @@ from examples import examples
 from healthy import facts, many
 from hypothesis import HealthCheck, given, settings
 
-from speaker.diagnosis.chain import explain
-from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.chain import explain, findings
 from speaker.diagnosis.facts import decode, encode
 
 MANY = settings(max_examples=examples(350), deadline=None, suppress_health_check=[HealthCheck.too_slow])

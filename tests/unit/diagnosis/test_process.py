@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from speaker.diagnosis.facts import Process
-from speaker.diagnosis.process import listener, read, spent
+from speaker.diagnosis.kernel import listener, process_of, spent
 from speaker.node.control import NAME
 
 
@@ -21,12 +21,12 @@ def proc(directory, **states):
     ("own", "parents", "told"), [("S", "S", "S"), ("T", "S", "T"), ("S", "T", "T"), ("R", "Z", "Z"), ("D", "S", "D")]
 )
 def test_the_worse_state_of_the_process_and_of_its_parent_is_told(tmp_path, own, parents, told):
-    found = read(10, "late", proc(tmp_path, main=(own, 11), wire=(parents, 1)))
+    found = process_of(10, "late", proc(tmp_path, main=(own, 11), wire=(parents, 1)))
     assert found == Process("late", 10, told, 0x3000, 2)
 
 
 def test_one_that_may_not_be_looked_at_has_no_state(tmp_path):
-    assert read(10, "late", tmp_path) == Process("late", 10)
+    assert process_of(10, "late", tmp_path) == Process("late", 10)
 
 
 def test_where_nobody_listens_there_is_none(tmp_path):

@@ -8,8 +8,7 @@ from healthy import OWN
 from test_findings import EIP, HELD, HELD_BY_PEER, KNOWN, PEERS_MAC, STRANGER, WELL, answered
 
 from speaker.checks import KINDS
-from speaker.diagnosis.chain import explain
-from speaker.diagnosis.doctor import examine, findings
+from speaker.diagnosis.chain import examine, explain, findings
 from speaker.diagnosis.facts import Asked, Unseen
 from speaker.diagnosis.report import EXPLAINED, LINES, chain_json, chain_lines, finding_lines, findings_json
 from speaker.errors import COLUMNS

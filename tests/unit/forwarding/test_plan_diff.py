@@ -7,18 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.changes import (
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    Change,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    RemoveEip,
-    RemoveRealServer,
-    RemoveVirtualServer,
-    diff,
-)
+from speaker.forwarding.changes import Change, EipChange, RealChange, ServerChange, diff
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 
@@ -44,28 +33,28 @@ class Kernel:
 
     def take(self, change: Change) -> None:
         match change:
-            case AddEip(eip):
+            case EipChange(eip, True):
                 assert eip not in self.eips
                 self.eips.add(eip)
-            case RemoveEip(eip):
+            case EipChange(eip, False):
                 self.eips.remove(eip)
-            case AddVirtualServer(server):
+            case ServerChange(None, server):
                 assert server.key not in self.servers
                 self.servers[server.key] = replace(server, real_servers=())
-            case RemoveVirtualServer(server):
+            case ServerChange(server, None):
                 del self.servers[server.key]
-            case ChangeVirtualServer(before, after):
+            case ServerChange(before, after):
                 kept = self.servers[before.key].real_servers
                 self.servers[after.key] = replace(after, real_servers=kept)
-            case AddRealServer(key, real):
+            case RealChange(key, None, real):
                 assert all((each.address, each.port) != (real.address, real.port) for each in self.real_servers(key))
                 self.set_real_servers(key, {*self.real_servers(key), real})
-            case ChangeRealServer(key, before, after):
-                assert before in self.real_servers(key)
-                self.set_real_servers(key, {after, *self.real_servers(key)} - {before})
-            case RemoveRealServer(key, real):
+            case RealChange(key, real, None):
                 assert real in self.real_servers(key)
                 self.set_real_servers(key, {*self.real_servers(key)} - {real})
+            case RealChange(key, before, after):
+                assert before in self.real_servers(key)
+                self.set_real_servers(key, {after, *self.real_servers(key)} - {before})
 
     def real_servers(self, key: VirtualServerKey) -> tuple[RealServer, ...]:
         return self.servers[key].real_servers
@@ -164,7 +153,7 @@ def test_ipv4_comes_before_ipv6_and_ports_in_order():
         VirtualServer(ip_address(address), Protocol.TCP, port)
         for address, port in (("2001:db8::1", 1), ("192.0.2.9", 90), ("192.0.2.9", 80), ("10.0.0.1", 443))
     ]
-    added = [change for change in diff(EMPTY, plan_of(*servers)) if isinstance(change, AddVirtualServer)]
+    added = [change for change in diff(EMPTY, plan_of(*servers)) if isinstance(change, ServerChange)]
     assert [str(change.server) for change in added] == [
         "TCP 10.0.0.1:443 rr",
         "TCP 192.0.2.9:80 rr",

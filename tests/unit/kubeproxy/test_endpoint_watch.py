@@ -5,8 +5,7 @@ import socket
 from ipaddress import ip_address
 
 from speaker.kubeproxy.health_checks import HealthCheck
-from speaker.kubeproxy.health_server import HealthServer
-from speaker.kubeproxy.watch import EndpointWatch
+from speaker.kubeproxy.watch import EndpointWatch, HealthServer
 from speaker.model import Endpoint, Family, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy, World
 
 KEY = ServiceKey("shop", "web")

@@ -25,57 +25,85 @@ numbers = st.integers(0, 2**32 - 1)
 near = st.integers(0, 300)
 
 
+def covers(runs, number):
+    return any(first <= number <= last and bits >> (number & 31) & 1 for first, last, bits in runs)
+
+
 @given(st.sets(numbers | near, max_size=200), st.integers(1, 70))
-def test_intervals_cover_everything_in_order_within_their_number(wanted, most):
-    found = bpf.intervals(wanted, most)
+def test_runs_cover_everything_in_order_within_their_number(wanted, most):
+    found = bpf.runs(wanted, most)
     assert len(found) <= most
-    assert all(any(first <= number <= last for first, last in found) for number in wanted)
-    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))
-    assert {end for interval in found for end in interval} <= wanted
+    assert all(covers(found, number) for number in wanted)
+    assert all(before.last >> 5 < after.first >> 5 for before, after in itertools.pairwise(found))
+    assert {end for run in found for end in run[:2]} <= wanted
+
+
+@given(st.sets(numbers | near, max_size=60), near)
+def test_few_blocks_let_through_what_is_ours_and_nothing_else(ours, asked):
+    assert covers(bpf.runs(ours, bpf.RUNS), asked) is (asked in ours)
+
+
+ALL = 2**32 - 1
 
 
 @pytest.mark.parametrize(
     ("numbers", "most", "found"),
     [
         ([], 3, ()),
-        ([7], 3, ((7, 7),)),
-        ([3, 1, 2], 3, ((1, 3),)),
-        ([1, 2, 5, 9, 20], 3, ((1, 5), (9, 9), (20, 20))),
-        ([1, 2, 5, 9, 20], 1, ((1, 20),)),
+        ([7], 3, ((7, 7, 1 << 7),)),
+        ([3, 1, 2], 3, ((1, 3, 0b1110),)),
+        ([31, 32], 3, ((31, 31, 1 << 31), (32, 32, 1))),
+        ([2, 40, 170, 640], 3, ((2, 40, ALL), (170, 170, 1 << 10), (640, 640, 1))),
+        ([2, 40, 170, 640], 1, ((2, 640, ALL),)),
     ],
 )
 def test_the_smallest_gaps_are_closed_first(numbers, most, found):
-    assert bpf.intervals(numbers, most) == found
+    assert bpf.runs(numbers, most) == found
 
 
 @given(st.sets(numbers | near, max_size=150), st.sets(numbers | near, max_size=150), st.integers(1, 70))
-def test_widened_intervals_cover_both_in_order_within_their_number(some, others, most):
-    found = bpf.widened(bpf.intervals(some, most), bpf.intervals(others, most), most)
+def test_widened_runs_cover_both_in_order_within_their_number(some, others, most):
+    found = bpf.widened(bpf.runs(some, most), bpf.runs(others, most), most)
     assert len(found) <= most
-    assert all(any(first <= number <= last for first, last in found) for number in some | others)
-    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))
-    assert {end for interval in found for end in interval} <= some | others
+    assert all(covers(found, number) for number in some | others)
+    assert all(before.last >> 5 < after.first >> 5 for before, after in itertools.pairwise(found))
+    assert {end for run in found for end in run[:2]} <= some | others
     if most >= len(some | others):
-        assert found == bpf.intervals(some | others, most)
+        assert found == bpf.runs(some | others, most)
 
 
 @given(st.sets(numbers | near, min_size=1, max_size=200), numbers | near)
-def test_arp_goes_through_exactly_within_the_intervals(accepts, ours, asked):
+def test_arp_goes_through_exactly_within_the_runs(accepts, ours, asked):
     program = arp_filter(number.to_bytes(4, "big") for number in ours)
     assert len(program) < 4096  # BPF_MAXINSNS
-    inside = any(first <= asked <= last for first, last in bpf.intervals(ours, bpf.INTERVALS))
+    inside, other = (covers(bpf.runs(ours, bpf.RUNS), number) for number in (asked, 0xDEADBEEF))
     for sender, target in ((0xDEADBEEF, asked), (asked, 0xDEADBEEF)):
         packet = arp.ArpPacket(BROADCAST, UNKNOWN, 1, UNKNOWN, IPv4Address(sender), UNKNOWN, IPv4Address(target))
-        other = any(first <= 0xDEADBEEF <= last for first, last in bpf.intervals(ours, bpf.INTERVALS))
         assert accepts(program, packet.pack()) == (inside or other)
         assert accepts(program, packet.pack().ljust(60, b"\x00")) == (inside or other)
+
+
+@pytest.mark.parametrize("peers", [2, 3])
+def test_what_peers_hold_of_a_pool_of_two_thousand_does_not_go_through(accepts, peers):
+    pool = [number.to_bytes(4, "big") for number in range(0xC0000200, 0xC0000200 + 2000)]
+    program = arp_filter(pool[::peers])
+    for at, asked in enumerate(pool):
+        packet = arp.request(UNKNOWN, IPv4Address(0xDEADBEEF), IPv4Address(asked))
+        assert accepts(program, packet.pack()) is (at % peers == 0)
 
 
 def test_every_jump_of_the_largest_program_fits(lan):
     scattered = [(number * 1000).to_bytes(4, "big") for number in range(5000)]
     for program in (arp_filter(scattered), ndp_filter(bytes(12) + one for one in scattered)):
         assert all(0 <= one.jt < 256 and 0 <= one.jf < 256 for one in program)
-        assert len(program) < 4096
+        assert kernel_bytes(program) < 20480 / 2, "the smallest net.core.optmem_max, with the one that it replaces"
+
+
+def kernel_bytes(program):
+    """As ``bpf_convert_filter`` (net/core/filter.c) makes it: two for a jump both ways, or by a number above 2³¹."""
+    compared = [one for one in program if one.code & 0x07 == 0x05 and one.code != 0x05]
+    more = sum((one.jt > 0 and one.jf > 0) + (one.k >= 2**31) for one in compared)
+    return 8 * (len(program) + more + 64)
 
 
 def test_other_arp_is_dropped(accepts, lan):

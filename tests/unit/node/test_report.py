@@ -15,7 +15,7 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.addresses import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
-from speaker.forwarding.changes import AddEip, RemoveEip
+from speaker.forwarding.changes import EipChange
 from speaker.forwarding.handing_over import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import (
@@ -175,7 +175,9 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
         with capture_logs() as logs:
             report.settled(settlement)
             report.decided(decision)
-            report.forwarding([kind(eip) for eip in decision.eips for kind in (AddEip, RemoveEip)], ("sentence",))
+            report.forwarding(
+                [EipChange(eip, bound) for eip in decision.eips for bound in (True, False)], ("sentence",)
+            )
             for eip in decision.may_hold().values():
                 report.hear(EipClaimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None))
                 report.hear(EipYielded(eip.address, "drained", "n2"))

@@ -13,7 +13,7 @@ from speaker.allocator.settle import Settlement
 from speaker.api.reading import Reading
 from speaker.checks import said
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
-from speaker.forwarding.changes import AddEip
+from speaker.forwarding.changes import EipChange
 from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
@@ -233,7 +233,7 @@ def play(in_virtual_time, tmp_path):
         (lambda report: report.unreadable([]), [], {}, False),
         (lambda report: report.settled(GIVEN), ["assigned"], {}, False),
         (
-            lambda report: report.forwarding([AddEip(A), AddEip(B)]),
+            lambda report: report.forwarding([EipChange(A), EipChange(B)]),
             ["forwarding"],
             {("forwarding_changes_total",): 2},
             False,

@@ -2,14 +2,16 @@
 
 import asyncio
 import gc
+import resource
 import traceback
 import weakref
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.system.garbage import WORTH, freeze_new, let_go, letting_go, start_over, uncollected
+from speaker.system.garbage import WORTH, freeze_new, give_back, let_go, letting_go, start_over, uncollected
 
 
 class Knot:
@@ -135,3 +137,16 @@ def test_a_task_group_that_fails_leaves_nothing_behind():
         return seen[0]()
 
     assert asyncio.run(play()) is None
+
+
+def test_what_was_freed_in_the_middle_of_the_heap_is_given_back_to_the_kernel():
+    many = [bytes(2000) for _ in range(20_000)]
+    del many[:-1]
+    before = resident()
+    give_back()
+    assert resident() < before - 20 * 2**20
+
+
+def resident():
+    """Bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from speaker.errors import SettingError
 from speaker.kubeproxy.health_checks import HealthCheck as Check
-from speaker.kubeproxy.health_server import HealthServer
+from speaker.kubeproxy.watch import HealthServer
 from speaker.model import Family, ServiceKey
 from speaker.node.control import NAME, ask, serving_control
 from speaker.settings import Bind

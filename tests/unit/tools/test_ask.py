@@ -284,5 +284,5 @@ def test_without_a_speaker_a_machine_gets_json(tmp_path, capsys):
 
 
 def test_without_a_speaker_nothing_is_loaded_that_only_a_cluster_needs():
-    code = "import sys; import speaker.tools.status; sys.exit('aiohttp' in sys.modules or 'pyroute2' in sys.modules)"
+    code = "import sys; import speaker.tools.ask; sys.exit('aiohttp' in sys.modules or 'pyroute2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from speaker.api.fields import ApiObject
 from speaker.api.kinds import EipObject, ServiceObject, SliceObject
 from speaker.cli import main
 from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.tools.plan import tell
 from speaker.tools.plan_cluster import Live, applied, foresee, plan
 
 AT = "2026-01-02T00:00:00Z"
@@ -124,7 +126,8 @@ def told(tmp_path):
         (directory := tmp_path / "then").mkdir(exist_ok=True)
         (directory / "all.yaml").write_text(yaml.safe_dump_all([each.data for each in documents]))
         out, err = io.StringIO(), io.StringIO()
-        code = plan(live, directory if documents else None, frozenset(drain), True, out, err)
+        find = partial(plan, live, directory if documents else None, frozenset(drain))
+        code = tell(find, out, err, as_json=True)
         return code, json.loads(out.getvalue()) if out.getvalue() else err.getvalue()
 
     return run

@@ -8,7 +8,8 @@ from test_ask import STATUS
 
 from speaker.errors import EdgeError
 from speaker.tools.agents import Answers
-from speaker.tools.status import describe, read, together, watch
+from speaker.tools.ask import describe_cluster as describe
+from speaker.tools.ask import read, together, watch
 
 HELD, BY_PEER, NOBODYS = STATUS["eips"]
 OTHERS = [

@@ -5,19 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from speaker.forwarding.changes import (
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    Flow,
-    RemoveEip,
-    RemoveRealServer,
-    RemoveVirtualServer,
-    affected,
-    goes_on,
-)
+from speaker.forwarding.changes import EipChange, Flow, RealChange, ServerChange, affected, goes_on
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
@@ -63,16 +51,16 @@ def test_a_udp_flow_from_before_its_service_is_not_left_untranslated():
 
 
 LOOKED_AT = [
-    (AddVirtualServer(UDP), True),
-    (AddVirtualServer(TCP), False),
-    (ChangeVirtualServer(TCP, TCP), True),
-    (RemoveVirtualServer(TCP), True),
-    (RemoveRealServer(UDP.key, ONE), True),
-    (RemoveRealServer(TCP.key, ONE), False),
-    (AddRealServer(UDP.key, ONE), False),
-    (ChangeRealServer(UDP.key, ONE, replace(ONE, weight=0)), False),
-    (AddEip(UDP.address), False),
-    (RemoveEip(UDP.address), False),
+    (ServerChange(None, UDP), True),
+    (ServerChange(None, TCP), False),
+    (ServerChange(TCP, TCP), True),
+    (ServerChange(TCP, None), True),
+    (RealChange(UDP.key, ONE, None), True),
+    (RealChange(TCP.key, ONE, None), False),
+    (RealChange(UDP.key, None, ONE), False),
+    (RealChange(UDP.key, ONE, replace(ONE, weight=0)), False),
+    (EipChange(UDP.address), False),
+    (EipChange(UDP.address, bound=False), False),
 ]
 
 

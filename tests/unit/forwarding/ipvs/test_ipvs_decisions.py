@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.changes import (
-    AddRealServer,
-    AddVirtualServer,
-    ChangeRealServer,
-    ChangeVirtualServer,
-    RemoveRealServer,
-    RemoveVirtualServer,
-)
+from speaker.forwarding.changes import RealChange, ServerChange
 from speaker.forwarding.ipvs.decisions import Owned, completed, held_back, in_between, owned, root_causes, standing
 from speaker.forwarding.ipvs.tables import Refusal
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, without
@@ -81,7 +74,7 @@ def test_where_the_clients_address_is_to_be_kept_from_now_on_it_is_not_yet_where
     assert in_between(plan(SERVER), plan(want)) == plan(want)
 
 
-@pytest.mark.parametrize("change", [RemoveRealServer(SERVER.key, REAL), ChangeRealServer(SERVER.key, REAL, REAL)])
+@pytest.mark.parametrize("change", [RealChange(SERVER.key, REAL, None), RealChange(SERVER.key, REAL, REAL)])
 def test_a_real_server_that_would_not_go_stays_known_to_the_guard(change):
     have, want = plan(SERVER), plan(replace(SERVER, real_servers=()))
     assert standing(want, [Refusal(change, errno.ENOMEM)], in_between(have, want)) == have
@@ -101,14 +94,14 @@ def test_where_nothing_is_refused_the_guard_ends_up_as_wanted():
 def test_a_refused_virtual_servers_port_stays_closed():
     other = replace(SERVER, port=81)
     refused = (
-        Refusal(AddVirtualServer(SERVER), errno.ENOENT),
-        Refusal(ChangeVirtualServer(other, other), errno.ENOENT),
+        Refusal(ServerChange(None, SERVER), errno.ENOENT),
+        Refusal(ServerChange(other, other), errno.ENOENT),
     )
     assert standing(plan(SERVER, other), refused) == plan(other)
 
 
 def test_an_eip_whose_virtual_server_will_not_go_stays_bound_and_guarded():
-    refused = (Refusal(RemoveVirtualServer(SERVER), errno.EPERM),)
+    refused = (Refusal(ServerChange(SERVER, None), errno.EPERM),)
     assert held_back(refused) == {A}
     assert standing(EMPTY, refused) == plan(eips=[A])
 
@@ -141,8 +134,8 @@ def test_what_ipvs_does_not_know_is_what_we_last_set_or_else_what_we_want():
 
 
 def test_a_refused_virtual_server_is_reported_once_and_not_for_each_real_server():
-    refused = Refusal(AddVirtualServer(replace(SERVER, scheduler="nonesuch")), errno.ENOENT)
-    gone = Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH)
+    refused = Refusal(ServerChange(None, replace(SERVER, scheduler="nonesuch")), errno.ENOENT)
+    gone = Refusal(RealChange(SERVER.key, None, REAL), errno.ESRCH)
     assert root_causes([refused, gone]) == (refused,)
     assert root_causes([gone]) == (gone,)
 
@@ -150,13 +143,13 @@ def test_a_refused_virtual_server_is_reported_once_and_not_for_each_real_server(
 def test_a_refusal_says_what_to_do_and_whether_to_try_again():
     table = [
         (
-            Refusal(AddVirtualServer(replace(SERVER, scheduler="zz")), errno.ENOENT),
+            Refusal(ServerChange(None, replace(SERVER, scheduler="zz")), errno.ENOENT),
             "scheduler 'zz' (module ip_vs_zz)",
             True,
         ),
-        (Refusal(AddRealServer(SERVER.key, REAL), errno.EINVAL), "not an address that a real server can have", True),
-        (Refusal(AddVirtualServer(SERVER), errno.EPERM), "needs CAP_NET_ADMIN", False),
-        (Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH), "its virtual server no longer exists", False),
+        (Refusal(RealChange(SERVER.key, None, REAL), errno.EINVAL), "not an address that a real server can have", True),
+        (Refusal(ServerChange(None, SERVER), errno.EPERM), "needs CAP_NET_ADMIN", False),
+        (Refusal(RealChange(SERVER.key, None, REAL), errno.ESRCH), "its virtual server no longer exists", False),
     ]
     for refusal, words, final in table:
         assert words in str(refusal)

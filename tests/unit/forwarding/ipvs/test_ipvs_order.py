@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.forwarding.changes import RemoveVirtualServer, diff
+from speaker.forwarding.changes import ServerChange, diff
 from speaker.forwarding.ipvs.decisions import Draining
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder, KernelState, Step
 from speaker.forwarding.ipvs.tables import Refusal
@@ -42,7 +42,7 @@ class Leaving(IpvsForwarder):
 
 
 async def test_arp_stays_strict_for_as_long_as_an_eip_stays_bound(tmp_path):
-    stubborn = Leaving(tmp_path, Refusal(RemoveVirtualServer(SERVER), errno.EPERM))
+    stubborn = Leaving(tmp_path, Refusal(ServerChange(SERVER, None), errno.EPERM))
     with pytest.raises(EdgeError):
         await stubborn.apply(EMPTY)
     assert stubborn.done == ["_step", "_bring_to"]

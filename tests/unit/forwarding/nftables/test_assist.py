@@ -7,8 +7,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.forwarding.assisted import LINGER, Assisted, past_dead, stays
-from speaker.forwarding.changes import Flow
+from speaker.forwarding.changes import LINGER, Assisted, Flow, past_dead, stays
 from speaker.forwarding.nftables import assist, nft
 from speaker.forwarding.nftables.assist import RENEW, AssistForwarder
 from speaker.forwarding.nftables.ruleset import assist_ruleset, expressible, rebuild_script

@@ -5,6 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from speaker.lab.scenarios.failover import summary
 from speaker.lab.scenarios.failover_result import (
     FailedOver,
     Healed,
@@ -19,7 +20,6 @@ from speaker.lab.scenarios.failover_result import (
     settle_ms,
     views,
 )
-from speaker.lab.scenarios.failover_story import summary
 from speaker.lab.watching.capture import Reply
 from speaker.lab.watching.outage import Outage
 from speaker.model import Mac

@@ -19,10 +19,9 @@ from speaker.lab.breaking.sickness import (
     in_bursts,
     in_bursts_between_nodes,
 )
-from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.scene import ASK_INTERVAL
 from speaker.lab.scenarios.sick import summary, totals
-from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, paired, pairs, twice, undisputed
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, judge, paired, pairs, twice, undisputed
 from speaker.lab.watching.capture import Reply
 from speaker.lab.watching.outage import Sample
 from speaker.model import Mac

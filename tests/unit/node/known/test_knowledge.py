@@ -7,7 +7,7 @@ import pytest
 
 from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.settle import Settlement, settle
-from speaker.forwarding.changes import AddEip, RemoveEip
+from speaker.forwarding.changes import EipChange
 from speaker.forwarding.plan import MAX_REAL_SERVERS
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import (
@@ -95,7 +95,9 @@ def test_an_address_a_service_or_a_pool_is_asked_about(about, eips, services, po
 
 
 def test_of_an_eip_it_tells_who_holds_it_where_and_what_is_forwarded():
-    told = knowledge.known_eip(state(), A, MINE, "claimed", [N2], [AddEip(A), RemoveEip(A), AddEip(B)])
+    told = knowledge.known_eip(
+        state(), A, MINE, "claimed", [N2], [EipChange(A), EipChange(A, bound=False), EipChange(B)]
+    )
     assert (told.mine, told.holder, told.term, told.since, told.history) == (True, "n1", 4, 12.5, "claimed")
     assert (told.link, told.mac, told.pool, told.services) == ("eth0", "02:00:00:00:00:01", "lan", ("lab/web",))
     assert told.servers == ("TCP 192.0.2.10:80 rr: 10.244.1.11:8080 weight 1 local, 10.244.2.11:8080 weight 1",)

@@ -13,8 +13,19 @@ import yaml
 from speaker.errors import EdgeError, SettingError
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.standalone.manifests import load
-from speaker.tools.control_plane.command import KEY, STATIC_POD, UNIT, control_plane, starter
-from speaker.tools.control_plane.site import CONFIGURED, Site, manifests, node_name, static_pod, unit
+from speaker.tools.control_plane.site import (
+    CONFIGURED,
+    KEY,
+    STATIC_POD,
+    UNIT,
+    Site,
+    control_plane,
+    manifests,
+    node_name,
+    starter,
+    static_pod,
+    unit,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 ADDRESS, SERVERS = "192.0.2.10", "192.0.2.11,192.0.2.12,192.0.2.13"

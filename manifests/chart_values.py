@@ -1,0 +1,258 @@
+"""The chart's README and the schema of its values, made of chart/values.yaml.
+
+    python manifests/chart_values.py        writes chart/README.md and chart/values.schema.json anew
+
+What a value may be is in ``RULES``. Fields of pods are as Kubernetes ``OLDEST`` has them (the package
+kubernetes-validate, which only this command needs), so that a typo in a toleration is refused as well.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from render import MANIFESTS, OVERLAYS, RULES_OF_ALERTS, THRESHOLDS
+
+CHART = MANIFESTS / "chart"
+OLDEST = "1.32.0"
+
+
+Schema = dict[str, Any]
+
+_LABEL = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+_NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"}
+_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+_DURATION = {"type": "string", "pattern": "^([0-9]+(ms|[smhdwy]))*$"}
+_WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OURS = {"propertyNames": {"not": {"pattern": "^app\\.kubernetes\\.io/(name|component|part-of)$"}}}
+_BIND = {"type": "string", "pattern": "^(|\\[[0-9a-fA-F:]+\\]:[0-9]+|[0-9.]+:[0-9]+)$"}
+_IMAGE: dict[str, Schema] = {
+    "registry": {"type": "string", "pattern": "^([a-zA-Z0-9.-]+(:[0-9]+)?)?$"},
+    "repository": {"type": "string", "pattern": "^[a-z0-9]+([._/-]+[a-z0-9]+)*$"},
+    "tag": {"type": "string", "pattern": "^([a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?$"},
+    "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "pullPolicy": {"enum": ["", "Always", "IfNotPresent", "Never"]},
+}
+_RELABELING: dict[str, Schema] = {
+    "action": {"type": "string"},
+    "modulus": {"type": "integer"},
+    "sourceLabels": {"type": "array", "items": {"type": "string"}},
+    **{each: {"type": "string"} for each in ("regex", "replacement", "separator", "targetLabel")},
+}
+
+
+def _only(properties: dict[str, Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _kubernetes(kind: str) -> Schema:
+    return {"$ref": f"#/definitions/{kind}"}
+
+
+RULES: dict[str, Schema] = {
+    **{f"image.{field}": rule for field, rule in _IMAGE.items()},
+    "*.image": _only(_IMAGE),
+    "*imagePullSecrets": _list(_kubernetes("io.k8s.api.core.v1.LocalObjectReference")),
+    "namespaces.c*r": _LABEL,
+    "namespaces.agents": _LABEL,
+    "forwarder": {"enum": ["none", *(each for each in OVERLAYS if each != "default")]},
+    "key.existingSecret": {**_NAME, "pattern": f"^$|{_NAME['pattern']}"},
+    "mqtt.secret": _NAME,
+    "mqtt.port": _PORT,
+    "networkPolicy.apiPorts": {**_list(_PORT), "minItems": 1},  # none would be every port
+    "*.interval": _DURATION,
+    "*.scrapeTimeout": _DURATION,
+    "*elabelings": _list(_only(_RELABELING)),
+    "prometheusRule.runbookUrl": {"type": "string", "pattern": "^https?://[^\\s\"'#]+$"},
+    "agent.group": {**_LABEL, "pattern": f"^$|{_LABEL['pattern']}"},
+    "agent.hello": {"type": "integer", "minimum": 20, "maximum": 1000},
+    "agent.metricsPort": _PORT,
+    "controller.replicas": {"type": "integer", "minimum": 0},
+    "controller.honourAnnotations": _list({"enum": ["metallb", "cilium", "kube-vip", "openelb", "purelb"]}),
+    "*.name": _NAME,
+    "*.resources": _kubernetes("io.k8s.api.core.v1.ResourceRequirements"),
+    "*.tolerations": _list(_kubernetes("io.k8s.api.core.v1.Toleration")),
+    "*.affinity": _kubernetes("io.k8s.api.core.v1.Affinity"),
+    "*.topologySpreadConstraints": _list(_kubernetes("io.k8s.api.core.v1.TopologySpreadConstraint")),
+    "*.env": _list(_kubernetes("io.k8s.api.core.v1.EnvVar")),
+    "*.updateStrategy": _kubernetes("io.k8s.api.apps.v1.DaemonSetUpdateStrategy"),
+    "*.strategy": _kubernetes("io.k8s.api.apps.v1.DeploymentStrategy"),
+    "*.priorityClassName": {"type": "string"},
+    "*.nodeSelector": _WORDS,
+    "*.labels": {**_WORDS, **_OURS},
+    "*.podLabels": {**_WORDS, **_OURS},
+    "*nnotations": _WORDS,
+    "*.logLevel": {"enum": ["debug", "info", "warning", "error"]},
+    "*.page": _BIND,
+    "*.args": _list({"type": "string", "pattern": "^--[a-z]"}),
+}
+"""By a path's pattern, of which the first counts. A boolean needs none."""
+
+
+# ── The schema ──
+
+
+def schema() -> Schema:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    found = _of("", values)
+    found["properties"]["global"] = {"type": "object"}  # Helm gives it to every chart
+    found["properties"]["prometheusRule"]["properties"]["alerts"] = _alerts()
+    wanted = set(re.findall(r'"#/definitions/([^"]+)"', json.dumps(found)))
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **found, "definitions": _definitions(wanted)}
+
+
+def _of(path: str, value: Any) -> Schema:
+    for pattern, rule in RULES.items():
+        if fnmatch(path, pattern):
+            return rule
+    if isinstance(value, bool):
+        return {"type": "boolean"}
+    if isinstance(value, dict) and value:
+        found = _only({name: _of(f"{path}.{name}".lstrip("."), each) for name, each in value.items()})
+        return {
+            **found,
+            "required": sorted(name for name, each in value.items() if _needed(f"{path}.{name}".lstrip("."), each)),
+        }
+    if path == "prometheusRule.alerts":
+        return {}
+    raise SystemExit(f"chart/values.yaml: {path}: no rule says what it may be")
+
+
+def _needed(path: str, value: Any) -> bool:
+    """Most lists and mappings may be taken away with null, which leaves their field out."""
+    if path.endswith(("image", "apiPorts", "alerts")) or not isinstance(value, list | dict):
+        return True
+    return bool(value) and not any(fnmatch(path, pattern) for pattern in RULES)
+
+
+def _alerts() -> Schema:
+    """Of each alert its switch, how long it waits, how severe it is and, where it compares with a number, that."""
+    common = {"enabled": {"type": "boolean"}, "for": _DURATION, "severity": {"type": "string", "pattern": "^[a-z]+$"}}
+    limit = {"threshold": {"type": "number", "minimum": 0}}
+    return _only({alert: _only({**common, **(limit if alert in THRESHOLDS else {})}) for alert in RULES_OF_ALERTS})
+
+
+def _definitions(wanted: set[str]) -> dict[str, Schema]:
+    import kubernetes_validate  # a development dependency, and slow
+
+    place = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{OLDEST}-local-strict"
+    known = json.loads((place / "_definitions.json").read_text())["$defs"]
+    found: dict[str, Schema] = {}
+    while missing := sorted(wanted - found.keys()):
+        for name in missing:
+            found[name] = _strict(known[name])
+        wanted |= set(re.findall(r'"#/definitions/([^"]+)"', json.dumps(found)))
+    return dict(sorted(found.items()))
+
+
+_KEPT = ("type", "items", "properties", "required", "additionalProperties", "$ref", "enum", "oneOf", "anyOf")
+
+
+def _strict(known: Schema) -> Schema:
+    """Without descriptions, and without fields that Kubernetes does not have."""
+    found = {name: known[name] for name in _KEPT if name in known}
+    if "properties" in found:
+        found["properties"] = {name: _strict(each) for name, each in found["properties"].items()}
+        found.setdefault("additionalProperties", False)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(found.get(inner), dict):
+            found[inner] = _strict(found[inner])
+    if "$ref" in found:
+        found["$ref"] = f"#/definitions/{found['$ref'].rpartition('/')[2]}"
+    return found
+
+
+# ── The README ──
+
+
+class Value(NamedTuple):
+    path: str
+    default: Any
+    comment: str
+
+
+def values() -> Iterator[Value]:
+    """All of chart/values.yaml, in its order, with the comment above each."""
+    text = (CHART / "values.yaml").read_text()
+    yield from _under("", yaml.compose(text, yaml.SafeLoader), text.splitlines())
+
+
+def _under(path: str, node: Any, lines: list[str]) -> Iterator[Value]:
+    for key, value in node.value:
+        place = f"{path}.{key.value}".lstrip(".")
+        mapping = isinstance(value, yaml.MappingNode) and value.value
+        if mapping and not any(fnmatch(place, pattern) for pattern in (*RULES, "*.labels")):
+            yield from _under(place, value, lines)
+        else:
+            default = yaml.safe_load(yaml.serialize(value))
+            yield Value(place, default, _comment(lines[: key.start_mark.line]))
+
+
+def _comment(above: list[str]) -> str:
+    own = takewhile(lambda line: line.strip().startswith("# "), reversed(above))
+    return " ".join(line.strip().removeprefix("# ") for line in reversed(list(own)))
+
+
+HEAD = """\
+# The Helm chart
+
+<!-- Made by `python manifests/chart_values.py` of values.yaml: change that. -->
+
+    make chart IMAGE=registry.example.com/eip-speaker:0.1.0
+    helm install eip-speaker dist/chart/eip-speaker
+
+[docs/kubernetes.md](../../docs/kubernetes.md#with-helm) explains how to install it. Its templates are generated from
+`manifests/base`, `overlays` and `components`, and with the values below it makes the same objects as kustomize.
+A value that is not listed is refused, and so is a field that Kubernetes does not have.
+
+## Values
+
+| value | default | |
+|---|---|---|
+"""
+ALERTS = """
+## Alerts
+
+Of each alert, `prometheusRule.alerts.NAME` takes `enabled`, `for`, `severity`, and `threshold` if the table has one:
+
+    helm upgrade eip-speaker dist/chart/eip-speaker --reuse-values \\
+      --set prometheusRule.alerts.PoolNearlyFull.threshold=0.8,prometheusRule.alerts.EipFlapping.enabled=false
+
+| alert | for | severity | threshold |
+|---|---|---|---|
+"""
+
+
+def readme() -> str:
+    rows = (f"| `{path}` | {_told(default)} | {comment} |" for path, default, comment in values())
+    alerts = (
+        f"| [{alert}](../../docs/runbooks.md#{alert.lower()}) | {rule.get('for', '')} | {rule['labels']['severity']} "
+        f"| {THRESHOLDS[alert].number if alert in THRESHOLDS else ''} |"
+        for alert, rule in RULES_OF_ALERTS.items()
+    )
+    return HEAD + "\n".join(rows) + "\n" + ALERTS + "\n".join(alerts) + "\n"
+
+
+def _told(default: Any) -> str:
+    """A default in a table: what is long is in values.yaml."""
+    if default == "":
+        return ""
+    text = default if isinstance(default, str) else json.dumps(default)
+    return f"`{text}`" if len(text) <= 60 else "[in values.yaml](values.yaml)"
+
+
+def main() -> None:
+    (CHART / "README.md").write_text(readme())
+    (CHART / "values.schema.json").write_text(json.dumps(schema(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
