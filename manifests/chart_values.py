@@ -29,7 +29,7 @@ _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 _DURATION = {"type": "string", "pattern": "^([0-9]+(ms|[smhdwy]))*$"}
 _WORDS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OURS = {"propertyNames": {"not": {"pattern": "^app\\.kubernetes\\.io/(name|component|part-of)$"}}}
-_BIND = {"type": "string", "pattern": "^(|\\[[0-9a-fA-F:]+\\]:[0-9]+|[0-9.]+:[0-9]+)$"}
+_BIND = {"type": "string", "pattern": "^(|(\\[[0-9a-fA-F:]+\\]|[0-9.]+|\\$\\([A-Z_]+\\)):[0-9]+)$"}
 _IMAGE: dict[str, Schema] = {
     "registry": {"type": "string", "pattern": "^([a-zA-Z0-9.-]+(:[0-9]+)?)?$"},
     "repository": {"type": "string", "pattern": "^[a-z0-9]+([._/-]+[a-z0-9]+)*$"},

@@ -89,7 +89,6 @@ RUN = {
 """Where, by which lines."""
 
 NEEDS = {
-    "a registry, and an engine that builds images; unit/test_image.py does what the Dockerfile does": r"docker .*",
     "a cluster; cluster/ applies the same files with the same flags": r"kubectl .*|speaker keygen (--add )?\./key",
     "helm and a cluster; unit/test_render.py looks into the chart": r"helm .*",
     "a cluster's Secret, on the terminal of whoever holds the key": r"umask 077|shred -u \./key",
