@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import request as asked
@@ -32,6 +32,8 @@ def add(commands: Commands) -> None:
     parser.number("--eips", "K", eips)
     hello = f"milliseconds between two hellos of a speaker (default {DEFAULT_HELLO_MS})"
     parser.word("--hello", "MS", hello, None)
+    responder = "what answers ARP and NDP of speakers that share EIPs (default: socket)"
+    parser.flag("--responder", responder, choices=("auto", "socket"))
     parser.switch("--json", "print one JSON object instead of the story")
     parser.switch("--keep", "leave the LAN up until Ctrl-C, and say how to use it")
     parser.group(
@@ -59,7 +61,7 @@ def add(commands: Commands) -> None:
 def _practice(args: argparse.Namespace, trouble: asked.Trouble) -> asked.Request:
     from speaker.lab.practice.practise import names
 
-    for flag in ("scenario", "nodes", "eips", "hello"):
+    for flag in ("scenario", "nodes", "eips", "hello", "responder"):
         if (value := getattr(args, flag)) is not None:
             raise SettingError(f"--{flag} {value}: not together with --fault, whose LAN is always the same")
     fault: str = args.fault
@@ -78,6 +80,7 @@ def main(args: argparse.Namespace) -> int:
     trouble = asked.Trouble(**{flag.name: getattr(args, flag.name) for flag in fields(asked.Trouble)})
     if args.fault is None:
         request = asked.parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
+        request = replace(request, responder=args.responder or request.responder)
     else:
         request = _practice(args, trouble)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))

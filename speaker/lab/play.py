@@ -46,7 +46,7 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
     task = asyncio.current_task()
     assert task is not None
     with stopped_by_signals(), tempfile.TemporaryDirectory(prefix="speaker-lab-") as name:
-        stage = Stage(lan, timeline, Path(name), manifests=Path(name, "manifests"))
+        stage = Stage(lan, timeline, Path(name), Path(name, "manifests"), request.responder)
 
         async def linger() -> None:
             running = sorted(each.parent for each in stage.directory.rglob(STATUS))

@@ -117,6 +117,8 @@ class Request:
     trouble: Trouble = NO_TROUBLE
     fault: str = ""
     """To be practised instead of a scenario."""
+    responder: str = "socket"
+    """As the flag of the speakers."""
 
 
 def practice(fault: str, trouble: Trouble = NO_TROUBLE) -> Request:

@@ -16,6 +16,7 @@ class Stage:
     timeline: Timeline
     directory: Path
     manifests: Path
+    responder: str = "socket"
 
 
 class Outcome(Protocol):

@@ -113,7 +113,7 @@ async def speakers(stage: Stage, hello_ms: int) -> AsyncIterator[Speakers]:
     key = stage.directory / "key"
     key.touch(mode=0o600)
     key.write_text(generate(os.urandom(32)))
-    flags = ("--with-peers", "--key", str(key), "--hello", str(hello_ms))
+    flags = ("--with-peers", "--key", str(key), "--hello", str(hello_ms), "--responder", stage.responder)
     async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
         found = Speakers(stage, flags, stack, tasks)
         for node in stage.lan.topology.nodes:

@@ -9,12 +9,12 @@ import pytest
 pytestmark = pytest.mark.netns
 
 
-@pytest.fixture
-def play(lab_command):
+@pytest.fixture(params=["socket", pytest.param("auto", marks=pytest.mark.long(part="lab"))])
+def play(lab_command, request):
     """``play("crash")``: what its ``--json`` says."""
 
     def run(scenario):
-        done = lab_command("--scenario", scenario, "--nodes", "3", "--json")
+        done = lab_command("--scenario", scenario, "--nodes", "3", "--responder", request.param, "--json")
         assert not done.stderr, done.stderr
         found = json.loads(done.stdout)  # one object and nothing else
         assert done.returncode == (0 if found["ok"] else 1)

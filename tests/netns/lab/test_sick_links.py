@@ -53,10 +53,11 @@ PROMISED = {
 and far less than where nothing is done about it."""
 
 
+@pytest.mark.parametrize("responder", ["socket", "auto"])
 @pytest.mark.parametrize("trouble", PROMISED)
-def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_more(lab_command, trouble):
+def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_more(lab_command, trouble, responder):
     arguments, dark_ms = PROMISED[trouble]
-    done = lab_command("--scenario", *arguments, "--eips", "6", "--json")
+    done = lab_command("--scenario", *arguments, "--responder", responder, "--eips", "6", "--json")
     assert not done.stderr, done.stderr
     found = json.loads(done.stdout)
     assert done.returncode == (0 if found["ok"] else 1)
