@@ -332,7 +332,7 @@ SOLICITED_NODE = IPv6Address("ff02::1:ff00:0").packed[:13]
 
 # ── Sockets made inside a namespace, and the processes of ``prober.py`` that use them ─────────────────────────
 
-LONGEST = 180.0
+LONGEST = 600.0
 """Seconds after which no more probes are sent; the memory they would need is made only when it is used."""
 BUFFER = 4 << 20
 """Bytes; the kernel's default holds 50 ms of 5,000 probes a second."""
