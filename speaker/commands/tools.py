@@ -101,7 +101,10 @@ def add_control_plane(commands: Commands) -> None:
     interface = "link for the address: a name, or can_reach:IP (default: the link whose own subnet holds it)"
     parser.word("--interface", "NAME", interface)
     parser.word("--port", "N", "of the address and of the API servers (default %(default)s)", DEFAULT_API_PORT)
-    parser.switch("--bootstrap", "this is the first node: make the key if there is none")
+    parser.switch(
+        "--bootstrap",
+        "this is the first node: make the key if there is none, and prefer this node while no API server is well",
+    )
     root = "write below DIR, as if it were the root directory (default %(default)s)"
     parser.path("--output", root, Path("/"), "DIR")
     parser.path("--ca", "whose certificates API servers must have (default %(default)s)", KUBEADMS_CA)
@@ -111,10 +114,11 @@ def add_control_plane(commands: Commands) -> None:
 
 
 def _control_plane(args: argparse.Namespace) -> int:
-    from speaker.tools.control_plane.site import Site, control_plane, starter
+    from speaker.tools.control_plane.site import Site, control_plane, starter, was_first
     from speaker.tools.validate import addresses_here
 
-    site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca)
+    first = args.bootstrap or was_first(args.output)
+    site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca, first)
     program = shutil.which("speaker") or str(Path(sys.executable).with_name("speaker"))
     starts = starter(site, args.image, program, args.systemd)
     for line in control_plane(site, args.output, args.bootstrap, starts):

@@ -26,6 +26,8 @@ from speaker.tools.keygen import Step, keygen
 GROUP = "control-plane"
 CONFIGURED = Path("/etc/eip-speaker-control-plane")
 STATE, RUNTIME = Path("/var/lib/eip-speaker-control-plane"), Path("/run/eip-speaker-control-plane")
+FIRST = "eip-speaker.io/bootstrap"
+"""Label of the node where the cluster began."""
 METRICS = 9901
 """The agents of the cluster have 9900."""
 MAX_SERVERS = 16
@@ -38,7 +40,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """``here`` is the one of ``servers`` on this host."""
+    """``here`` is the one of ``servers`` on this host. ``first``: the cluster begins here, and this node is preferred
+    while no server is well."""
 
     address: IPAddress
     servers: tuple[IPAddress, ...]
@@ -46,6 +49,7 @@ class Site:
     port: int
     interface: str = ""
     ca: Path = KUBEADMS_CA
+    first: bool = False
 
     @staticmethod
     def parse(
@@ -55,6 +59,7 @@ class Site:
         port: str = DEFAULT_API_PORT,
         interface: str = "",
         ca: Path = KUBEADMS_CA,
+        first: bool = False,
     ) -> "Site":
         """From the flags as written; ``own``: this host's addresses. Raises SettingError."""
         eip = _parsed("ADDRESS", address, parse_eip)
@@ -64,7 +69,7 @@ class Site:
             _parsed("--interface", interface, parse_interface)
         if not _PATH.fullmatch(str(ca)):
             raise SettingError(f"--ca {written(str(ca))}: must be a path from / on, without spaces or quotes")
-        return Site(eip, found, _here(found, own), number("--port", port, 1, 65535), interface, ca)
+        return Site(eip, found, _here(found, own), number("--port", port, 1, 65535), interface, ca, first)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -73,6 +78,7 @@ class Site:
             *("run", str(CONFIGURED), f"--group={GROUP}", f"--node={node_name(self.here)}", "--with-peers"),
             *(f"--key={CONFIGURED / 'key'}", f"--state={STATE / 'state.json'}", f"--runtime-dir={RUNTIME}"),
             *("--forwarder=nftables", f"--metrics=127.0.0.1:{METRICS}", "--log-format=json"),
+            *((f"--node-labels={FIRST}=true",) if self.first else ()),
         )
 
 
@@ -123,6 +129,7 @@ def manifests(site: Site) -> str:
         address=str(site.address),
         interface=f"\n  interface: {json.dumps(site.interface, ensure_ascii=False)}" if site.interface else "",
         family=Family.of(site.address).value,
+        first=FIRST,
         port=str(site.port),
         ca=str(site.ca),
         endpoints="\n".join(line(server, node_name(server)) for server in site.servers),
@@ -176,6 +183,20 @@ def control_plane(site: Site, root: Path, bootstrap: bool, starter: tuple[Path, 
     yield from _next(site, bootstrap, place)
 
 
+def was_first(root: Path) -> bool:
+    """By what this command has written there before. Raises EdgeError."""
+    return any(
+        is_there(file) and FIRST.encode() in _read(file) for file in (_below(root, STATIC_POD), _below(root, UNIT))
+    )
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise EdgeError(f"cannot read {shown(file)}: {error.strerror}") from error
+
+
 def starter(site: Site, image: str, speaker: str, systemd: bool) -> tuple[Path, str]:
     """Raises SettingError."""
     return (UNIT, unit(site, speaker)) if systemd else (STATIC_POD, static_pod(site, image))
@@ -209,10 +230,7 @@ def _copied(server: str) -> str:
 
 def _written(file: Path, content: str, mode: int) -> str:
     """An equal file is left alone: the kubelet and the speaker look at what changes."""
-    try:
-        there = file.read_bytes() if is_there(file) else None
-    except OSError as error:
-        raise EdgeError(f"cannot read {shown(file)}: {error.strerror}") from error
+    there = _read(file) if is_there(file) else None
     if there == content.encode():
         return f"{shown(file)}: unchanged"
     write_atomically(file, content.encode(), mode=mode)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from alert_lan import eventually
 
 pytestmark = pytest.mark.netns
 
@@ -68,3 +69,41 @@ def test_a_command_line_that_cannot_work_ends_with_2_and_writes_nothing(give, tm
     assert done.returncode == 2
     assert message in done.stderr
     assert files_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_while_no_api_server_is_well_the_node_that_was_bootstrapped_is_preferred(lan, sh, start, tmp_path, first):
+    servers = SERVERS[4].split(",")
+    words = (
+        "control-plane",
+        ADDRESS[4],
+        "--servers",
+        SERVERS[4],
+        "--bootstrap",
+        "--systemd",
+        "--output",
+        str(tmp_path),
+    )
+    with lan[first].entered():
+        subprocess.run([sys.executable, "-m", "speaker", *words], check=True)
+    configured = tmp_path / "etc" / "eip-speaker-control-plane"
+    configured.rename(tmp_path / "manifests")
+    unit = next(tmp_path.rglob("*.service")).read_text()
+    (label,) = (word for word in unit.split() if word.startswith("--node-labels="))
+    shared = ("--with-peers", "--key", str(tmp_path / "manifests" / "key"))
+    speakers = [
+        start(node, *shared, *([label] if number == first else []), name=server.replace(".", "-"))
+        for number, (node, server) in enumerate(zip(lan, servers, strict=True))
+    ]
+    for speaker in speakers:
+        speaker.until("ready")
+
+    def holders():
+        subprocess.run(
+            [sys.executable, "-m", "speaker", "rebalance", "--runtime-dir", str(speakers[0].directory / "run")],
+            capture_output=True,
+            check=False,
+        )
+        return {eip["holder"] for speaker in speakers for eip in speaker.status()["eips"]}
+
+    eventually(lambda: holders() == {speakers[first].name}, holders)

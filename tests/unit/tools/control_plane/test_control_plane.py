@@ -25,6 +25,7 @@ from speaker.tools.control_plane.site import (
     starter,
     static_pod,
     unit,
+    was_first,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -138,6 +139,26 @@ def test_run_twice_it_changes_nothing(tmp_path, systemd):
     said = told(tmp_path, bootstrap=True, systemd=systemd) + told(tmp_path, systemd=systemd)
     assert everything(tmp_path) == before
     assert sum(line.endswith(": unchanged") for line in said) == 4
+
+
+@pytest.mark.parametrize("systemd", [False, True])
+def test_the_first_node_stays_it_without_the_flag_and_no_other_becomes_it(tmp_path, systemd):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for root, of in ((first, site(first=True)), (second, site())):
+        told(root, of, bootstrap=True, systemd=systemd)
+    assert [was_first(root) for root in (first, second, tmp_path / "none")] == [True, False, False]
+    before = everything(first)
+    told(first, site(first=was_first(first)), systemd=systemd)
+    assert everything(first) == before
+
+
+def test_while_no_server_is_well_the_first_node_is_preferred_by_all_and_nothing_moves_back_for_that():
+    (pool,) = (each for each in yaml.safe_load_all(manifests(site())) if each["kind"] == "Eip")
+    (term,) = pool["spec"]["nodePreference"]
+    ((label, value),) = term["matchLabels"].items()
+    assert f"--node-labels={label}={value}" in site(first=True).flags
+    assert not any("label" in flag for flag in site().flags)
+    assert "failback" not in pool["spec"]
 
 
 def test_another_server_changes_the_manifests_alone_and_keeps_the_key(tmp_path):
