@@ -227,7 +227,7 @@ async def mirror(api: Served) -> AsyncIterator[Callable[..., Awaitable[Mirror[Da
             path = api.path("configmaps")
             resource = Resource(path, kind, label_selector=labels, indexes=indexes, page=PAGE, **more)
             made: Mirror[Data] = Mirror(client, resource, patience)
-            made.reflector.recall(recalled)
+            made.reflector.feed.recall(recalled)
             running.append(group.create_task(made.reflector.run(), name="reflector"))
             await made.until(lambda: made.reflector.synced)
             return made
