@@ -83,6 +83,16 @@ def test_an_agent_may_change_the_network_too_and_has_no_other_right(cluster):
     agents_have(cluster, NET_RAW | NET_ADMIN | BPF)
 
 
+def test_requests_are_answered_in_the_kernel(cluster, eips):
+    """With the rights that the overlay gives, and whatever containerd's seccomp profile takes away."""
+    eip = eips["web"][0]
+    assert cluster.ask(url(eip))
+    answers = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9900/metrics').read().decode())"
+    said = cluster.in_agent(cluster.holder(eip), "python", "-c", answers)
+    (answered,) = (line.split()[-1] for line in said.splitlines() if 'kernel_answers_total{protocol="arp"}' in line)
+    assert float(answered) > 0
+
+
 def test_kube_proxy_is_told_to_leave_the_eips_alone(cluster):
     for service in ("web", "local", "first", "second"):
         entries = cluster.get("service", service)["status"]["loadBalancer"]["ingress"]
