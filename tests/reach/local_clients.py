@@ -121,7 +121,11 @@ def test_probes_that_come_from_the_eip_itself_reach_a_socket_of_the_host_where_t
     with probing(nodes):
         for version, eip in EIP.items():
             found = nodes.estate.asked(
-                "client", {4: ADDRESSES["holder"][version]}, port=8080, source=str(eip), patience=1
+                "client",
+                {4: ADDRESSES["holder"][version]},
+                port=8080,
+                source=str(eip),
+                patience=1 if kind == "IPVS" else 5,
             )
             assert found == ({f"holder {eip}"} if kind == "nftables" else {"silent"}), version
 

@@ -13,12 +13,13 @@ send to them has the holder's MAC by heart, as after an answer of the speaker's.
 """
 
 import asyncio
+import math
 import selectors
 import socket
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -116,9 +117,7 @@ class Estate:
                 if source:
                     asking.bind((source, 0))
                 asking.connect((str(target), port))
-                if protocol is Protocol.UDP:
-                    asking.send(b"?")
-                name, client = asking.recv(200).decode().split()
+                name, client = _heard_from(asking, protocol, patience).decode().split()
             except TimeoutError:
                 return "silent"
             except (ConnectionRefusedError, PermissionError):  # the latter is what a socket of the refusing host hears
@@ -294,6 +293,19 @@ def _socket(version: int, protocol: Protocol) -> socket.socket:
     if version == 6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     return made
+
+
+def _heard_from(asking: socket.socket, protocol: Protocol, patience: float) -> bytes:
+    """A datagram is sent again each second: one that was lost says nothing of who reaches whom."""
+    if protocol is not Protocol.UDP:
+        return asking.recv(200)
+    asking.settimeout(min(patience, 1.0))
+    for _ in range(math.ceil(patience) - 1):
+        asking.send(b"?")
+        with suppress(TimeoutError):
+            return asking.recv(200)
+    asking.send(b"?")
+    return asking.recv(200)
 
 
 @contextmanager
