@@ -64,11 +64,6 @@ class KernelResponder:
         self._do(self._load, self._attach)
         return self
 
-    def try_out(self) -> None:
-        """Loads it and lets go of it. Raises as entering does."""
-        self._do(self._load)
-        self.close()
-
     def _do(self, *steps: Callable[[], None]) -> None:
         try:
             for step in steps:
@@ -213,7 +208,9 @@ class KernelResponder:
 
 def try_out(why: str) -> None:
     """Whether this kernel lets us answer in it. Raises as ``KernelResponder``; ``why`` it has to."""
-    KernelResponder(Link(1, why, Mac(bytes(6))), None).try_out()
+    tried = KernelResponder(Link(1, why, Mac(bytes(6))), None)
+    tried._do(tried._load)
+    tried.close()
 
 
 def _bpf(command: int, attributes: bytearray) -> int:

@@ -18,12 +18,19 @@ pytestmark = pytest.mark.ipvs
 PATIENCE = 10.0
 
 
-def test_a_frame_of_a_vlan_is_heard_on_its_link_and_not_on_the_one_below(new_namespace, wire, sh):
+@pytest.fixture
+def cable(new_namespace, wire, sh):
+    """(node, lan): a node's ``eth0`` and the LAN's ``port0``, each with the VLAN 7."""
     node, lan = new_namespace("node"), new_namespace("lan")
     wire(node, "eth0", lan, "port0")
     for namespace, below in ((node, "eth0"), (lan, "port0")):
         sh(namespace, f"ip link add link {below} name {below}.7 type vlan id 7")
         sh(namespace, f"ip link set {below}.7 up")
+    return node, lan
+
+
+def test_a_frame_of_a_vlan_is_heard_on_its_link_and_not_on_the_one_below(cable):
+    node, lan = cable
     with node.entered():
         heard = {name: listening(name) for name in ("eth0", "eth0.7")}
     with lan.entered():
@@ -36,12 +43,8 @@ def test_a_frame_of_a_vlan_is_heard_on_its_link_and_not_on_the_one_below(new_nam
             opened.close()
 
 
-def test_the_program_in_the_kernel_answers_on_the_link_of_its_vlan_alone(new_namespace, wire, sh):
-    node, lan = new_namespace("node"), new_namespace("lan")
-    wire(node, "eth0", lan, "port0")
-    for namespace, below in ((node, "eth0"), (lan, "port0")):
-        sh(namespace, f"ip link add link {below} name {below}.7 type vlan id 7")
-        sh(namespace, f"ip link set {below}.7 up")
+def test_the_program_in_the_kernel_answers_on_the_link_of_its_vlan_alone(cable, sh):
+    node, lan = cable
     with ExitStack() as stack:
         with node.entered():
             for name, eip in (("eth0.7", b"\xc0\0\2\7"), ("eth0", b"\xc0\0\2\1")):
