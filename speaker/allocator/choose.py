@@ -121,7 +121,7 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     if address in book.catalogue.reserved:
         return Decision(address, eip.pool, refusals.hosts_own(service, book.catalogue, address), suspended=True)
     was_suspended = eip.holders.get(service.key) is NotServed.SUSPENDED
-    for key, other in eip.holders.items():
+    for key, other in sorted(eip.holders.items()):
         if key == service.key or other is NotServed.SUSPENDED:
             continue
         if other is NotServed.UNSEEN:
@@ -260,12 +260,13 @@ def _gives(search: _Search, service: Service, address: IPAddress, pool: str) -> 
 
 
 def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> Refusal | None:
-    """Nobody joins an EIP without the consent of all that are served there, of whom there must be one."""
+    """Nobody joins an EIP without the consent of all that are served there, of whom there must be one. The first by
+    name is told of."""
     if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
         told = f"{address} is shared by {MAX_SHARING} Services already: ask for another address"
         return Refusal(service.key, RefusalReason.ADDRESS_IN_USE, told)
     then = ": ask for another address"
-    others = {key: holder for key, holder in eip.holders.items() if key != service.key}
+    others = {key: holder for key, holder in sorted(eip.holders.items()) if key != service.key}
     consent = not others
     for key, other in others.items():
         if isinstance(other, Service):
@@ -276,7 +277,7 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> Ref
             return refusals.in_use(service.key, key, address, "held by", then)
     if consent:
         return None
-    return refusals.in_use(service.key, min(others), address, "kept for", then)
+    return refusals.in_use(service.key, next(iter(others)), address, "kept for", then)
 
 
 def _families(service: Service) -> tuple[Family, ...]:

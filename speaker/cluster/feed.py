@@ -182,13 +182,24 @@ class Room:
         """Whether there is room for so much more of that namespace, once others that are greater have made it."""
         while namespace and more > 0 and self.taken + more > self.most:
             before, will_take = self.taken, self._by_namespace[namespace] + more
-            greatest = max(self._by_namespace.keys() - {""}, key=self._by_namespace.__getitem__, default=namespace)
+            greatest = self._greatest(namespace)
             if self._by_namespace[greatest] <= will_take:
                 return False
             self._shrink(greatest, will_take, self.most * (1 - FREED) - more)
             if self.taken == before:
                 return self.taken + more <= self.most * (1 + OVER)
         return True
+
+    def settle(self) -> None:
+        """Sets aside what namespaces took besides while nothing could be."""
+        before, most = inf, self.most + self._by_namespace[""]
+        while most < self.taken < before:
+            before = self.taken
+            self._shrink(self._greatest(""), 0, most)
+
+    def _greatest(self, default: str) -> str:
+        """The namespace that takes the most."""
+        return max(self._by_namespace.keys() - {""}, key=self._by_namespace.__getitem__, default=default)
 
     def _shrink(self, namespace: str, least: int, most: float) -> None:
         """Until no more than ``most`` is taken by all, or ``least`` is left of it."""
@@ -373,6 +384,7 @@ class Feed(Generic[T]):
             self._count(self._counted, namespace, size)
         self.set_aside = self._set_aside
         self.resume = version
+        self._room.settle()
 
     def take(self, line: bytes) -> str:
         """One line of a watch. '' as a rule; the version with which to ``end_list``, when a streamed list is whole.
