@@ -1,6 +1,6 @@
-"""Runs of whole numbers, each a first and a last one inclusive: addresses, mostly. Pure.
+"""Runs of whole numbers, each with a first and a last one inclusive: mostly addresses. Pure.
 
-Nothing here grows with how many numbers a run holds.
+The cost of nothing here grows with how many numbers a run contains.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,9 @@
 """Who holds a Lease, as client-go decides it. Pure: what the API said and the time in, the next thing to do out.
 
-Never are two machines' clocks compared. That the holder is alive means that the record has changed since I looked, by
-my clock; what the timestamps in it say is for people. A leader counts from when it *sent* the renewal that succeeded,
-its rivals from when they saw it, which is later: it stops ``duration - renew_within`` before anybody may follow it.
+Clocks of two machines are never compared. The holder is alive if the record has changed since this process last looked,
+by its own clock; the timestamps in the record are for people. A leader counts from when it *sent* the renewal that
+succeeded, its rivals from when they saw it, which is later. So the leader stops ``duration - renew_within`` before
+anybody may follow it.
 """
 
 from dataclasses import dataclass, field, replace

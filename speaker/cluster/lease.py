@@ -1,4 +1,4 @@
-"""Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and lets somebody work while it is held."""
+"""Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and runs somebody's work while it is held."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Edge: checks every target at its interval, from this node, as cheaply as it can be done.
+"""Edge: checks every target at its interval, from this node, as cheaply as possible.
 
 One epoll object holds all connections, and the loop has one descriptor and one timer for all of them: a task and two
 callbacks for each check would cost more than the check. ``judge.py`` says what a result means, ``probe.py`` how one

@@ -1,4 +1,4 @@
-"""Asks the gateways of links, once a second, whether they are still there."""
+"""Asks the gateways of links once a second whether they are still there."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress

@@ -1,4 +1,6 @@
-"""For which addresses kube-proxy has rules, from what nft and iptables list. Pure; 10,000 of them take some 50 ms."""
+"""For which addresses kube-proxy has rules, from the listings of nft and iptables. Pure; 10,000 of them take some
+50 ms.
+"""
 
 import re
 from collections.abc import Iterator

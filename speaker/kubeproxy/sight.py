@@ -1,4 +1,4 @@
-"""Edge: what the kernel shows of whoever implements Services on this node. Reading its tables needs CAP_NET_ADMIN."""
+"""Edge: what the kernel shows of the program that implements Services here. Reading its tables needs CAP_NET_ADMIN."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Edge: a program as the filter of a link's clsact ingress, for kernels before 6.6. Blocks for a moment.
+"""Edge: the program as a filter of a link's clsact ingress, for kernels before 6.6. Blocks for a moment.
 
-The kernel keeps a filter when its process dies. The program is silent then from its deadline on, the next process takes
-the filter's place, and `speaker cleanup` removes it.
+The kernel keeps a filter when its process dies. The program is silent from its deadline on, the next process replaces
+the filter, and `speaker cleanup` removes it.
 """
 
 import errno

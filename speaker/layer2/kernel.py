@@ -1,7 +1,7 @@
-"""Edge: the eBPF program of one link, its maps, and what the speaker tells them.
+"""Edge: the eBPF program of one link, its maps, and what the speaker writes into them.
 
-Where the kernel has tcx (Linux 6.6), it ends with this process: the kernel detaches it when the descriptor of its
-attachment is closed, whatever closes it. ``clsact.py`` has the way before that.
+With tcx (Linux 6.6) it ends with this process: the kernel detaches it when the descriptor of its attachment is closed,
+for whatever reason. ``clsact.py`` is for older kernels.
 """
 
 import ctypes

@@ -1,10 +1,9 @@
 """A directory of manifests → ``World``.
 
-Read are ``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory, in the order of their names;
-what stands in subdirectories is not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are
-passed over, which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``. A name that is
-read and leads to no file that can be (a link to nothing, a FIFO, a directory) is a mistake: to pass over it would be to
-let go of all that it asked for.
+``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory are read, in the order of their names;
+subdirectories are not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are ignored, so a
+mounted ConfigMap works: its files are links into a hidden ``..data``. A matching name that leads to no readable file (a
+dangling link, a FIFO, a directory) is a mistake: ignoring it would remove everything that the file asked for.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""Whether a directory that no longer asks for anything, or for much less, means it. Pure.
+"""Whether a directory that suddenly asks for nothing, or for much less, is to be believed. Pure.
 
-A volume that is not mounted, and a directory that is being filled again, look like one that somebody has emptied: what
-they asked for before would be withdrawn all at once, and the Services forgotten. So such a reading comes into force
-only when it has stood for a while (``removals.py`` says how much is much), and one of an empty mount point never
-does.
+A volume that is not mounted, or a directory that is being filled again, looks like one that somebody has emptied.
+Acting on it would withdraw everything at once, and forget the Services. So such a reading takes effect only when it has
+stayed the same for a while (``removals.py`` says how much is much), and an empty mount point never does.
 """
 
 from collections.abc import Collection
@@ -65,10 +64,10 @@ class Patience:
             return self._settling(f"{self._directory}: {lacks}", now)
         if elsewhere:
             return Doubt(
-                f"{self._directory}: asks for nothing, {self._before()}: a volume that is not mounted deletes nothing. "
-                "To ask for nothing all the same, put the manifest of a Namespace there"
+                f"{self._directory}: has no manifests, {self._before()}: perhaps a volume is not mounted, so nothing "
+                "changes. To serve nothing, put the manifest of a Namespace there"
             )
-        return self._settling(f"{self._directory}: asks for nothing now: was it emptied, or is it lost?", now)
+        return self._settling(f"{self._directory}: has no manifests now: was it emptied, or is it lost?", now)
 
     def _before(self) -> str:
         if self._place is None:
@@ -80,7 +79,7 @@ class Patience:
         until = self._since + self._seconds
         if now >= until:
             return None
-        return Doubt(f"{what} It counts as meant when it has stood for {self._seconds:g} s (--settle)", until)
+        return Doubt(f"{what} It takes effect if it stays so for {self._seconds:g} s (--settle)", until)
 
 
 def _asks(world: World) -> bool:

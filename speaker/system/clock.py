@@ -1,4 +1,4 @@
-"""The clock that claims, Leases and resting addresses are reckoned by, and the time of day that objects name."""
+"""The clock for claims, Leases and resting addresses, and the time of day that objects contain."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,7 @@
-"""``assist`` in the kernel: the table ``inet eip-speaker-assist``, or a group's, only as long as it is needed. An edge.
+"""``assist`` in the kernel: the table ``inet eip-speaker-assist``, or a group's, which exists only while needed. An
+edge.
 
-What is to be in it, ``Assisted`` says (``forwarding/changes.py``).
+``Assisted`` (``forwarding/changes.py``) says what has to be in it.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class AssistForwarder:
             try:
                 await self._bring_to(want)
             except EdgeError as error:
-                words = f"nobody leads past a dead node's endpoints: {error}"
+                words = f"cannot keep new connections away from a dead node's endpoints: {error}"
                 self._refused = said("edge_fails", [words], "nft list tables")
                 raise
             changes, self._made = diff(self._made or EMPTY, want), want
@@ -72,7 +73,7 @@ class AssistForwarder:
     async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
         """Best effort: what is left ends as it would without us."""
         keys = {key for change in changes if isinstance(key := part_of(change), tuple) and key in plan.virtual_servers}
-        otherwise = "connections that waited for a dead node's endpoints go on waiting"
+        otherwise = "connections that wait for a dead node's endpoints keep waiting"
         self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:

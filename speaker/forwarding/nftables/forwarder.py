@@ -2,8 +2,8 @@
 
 Also the guard alone, for IPVS on a kernel with nftables.
 
-A real server of weight 0 gets nothing new while the kernel's connection table keeps what it has. Persistence hashes
-the client's address and so has no timeout. Source ranges hold for this node's own clients too.
+A real server of weight 0 gets nothing new, while the kernel's connection table keeps its connections. Persistence
+hashes the client's address and so has no timeout. Source ranges also apply to this node's own clients.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class NftablesForwarder:
     async def _forget_gone(self, plan: Plan) -> None:
         """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
         take its new real servers away from everybody."""
-        words = "connections of before the last change may go on where they went"
+        words = "old connections may keep their endpoints in spite of the last change"
         self._unforgotten = await forget(self._to_check, plan, words)
         if not self._unforgotten:
             self._to_check = frozenset()
@@ -211,8 +211,8 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "drop_policy",
-            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and"
-            " comes from the endpoints",
+            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept traffic to and from the"
+            " endpoints there",
             f"nft insert rule {chain} ct status dnat accept",
         )
         for chain in chains
