@@ -1,7 +1,7 @@
 """The static pod that holds the address of the control plane, and the cluster's own agents: neither notices the other.
 
-`make test-cluster PART=beside` sets EIP_SPEAKER_BESIDE. With it the pod is there in all tests of the cluster (`PART="core
-beside"`), and what is planned may fail no connection to its address either.
+`make test-cluster PART=beside` has the pod on every node, and `BESIDE=1` in all tests of the cluster: what is planned may
+fail no connection to its address either.
 """
 
 import json
@@ -15,7 +15,7 @@ from serving import BESIDE, Met, Serving, restarts, unharmed
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long(part="beside"),
-    pytest.mark.skipif(not BESIDE, reason="needs EIP_SPEAKER_BESIDE=1"),
+    pytest.mark.skipif(not BESIDE, reason="needs BESIDE=1"),
 ]
 
 
