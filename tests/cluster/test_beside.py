@@ -1,7 +1,7 @@
 """The static pod that holds the address of the control plane, and the cluster's own agents: neither notices the other.
 
-`make test-cluster PART=beside` has the pod on every node, and `BESIDE=1` in all tests of the cluster: what is planned may
-fail no connection to its address either.
+`make test-cluster PART=beside` has the pod on every node, and `BESIDE=1` in all tests of the cluster: what is planned
+may fail no connection to its address either.
 """
 
 import json
