@@ -16,11 +16,10 @@ from speaker.agent.record import Facts, correction, creation, eip_of, is_made_up
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.cluster.client import REQUEST, Client
 from speaker.cluster.feed import Change, Store
-from speaker.errors import ApiRefused, EdgeError
+from speaker.errors import UNFIT, ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.system.clock import time_of_day
-from speaker.system.decoding import UNFIT
 from speaker.system.supervise import Supervisor, contained
 from speaker.wire.remote import A_SLICE, Wire
 
