@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from enum import Enum
 from textwrap import wrap
 
-import msgspec
-
 
 def written(text: str) -> str:
     """A word of the command line as it stands in a message: in quotes where it would not be seen, or not be safe."""
@@ -200,7 +198,3 @@ SET_ASIDE = "set aside because of a bug in the speaker"
 def set_aside(error: Exception) -> str:
     """In words, for people: reading or deciding this object met a bug of ours."""
     return f"{SET_ASIDE} ({type(error).__name__}: {error})"
-
-
-UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for text that does not fit; the last for too many brackets."""

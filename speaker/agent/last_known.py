@@ -16,9 +16,10 @@ import structlog
 from speaker.agent.view import News, assigned_addresses
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.cluster.reflector import Reflector
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.node.report import Report
+from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 from speaker.system.threads import in_thread
 

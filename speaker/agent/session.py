@@ -18,11 +18,12 @@ from speaker.agent.record import identity, life_of
 from speaker.api.records import FORWARDER, MISSES, OTHER_GROUPS, LeaseObject, groups_said, leases_in, misses_said
 from speaker.cluster.client import Client, listed
 from speaker.cluster.reflector import Reflector
-from speaker.errors import UNFIT, ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress
 from speaker.node.report import Report
 from speaker.ownership.hello import Incarnation
 from speaker.removals import Doubt
+from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import LASTING, Bound
 

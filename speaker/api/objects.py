@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from speaker.errors import UNFIT, ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError
+from speaker.system.decoding import UNFIT
 
 MAX_RETRY_AFTER = 60.0
 """Seconds. API servers ask for one to ten; a mirror that waited a day would say what was so a day ago."""

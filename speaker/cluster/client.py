@@ -18,7 +18,8 @@ import msgspec
 from speaker import __version__
 from speaker.api.objects import PAGE, Object, Page, Status, read_page, read_refusal
 from speaker.cluster.access import Server, hosts_certificates_unread
-from speaker.errors import UNFIT, ApiRefused, ApiUnreachable, EdgeError, TooLong
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, TooLong
+from speaker.system.decoding import UNFIT
 
 with hosts_certificates_unread():
     import aiohttp

@@ -17,8 +17,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from speaker.api.objects import PAGE, Bookmark, Key, Named, Object, WatchEvent, read_refusal
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.removals import Removals
+from speaker.system.decoding import UNFIT
 
 T = TypeVar("T", bound=Object)
 

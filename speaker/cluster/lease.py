@@ -12,8 +12,9 @@ import msgspec
 from speaker.api.records import LeaseObject, leases_in
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Elector, Leadership, LeaseRecord, Look, Rest, Timing, Write
-from speaker.errors import UNFIT, ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime
+from speaker.system.decoding import UNFIT
 
 _CONFLICT = 409
 

@@ -23,8 +23,9 @@ from speaker.cluster.reflector import Hears, Reflector
 from speaker.controller.sessions import STALE, Facts, Kubelets, Words, dead, suspected
 from speaker.controller.wanted import Write
 from speaker.controller.write_queue import WriteQueue
-from speaker.errors import UNFIT, ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime, time_of_day
+from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
 
 log = structlog.get_logger()

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from speaker.checks import Finding
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.node.known.knowledge import Knowledge
+from speaker.system.decoding import UNFIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from speaker.errors import UNFIT
 from speaker.model import Assignment, Endpoint, Family, ServiceKey, TrafficPolicy, World
+from speaker.system.decoding import UNFIT
 
 Place: TypeAlias = tuple[Family, int]
 """A port on all of the node's addresses of one family."""

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from speaker.checks import Finding
-from speaker.errors import UNFIT
 from speaker.model import KUBE_PROXY_LINK, AddressRange, IPAddress, IPNetwork, Pool, rank
+from speaker.system.decoding import UNFIT
 
 METRICS, HEALTH = 10249, 10256
 """Where kube-proxy listens unless told otherwise: metricsBindAddress, on localhost only, and healthzBindAddress."""

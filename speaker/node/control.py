@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from speaker.errors import UNFIT, EdgeError, SpeakerError
+from speaker.errors import EdgeError, SpeakerError
 from speaker.system.crowd import Crowd
+from speaker.system.decoding import UNFIT
 from speaker.system.files import is_file
 from speaker.system.process import share
 from speaker.system.supervise import Ended, Supervisor

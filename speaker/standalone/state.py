@@ -17,8 +17,9 @@ import msgspec
 from speaker.allocator.assign import Allocator
 from speaker.allocator.book import Ledger
 from speaker.allocator.settle import Settlement
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.model import Assignment, ServiceKey
+from speaker.system.decoding import UNFIT
 from speaker.system.files import absolute, is_there, locked, read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024

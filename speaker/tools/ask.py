@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import msgspec
 
-from speaker.errors import UNFIT, EdgeError, SettingError, folded
+from speaker.errors import EdgeError, SettingError, folded
 from speaker.model import rank
 from speaker.node.control import ask
+from speaker.system.decoding import UNFIT
 from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from speaker.checks import Finding
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.settings import AS_THEY_ARE, DEFAULT_RUNTIME_DIR, Timeouts
+from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 
 _MAX_BYTES = 2**20

@@ -12,10 +12,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from speaker.errors import UNFIT, EdgeError
+from speaker.errors import EdgeError
 from speaker.netlink.messages import attribute, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
+from speaker.system.decoding import UNFIT
 
 NETLINK_NETFILTER = 12
 _SUBSYSTEM = 10 << 8  # NFNL_SUBSYS_NFTABLES
