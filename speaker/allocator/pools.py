@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from typing import NamedTuple
 
-from speaker.intervals import merged, subtracted
+from speaker.api.addresses import merged, subtracted
 from speaker.model import AddressRange, Family, IPAddress, LabelRule, LabelSelector, Pool, Service
 
 
