@@ -6,13 +6,13 @@ further in has to check.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import takewhile
+from typing import TypeAlias
 
-from speaker.intervals import subtracted
 from speaker.model import AddressRange, IPAddress, IPNetwork
 
 #: Blocks no EIP can come from, with what they are. Link-local IPv4 and 240.0.0.0/4 are missing on purpose: Linux
@@ -232,3 +232,38 @@ def overlaps(found: Iterable[Span]) -> list[tuple[int, int]]:
         if widest is None or widest.version != span.version or widest.last < span.last:
             widest = span
     return pairs
+
+
+# ── Runs of numbers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+Interval: TypeAlias = tuple[int, int]
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """What they cover, in order and disjoint; neighbours become one. Empty ones (first behind last) vanish."""
+    found: list[Interval] = []
+    for first, last in sorted(interval for interval in intervals if interval[0] <= interval[1]):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def subtracted(intervals: Iterable[Interval], holes: Sequence[Interval]) -> list[Interval]:
+    """``intervals`` without ``holes``; both in order and disjoint, and so is the result."""
+    left: list[Interval] = []
+    hole = 0
+    for first, last in intervals:
+        while hole < len(holes) and holes[hole][1] < first:
+            hole += 1
+        start, ahead = first, hole
+        while ahead < len(holes) and holes[ahead][0] <= last:
+            if start < holes[ahead][0]:
+                left.append((start, holes[ahead][0] - 1))
+            start = holes[ahead][1] + 1
+            ahead += 1
+        if start <= last:
+            left.append((start, last))
+    return left

@@ -76,7 +76,7 @@ class Reflector(Generic[T]):
     none of the objects must hear of that. It is called in the event loop and must be quick. ``hears`` is told of every
     failure, by the path, and of what waits for another list, by the resource's name; ``listed`` of every list that was
     completed, once it was handed over: its version, and whether it is of other data than what was known before
-    (``list_anew``). ``restored`` hears that the server's data went back.
+    (``list_anew``). ``among``: the mirrors of the same server, which it becomes one of.
     """
 
     def __init__(
@@ -88,13 +88,14 @@ class Reflector(Generic[T]):
         *,
         patience: Patience = Patience(),
         listed: Listed = lambda *_: None,
-        restored: Callable[[], None] = lambda: None,
+        among: "Mirrors | None" = None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._hears = client, deliver, hears
-        self._listed, self._restored = listed, restored
+        self._listed, self._among = listed, among or Mirrors()
+        self._among.add(self)
         self._anew = False
         """The next list is of other data than what is known."""
         self.feed = Feed(resource)
@@ -240,8 +241,7 @@ class Reflector(Generic[T]):
         if self._silent_watches >= SILENT_WATCHES:
             self.feed.forget()
         if await self._is_restored():
-            self.list_anew()
-            self._restored()
+            self._among.restored()
         # A list that decides goes another way than the one that is doubted.
         client = self._client.afresh if self.waits is not None and not self.feed.resume else self._client
         if not self.feed.resume and not self._streams_lists:

@@ -14,14 +14,7 @@ from pathlib import Path
 from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
-from speaker.settings import (
-    DEFAULT_API_PORT,
-    DEFAULT_ETHERTYPE,
-    DEFAULT_IMAGE,
-    DEFAULT_KEY,
-    DEFAULT_STATE,
-    KUBEADMS_CA,
-)
+from speaker.settings import DEFAULT_API_PORT, DEFAULT_ETHERTYPE, DEFAULT_IMAGE, DEFAULT_KEY, DEFAULT_STATE, KUBEADMS_CA
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
 from speaker.tools.terminal import printable

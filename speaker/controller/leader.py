@@ -183,10 +183,7 @@ class _Leading:
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
         made = Resource(path, kind, room=self._mirrors.room, **resource)
-        more = {"patience": self._asked.patience, "restored": self._mirrors.restored}
-        mirror = _Mirror(self._client, made, changed, self._told, **more)
-        self._mirrors.add(mirror)
-        return mirror
+        return _Mirror(self._client, made, changed, self._told, patience=self._asked.patience, among=self._mirrors)
 
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -31,10 +31,9 @@ from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
-from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
-from speaker.telemetry.logs import Telling
+from speaker.telemetry.logs import InternalErrors, Telling
 from speaker.telemetry.metrics import GivenMetrics, Maximum, MqttMetrics
 from speaker.telemetry.page.server import serving as page_serving
 

@@ -8,8 +8,7 @@ from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.ipvs.forwarder import open_ipvs
-from speaker.forwarding.nftables.assist import open_assist
-from speaker.forwarding.nftables.forwarder import open_nftables
+from speaker.forwarding.nftables.forwarder import open_assist, open_nftables
 from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
 from speaker.model import NO_GROUP, Forwarding, Group
 from speaker.settings import AS_THEY_ARE, Timeouts

@@ -19,7 +19,7 @@ from functools import partial
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.netlink.numbers import RTM_GETLINK
+from speaker.netlink.messages import RTM_GETLINK
 from speaker.netlink.requests import Netlink, Request
 from speaker.system.threads import in_thread
 

@@ -16,7 +16,7 @@ from speaker.errors import EdgeError
 from speaker.interfaces.rtnetlink import read_address
 from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.model import IPAddress, Link
-from speaker.netlink.numbers import IFADDR, RTM_GETADDR
+from speaker.netlink.messages import IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST
 from speaker.packets.asker import heard

@@ -8,8 +8,7 @@ from itertools import islice
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.rtnetlink import Neighbor
-from speaker.netlink.messages import messages
-from speaker.netlink.numbers import AF_INET, AF_INET6
+from speaker.netlink.messages import AF_INET, AF_INET6, messages
 
 _DATAGRAM = 1 << 13
 """Bytes: a hundred neighbours."""

@@ -28,8 +28,7 @@ from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source, View
 from speaker.settings import RunSettings
-from speaker.standalone.manifests import load, mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, load, mount
 from speaker.standalone.state import Holdings, holdings, one_speakers, only, recall, write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime

@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, SettingError, written
-from speaker.forwarding.connections import (
-    CONNTRACK,
-    IPVS,
-    Dialect,
-    Survey,
-    connection_lines,
-    real_server_lines,
-    survey,
-)
+from speaker.forwarding.connections import CONNTRACK, IPVS, Dialect, Survey, connection_lines, real_server_lines, survey
 from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.settings import number
 from speaker.system.files import read_regular

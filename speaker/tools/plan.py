@@ -26,8 +26,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.preference import described
 from speaker.settings import DEFAULT_REST, Node, RunSettings, parse_balancers
-from speaker.standalone.manifests import load, mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, load, mount
 from speaker.standalone.state import recall
 from speaker.system.files import shown
 from speaker.tools.terminal import write

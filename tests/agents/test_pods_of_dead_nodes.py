@@ -5,7 +5,7 @@ from agent_cluster import LEASES, holders_of, until
 from real_api import MANIFESTS
 
 from speaker.api.records import MISSES
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

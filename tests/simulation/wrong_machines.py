@@ -4,16 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulation.host import Make
-from speaker.ownership.events import (
-    Claim,
-    EipAnswered,
-    EligibilityChanged,
-    Event,
-    Order,
-    Record,
-    SendHello,
-    Yielded,
-)
+from speaker.ownership.events import Claim, EipAnswered, EligibilityChanged, Event, Order, Record, SendHello, Yielded
 from speaker.ownership.hello import Hello
 from speaker.ownership.machine.agenda import Agenda
 from speaker.ownership.machine.claims import Eip

@@ -14,8 +14,16 @@ from speaker.api.addresses import parse_eip, parse_host, parse_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
 from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.fields import ApiObject, names
-from speaker.api.health_check import HIGHEST, LONGEST, SHORTEST, health_check
-from speaker.api.service import HEALTH_CHECK, LOAD_BALANCER_CLASS, SCHEDULER, SCHEDULERS
+from speaker.api.service import (
+    HEALTH_CHECK,
+    HIGHEST,
+    LOAD_BALANCER_CLASS,
+    LONGEST,
+    SCHEDULER,
+    SCHEDULERS,
+    SHORTEST,
+    health_check,
+)
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as Pool
 from speaker.convert.keepalived import words

@@ -23,8 +23,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.ipvs import tables
 from speaker.forwarding.plan import Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
-from speaker.netlink.messages import ATTRIBUTE, U16, attributes
-from speaker.netlink.numbers import AF_INET
+from speaker.netlink.messages import AF_INET, ATTRIBUTE, U16, attributes
 
 SVC_STATS64 = 12
 """Since Linux 4.1."""

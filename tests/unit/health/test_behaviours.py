@@ -15,8 +15,7 @@ from checked_servers import OK, Told, asked, closes, drips, resets, says, servin
 
 from speaker.errors import EdgeError
 from speaker.health.judge import Result, Target
-from speaker.health.probe import MAX_CA, MAX_HEAD, MAX_READS, context
-from speaker.health.prober import Prober
+from speaker.health.prober import MAX_CA, MAX_HEAD, MAX_READS, Prober, context
 from speaker.model import HealthCheck
 from speaker.system.threads import start_threads
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from speaker.model import Pool, Protocol, Service, ServiceKey, ServicePort, World
-from speaker.standalone.manifests import mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, mount
 
 DIRECTORY = "/etc/speaker/site"
 ETC, VOLUME = 21, 99

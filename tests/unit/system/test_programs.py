@@ -12,7 +12,7 @@ from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.listing import read_guard, read_plan
 from speaker.forwarding.nftables.ruleset import guard_ruleset
 from speaker.forwarding.plan import EMPTY
-from speaker.kubeproxy import listings
+from speaker.kubeproxy import sight
 from speaker.system import programs
 
 GARBAGE = [
@@ -126,7 +126,7 @@ async def test_garbage_from_nft_with_exit_0_is_an_error_of_ours(path, text):
 @pytest.mark.parametrize("text", GARBAGE)
 def test_garbage_from_nft_tells_nothing_of_kube_proxy(text):
     said = text.encode().replace(b"\\377", b"\xff")
-    for read in (listings.in_map, listings.in_chain, listings.chains_named, listings.tables_named):
+    for read in (sight.in_map, sight.in_chain, sight.chains_named, sight.tables_named):
         with pytest.raises(EdgeError, match="cannot be read"):
             read(said)
 
