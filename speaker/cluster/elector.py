@@ -98,7 +98,7 @@ class Elector:
 
     @property
     def leads_until(self) -> float:
-        """The instant from which on this candidate leads no more, unless it renews; -inf when it does not lead."""
+        """The instant from which this candidate no longer leads unless it renews; -inf if it does not lead."""
         return self._leads_until
 
     def leadership(self, now: float) -> Leadership | None:
@@ -121,7 +121,7 @@ class Elector:
         return Rest(self._due)
 
     def looked(self, seen: LeaseRecord | None, now: float) -> None:
-        """The Lease as it is, None when there is none."""
+        """The Lease as it is, or None if there is none."""
         self._observe(seen, now)
         self._current = True
 
@@ -140,12 +140,13 @@ class Elector:
         self._due = now + self.timing.retry / 20
 
     def failed(self, now: float) -> None:
-        """No answer, or none that says anything about the Lease. A write may have been done all the same."""
+        """No answer, or one that says nothing about the Lease. A write may have been done all the same."""
         self._current = False
         self._due = now + self.timing.retry
 
     def resign(self, now: float) -> Write | None:
-        """Leads no more from here on. The write that lets others follow at once, None where it is not ours to give."""
+        """Stops leading. Returns the write that lets others follow at once, or None if the Lease is not ours to give
+        up."""
         self._leads_until = float("-inf")
         if self._version is None or self._record is None or self._record.holder != self.identity:
             return None

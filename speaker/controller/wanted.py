@@ -65,7 +65,7 @@ class Event:
         return f"/api/v1/namespaces/{self._namespace}/events"
 
     def joined(self, later: "Event") -> "Event":
-        """One that tells of both, in place of the later one."""
+        """One Event that reports both, in place of the later one."""
         return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
