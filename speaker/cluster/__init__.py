@@ -1,5 +1,5 @@
 """The Kubernetes API: a client, a reflector that mirrors one resource, and elections on Leases.
 
-Pure are ``feed`` and ``elector``. ``client``, ``reflector`` and ``lease`` await the network and hand what
+Pure are ``feed`` and ``Elector``. ``client``, ``reflector`` and ``lease`` await the network and hand what
 they hear to those. What objects mean is ``speaker.api``'s.
 """
