@@ -20,7 +20,7 @@ TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
 TWO     := -n 2 --dist loadfile
 # What takes minutes is marked with one of these: long(part="soak"). CI runs some of each row at a time (.ci/run).
 PARTS         := agents alerts chaos control exploration faults lab practice searches soak
-CLUSTER_PARTS := moves disasters forwarder change alone rest
+CLUSTER_PARTS := moves disasters forwarder change alone rest beside
 mark_of  = $(if $(filter core,$(1)),not long,long(part='$(1)'))
 marks_of = -m \"$(foreach part,$(1),$(if $(filter-out $(firstword $(1)),$(part)),or )$(call mark_of,$(part)))\"
 LANES   := $(BIN)/python .ci/lanes.py
@@ -54,12 +54,15 @@ cluster: $(VENV)/.run
 cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
-# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all.
+# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all. BESIDE=1
+# (or PART=beside): every node also has the static pod of `speaker control-plane`, whose clients count too.
 MODE ?=
+BESIDE ?=
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
-	EIP_SPEAKER_MODES="$(MODE)" $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
+	EIP_SPEAKER_MODES="$(MODE)" EIP_SPEAKER_BESIDE="$(or $(BESIDE),$(filter beside,$(PART)))" \
+	  $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
 
 # What that leaves out where the kernel has no ip_vs, with a kernel that has: User-Mode Linux, built once.
 test-cluster-ipvs: $(VENV)/.dev

@@ -282,8 +282,8 @@ class Catalogue:
         return f"its serviceSelector wants the label {' or '.join(map(_rule_text, failed))}"
 
     def offers(self, address: IPAddress, pool: str, service: Service) -> bool:
-        """Whether the pool would give the address to the Service today, were it to ask for it."""
-        spaces = (space.pool for space in self.offering(address))
+        """Whether the pool would give the address to the Service today, were it to ask for it and the pool enabled."""
+        spaces = (space.pool for space in self.offering(address) if not space.pool.terminating)
         return any(each.name == pool and self.objection(each, service) is None for each in spaces)
 
     def _lets_in(self, pool: Pool, namespace: str) -> bool:

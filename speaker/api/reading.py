@@ -427,7 +427,7 @@ def _is_deleted(found: EipObject) -> bool:
 
 def _accepted(found: EipObject, pool: Pool) -> Judged:
     if _is_deleted(found):
-        return Judged(replace(pool, disabled=True), Verdict.TERMINATING)
+        return Judged(replace(pool, disabled=True, terminating=True), Verdict.TERMINATING)
     return Judged(pool, Verdict.DISABLED if pool.disabled else Verdict.ACCEPTED)
 
 

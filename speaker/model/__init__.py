@@ -363,6 +363,8 @@ class Pool:
     avoid_network_and_broadcast: bool = True
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
+    terminating: bool = False
+    """Disabled, and its deletion waits for the last of what it gave: it offers that no more."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
     node_preference: tuple[PreferredNodes, ...] = ()
     """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""

@@ -450,6 +450,28 @@ async def test_a_service_that_asks_for_it_leaves_an_address_that_its_pool_has_no
     await cluster.until_addresses(web=("203.0.113.10",))
 
 
+async def test_a_service_that_asks_for_it_leaves_a_pool_that_is_being_deleted_which_then_goes(cluster, start):
+    lan = await cluster.pool("lan", "192.0.2.10")
+    await start()
+    await cluster.service("web")
+    await cluster.until(lambda: _is_kept(cluster, lan))
+    await cluster.pool("wan", "198.51.100.10")
+    await cluster.client.delete(f"{EIPS}/{lan}")
+    await cluster.until(lambda: _said(cluster, "web", "Flagged"))
+    await cluster.change("web", {"release": "now"})
+    await cluster.until_addresses(web=("198.51.100.10",))
+    await cluster.until(lambda: _is_gone(cluster, lan))
+
+
+async def _is_kept(cluster: Cluster, pool: str) -> bool:
+    """By our finalizer."""
+    return FINALIZER in (await cluster.eip(pool))["metadata"].get("finalizers", ())
+
+
+async def _is_gone(cluster: Cluster, pool: str) -> bool:
+    return pool not in {each["metadata"]["name"] for each in (await cluster.read(EIPS))["items"]}
+
+
 async def _recorded(cluster: Cluster, name: str, record: str) -> bool:
     annotations: Json = (await cluster.services())[name]["metadata"]["annotations"]
     return annotations.get("eip-speaker.io/record") == record
@@ -742,11 +764,7 @@ async def test_deleting_a_pool_in_use_waits_and_says_for_whom(api, cluster, star
     pool = await cluster.pool("lan", "192.0.2.10-192.0.2.20")
     await start()
     await cluster.service("web")
-
-    async def marked() -> bool:
-        return FINALIZER in (await cluster.eip(pool))["metadata"].get("finalizers", ())
-
-    await cluster.until(marked)
+    await cluster.until(lambda: _is_kept(cluster, pool))
     await cluster.client.delete(f"{EIPS}/{pool}")
 
     async def waits() -> bool:
@@ -762,11 +780,7 @@ async def test_deleting_a_pool_in_use_waits_and_says_for_whom(api, cluster, star
     await cluster.until(refused)
     assert await cluster.addresses() == {"web": ("192.0.2.10",), "late": ()}
     await cluster.delete("web")
-
-    async def gone() -> bool:
-        return pool not in {each["metadata"]["name"] for each in (await cluster.read(EIPS))["items"]}
-
-    await cluster.until(gone)
+    await cluster.until(lambda: _is_gone(cluster, pool))
 
 
 async def test_of_two_pools_that_overlap_the_younger_is_refused(cluster, start):
