@@ -42,6 +42,8 @@ CLEANUP = "cleanup"
 UNNAMED = "eip-speaker:dev"
 """The image as overlays/ and chart/values.yaml name it."""
 NAME = "eip-speaker"
+FIELDS = "eip-speaker-pool-fields"
+"""The policy that comes with the definitions."""
 
 
 def kustomized(kubectl: str, overlay: str, components: Iterable[str] = (), **more: Any) -> str:
@@ -219,6 +221,8 @@ def _condition(opened: dict[str, Any]) -> str:
     """Of the whole object."""
     match opened["kind"]:
         case "CustomResourceDefinition":
+            return ".Values.crds.enabled"
+        case "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" if opened["metadata"]["name"] == FIELDS:
             return ".Values.crds.enabled"
         case "NetworkPolicy":
             return ".Values.networkPolicy.enabled"
