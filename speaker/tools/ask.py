@@ -332,7 +332,8 @@ async def _cluster(cluster: "Cluster") -> tuple["Answers[Mapping[str, Any]]", li
     from speaker.tools.agents import ask as ask_agents
     from speaker.tools.agents import unserved
 
-    return await asyncio.gather(ask_agents(cluster, ("status", "--json"), read), unserved(cluster.access))
+    answers, refused = await asyncio.gather(ask_agents(cluster, ("status", "--json"), read), unserved(cluster.access))
+    return answers, refused
 
 
 def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
