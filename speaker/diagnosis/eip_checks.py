@@ -381,14 +381,14 @@ def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "
     links = {"oifname": way(facts, each.address)} if hook != "prerouting" else {}
     if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward"):
         links["iifname"] = eip.link
-    fields = {"dport": each.port, **links, **_original(facts, eip)}
+    fields: dict[str, str | int] = {"dport": each.port, **links, **_original(facts, eip)}
     return ip_packet(f"what goes to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
 
 
 def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
     came = {"iifname": way(facts, each.address)} if hook != "postrouting" else {}
     links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting") else {})
-    fields = {"sport": each.port, **links, **_original(facts, eip)}
+    fields: dict[str, str | int] = {"sport": each.port, **links, **_original(facts, eip)}
     packet = ip_packet(
         f"what endpoint {each.address} answers", each.address, None, each.protocol.lower(), fields, ANSWER
     )
@@ -397,7 +397,7 @@ def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") ->
 
 def _original(facts: Facts, eip: KnownEip) -> dict[str, str | int]:
     family = "ip" if ip_address(eip.address).version == 4 else "ip6"
-    status = {"ct status": DNAT} if facts.knowledge.forwarder != "ipvs" else {}
+    status: dict[str, str | int] = {"ct status": DNAT} if facts.knowledge.forwarder != "ipvs" else {}
     return {f"ct original {family} daddr": eip.address, **status}
 
 

@@ -322,7 +322,9 @@ def _silent(peers: Collection[PeerSeen]) -> Finding:
         what = "no other node is heard: this node is deaf, or there is nobody to take over from it"
         return Finding("no_peers", what, "speaker doctor   # on another node")
     on = ", ".join(links)
-    what = f"all {len(nodes)} peers on {on} fell silent: this node is deaf, and gives up what it holds, or they all ended"
+    what = (
+        f"all {len(nodes)} peers on {on} fell silent: this node is deaf, and gives up what it holds, or they all ended"
+    )
     return Finding("no_peers", what, f"ip -s link show dev {links[0]}   # does anything arrive? And its cable and port")
 
 
