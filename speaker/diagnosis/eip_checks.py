@@ -314,7 +314,7 @@ def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     local = 2 if any(each.address == eip.address for each in facts.bound) else 1  # RTN_LOCAL, RTN_UNICAST
     for protocol, port in _ports(facts, eip):
         words = f"who connects to {protocol.upper()} port {port}"
-        fields = {"dport": port, "iifname": eip.link, "fib daddr type": local}
+        fields: dict[str, str | int] = {"dport": port, "iifname": eip.link, "fib daddr type": local}
         packet = ip_packet(words, None, eip.address, protocol, fields)
         yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
