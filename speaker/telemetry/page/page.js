@@ -1,20 +1,11 @@
-"use strict";
-// What the speaker says is shown as text alone (textContent): Services, pools and nodes are named by others.
+// The page: what the speaker sends, shown as it comes.
 
-const CHUNK = 50; // rows that are laid out together, once they come into view
+import { at, button, count, eipsOf, make, seconds, when } from "./dom.js";
+import { search, showEips } from "./table.js";
+
 const WAIT = 5000; // milliseconds until the next question, where too many look already
-const at = (id) => document.getElementById(id);
-const rows = new Map(); // EIP → its row, and what it says
 let shown = {};
-let newest = "";
-
-function make(tag, text, name, ...children) {
-  const made = document.createElement(tag);
-  if (text !== "") made.textContent = text;
-  if (name) made.className = name;
-  made.append(...children);
-  return made;
-}
+let newest = null; // what was there before is no news
 
 function bar(part, bad) {
   const filled = make("i", "", bad ? "bad" : "");
@@ -22,18 +13,6 @@ function bar(part, bad) {
   const whole = make("span", "", "bar", filled);
   whole.setAttribute("aria-hidden", "true"); // the number is beside it
   return whole;
-}
-
-const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
-const seconds = (value) => `${value.toFixed(3)} s`;
-
-function when(text) {
-  const made = make("time", "", "when");
-  const time = new Date(text);
-  const known = !Number.isNaN(time.getTime());
-  made.textContent = known ? time.toLocaleString([], { dateStyle: "short", timeStyle: "medium" }) : text;
-  if (known) made.dateTime = time.toISOString();
-  return made;
 }
 
 function showHead() {
@@ -78,21 +57,15 @@ function showBars() {
   const focused = at("nodes").contains(document.activeElement) ? document.activeElement.textContent : null;
   const most = Math.max(1, ...shown.nodes.map((each) => each.eips));
   at("nodes").replaceChildren(...shown.nodes.map(({ node, eips }) => {
-    const button = make("button", node);
-    button.type = "button";
-    button.title = `Show the EIPs of ${node}`;
-    button.addEventListener("click", () => {
-      at("filter").value = node;
-      filter();
-      at("filter").focus();
-    });
-    return make("li", "", "", button, make("span", count(eips, "EIP", "EIPs")), bar(eips / most, false));
+    const name = button(node, "", () => search(node));
+    name.title = `Show the EIPs of ${node}`;
+    return make("li", "", "", name, make("span", eipsOf(eips)), bar(eips / most, false));
   }));
   [...at("nodes").querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
 }
 
 const said = (one) => {
-  const what = one.count === 1 ? one.eips[0] : count(one.count, "EIP", "EIPs");
+  const what = one.count === 1 ? one.eips[0] : eipsOf(one.count);
   return `${what}: ${one.to} in place of ${one.from || "a node that fell silent"}`;
 };
 
@@ -112,83 +85,14 @@ function showFailovers() {
   newest = last;
 }
 
-function row(name, one) {
-  const made = make("div", "", "");
-  made.setAttribute("role", "row");
-  const known = { row: made, text: "" };
-  fill(known, name, one);
-  return known;
-}
-
-function fill(known, name, one) {
-  const held = make("span", one.holder || "nobody", one.holder ? "" : "bad");
-  const why = one.conflict || one.message;
-  if (why) held.append(make("span", ` ${why}`, one.conflict ? "bad" : "aside-text"));
-  const services = one.services.join(", ") + (one.more ? ` and ${one.more} more` : "");
-  const cells = [make("span", name), held, one.since ? when(one.since) : make("span", ""), make("span", services), make("span", one.pool)];
-  cells.forEach((cell) => cell.setAttribute("role", "cell"));
-  known.row.replaceChildren(...cells);
-  known.text = [name, one.holder, services, one.pool].join(" ").toLowerCase();
-}
-
-// In the order of addresses, as numbers: IPv4 first.
-function order(name) {
-  if (!name.includes(":")) return `4${name.split(".").map((each) => each.padStart(3, "0")).join(".")}`;
-  const [head, tail = []] = name.split("::").map((half) => half.split(":").filter(Boolean));
-  const zeros = Array(Math.max(0, 8 - head.length - tail.length)).fill("");
-  return `6${[...head, ...zeros, ...tail].map((each) => each.padStart(4, "0")).join(":")}`;
-}
-
-function lay() {
-  const table = at("eips");
-  while (table.children.length > 1) table.lastElementChild.remove();
-  const sorted = [...rows].map(([name, known]) => [order(name), known.row]).sort(([one], [other]) => (one < other ? -1 : 1));
-  for (let from = 0; from < sorted.length; from += CHUNK) {
-    const group = make("div", "", "rows", ...sorted.slice(from, from + CHUNK).map(([, each]) => each));
-    group.setAttribute("role", "rowgroup");
-    table.append(group);
-  }
-}
-
-function showEips(changed) {
-  let others = false;
-  for (const [name, one] of Object.entries(changed)) {
-    const known = rows.get(name);
-    if (one === null) {
-      others = rows.delete(name) || others;
-    } else if (known) {
-      fill(known, name, one);
-    } else {
-      rows.set(name, row(name, one));
-      others = true;
-    }
-  }
-  if (others) lay();
-  filter();
-}
-
-function filter() {
-  const words = at("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  let found = 0;
-  for (const known of rows.values()) {
-    const fits = words.every((word) => known.text.includes(word));
-    if (known.row.hidden === fits) known.row.hidden = !fits;
-    found += fits;
-  }
-  for (const group of at("eips").querySelectorAll(".rows")) {
-    group.hidden = ![...group.children].some((each) => !each.hidden);
-  }
-  at("found").textContent = words.length ? `${found} of ${count(rows.size, "EIP", "EIPs")}` : count(rows.size, "EIP", "EIPs");
-}
-
-function show(told) {
+function show(told, all) {
   if (!told.counts) return; // nothing is known yet
   shown = told;
   showHead();
   showDoctor();
   showBars();
   showFailovers();
-  showEips(told.eips);
+  showEips(told.eips, all);
 }
 
 function state(words, lost) {
@@ -196,16 +100,10 @@ function state(words, lost) {
   at("link").className = lost ? "lost" : "";
 }
 
-function showAll(told) {
-  rows.clear();
-  lay();
-  show(told);
-}
-
 // Too many look already: what is so now, and then another try.
 async function ask() {
   try {
-    showAll(await (await fetch("status.json")).json());
+    show(await (await fetch("status.json")).json(), true);
     state("as it was just now", false);
   } catch {
     state("no connection: this is what was known last", true);
@@ -216,14 +114,12 @@ async function ask() {
 function listen() {
   const source = new EventSource("events");
   source.addEventListener("open", () => state("live", false));
-  source.addEventListener("all", (event) => showAll(JSON.parse(event.data)));
-  source.addEventListener("change", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("all", (event) => show(JSON.parse(event.data), true));
+  source.addEventListener("change", (event) => show(JSON.parse(event.data), false));
   source.addEventListener("error", () => {
     state("no connection: this is what was known last", true);
     if (source.readyState === EventSource.CLOSED) setTimeout(ask, WAIT);
   });
 }
 
-newest = null; // what was there before is no news
-at("filter").addEventListener("input", filter);
 listen();
