@@ -84,32 +84,126 @@ def test_it_fits_the_screen_in_both_themes_and_is_accessible(browser, page, look
         (PICTURES / f"page-{look}.png").write_bytes(browser.picture())
 
 
-def test_what_is_wrong_is_on_it_and_where_nothing_is_there_is_no_such_section(browser, page):
+def test_what_is_wrong_comes_first_and_where_nothing_is_there_is_no_such_section(browser, page):
     looking(browser, page, with_trouble())
-    assert browser.text("#problems").splitlines() == [
+    assert browser.run("return document.querySelector('main section').id") == "problems-section"
+    assert browser.text("#problems-section").splitlines() == [
+        "What is wrong: 2",
         "conntrack: 92 % of 65536 entries are in use: raise nf_conntrack_max",
         "default/late: no free address: dmz",
     ]
-    assert browser.text("#counts").split("\n") == [
-        *("42 EIPs in use", "1 held by nobody", "1 in conflict with a stranger", "1 Service that lacks something"),
-    ]
+    assert browser.run("return document.getElementById('counts').innerText.replace(/\\s+/g, ' ')") == (
+        "42 EIPs in use 1 held by nobody 1 in conflict with a stranger 1 Service that lacks something"
+    )
+    browser.run("document.querySelectorAll('#counts button')[1].click()")
+    assert browser.text("#found") == "1 of 42 EIPs", "the one in conflict"
     page.show(made_up())
     browser.until("document.getElementById('problems-section').hidden")
     assert browser.text("#counts") == "40 EIPs in use"
 
 
-def test_what_the_doctor_found_is_on_it_with_what_mends_it_and_where_none_was_asked_nothing_is(browser, page):
+def test_what_is_wrong_is_grouped_by_kind_with_a_count_and_what_breaks_most_leads(browser, page):
+    refused = [(f"default/late-{number}", "pool_full", "no free address: dmz") for number in range(30)]
+    findings = [
+        {"kind": "peer_silent", "severity": "warning", "eips": 40, "docs": "docs/a.md"},
+        {"kind": "forwarding_off", "severity": "error", "eips": 264, "docs": "docs/b.md"},
+    ]
+    told = made_up(problems=["node-c is silent", "ip_forward is 0"], refused=refused) | {"findings": findings}
+    looking(browser, page, told)
+    each = browser.run(
+        "return [...document.querySelectorAll('#problems > li')].map(x => x.innerText.split('\\n').filter(Boolean))"
+    )
+    more = [f"default/late-{number}: no free address: dmz" for number in (1, 10, 11)]
+    assert each == [
+        ["ip_forward is 0 264 EIPs", "docs/b.md"],
+        ["default/late-0: no free address: dmz", *more, "and 26 more of this kind"],
+        ["node-c is silent 40 EIPs", "docs/a.md"],
+    ]
+    assert browser.accessibility() == []
+
+
+def test_what_the_doctor_found_is_on_it_once_with_what_mends_it_and_where_none_was_asked_nothing_is(browser, page):
     found = {"kind": "x", "eip": "", "what": f"rp_filter is 1 {NASTY}", "mend": "sysctl -w a=2", "docs": "docs/a.md"}
     looking(browser, page, made_up())
-    assert browser.run("return document.getElementById('doctor-section').hidden")
-    page.show(made_up() | {"doctor": examination(0.0, [found, found])})
-    browser.until("document.querySelectorAll('#doctor li').length === 2")
-    assert browser.text("#doctor li").splitlines() == [found["what"], "To mend: sysctl -w a=2", "docs/a.md"]
-    assert browser.text("#examined").startswith("Looked at: ")
+    assert browser.run("return document.getElementById('problems-section').hidden")
+    findings = [{"kind": "x", "severity": "error", "eips": 7, "docs": "docs/a.md"}]
+    told = made_up(problems=["rp_filter"]) | {"findings": findings}
+    page.show(told | {"doctor": examination(0.0, [found])})
+    browser.until("document.querySelectorAll('#problems li').length === 1")
+    assert [*filter(None, browser.text("#problems li").splitlines())] == [
+        *(f"{found['what']} 7 EIPs", "To mend: sysctl -w a=2", "docs/a.md")
+    ]
+    assert browser.text("#examined").startswith("The doctor looked at this host ")
     assert browser.accessibility() == []
     page.show(made_up() | {"doctor": examination(0.0, [])})
-    browser.until("!document.querySelector('#doctor li')")
-    assert browser.text("#examined").startswith("Nothing is wrong, as far as this host sees: ")
+    browser.until("!document.querySelector('#problems li')")
+    assert browser.text("#problems-title") == "Nothing is wrong, as far as is seen"
+
+
+def test_once_somebody_said_where_the_docs_are_they_are_linked(browser, page):
+    looking(browser, page, made_up(1))
+    browser.run("document.querySelector('link[rel=help]').href = 'https://example.org/docs/'")
+    finding = {"kind": "x", "severity": "error", "eips": 1, "docs": "docs/operations.md#several-hosts"}
+    page.show(made_up(problems=["a problem"]) | {"findings": [finding]})
+    browser.until("document.querySelector('#problems a')")
+    link = browser.run("return document.querySelector('#problems a').href")
+    assert link == "https://example.org/docs/operations.md#several-hosts"
+
+
+def pressed_in(browser, node, across):
+    """A click on a cell of the node's column."""
+    browser.run(
+        "const it = [...document.querySelectorAll('#nodes li')].find((x) => x.innerText.startsWith(arguments[0]))"
+        ".lastElementChild; const box = it.getBoundingClientRect();"
+        "const at = { clientX: box.left + 16 * arguments[1] + 8, clientY: box.top + 8, bubbles: true };"
+        "it.dispatchEvent(new MouseEvent('click', at))",
+        *(node, across),
+    )
+    return browser.run("return document.getElementById('filter').value")
+
+
+def test_each_eip_is_a_cell_in_its_nodes_column_and_one_that_moves_is_in_the_others(browser, page):
+    looking(browser, page, made_up(9))
+    assert [pressed_in(browser, "node-a", across) for across in range(3)] == ["10.0.0.0", "10.0.0.3", "10.0.0.6"]
+    painted = (
+        "const it = document.getElementById('picture'), all = it.getContext('2d')"
+        ".getImageData(0, 0, it.width, it.height).data;"
+        "return new Set(Array.from({length: all.length / 4}, (_, i) => all.slice(4 * i, 4 * i + 4).join())).size"
+    )
+    assert browser.run(painted) >= 4, "the ground, and a colour for each node"
+    find(browser, "")
+    page.show(made_up(9, moved="node-b"))
+    browser.until("document.querySelectorAll('#nodes li')[1].innerText.includes('4 EIPs')")
+    assert pressed_in(browser, "node-b", 0) == "10.0.0.0"
+    assert pressed_in(browser, "node-a", 0) == "10.0.0.3"
+
+
+def test_a_node_that_is_not_heard_keeps_its_column(browser, page):
+    looking(
+        browser, page, made_up(9) | {"nodes": [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]}
+    )
+    assert browser.text("#nodes .silent") == "z\nnot heard"
+
+
+@pytest.mark.parametrize(
+    ("eips", "hidden"), [((40, 0, 0), False), ((39, 1, 0), True), ((3, 0, 0), True), ((40,), True)]
+)
+def test_where_one_of_several_holds_all_the_command_that_spreads_them_is_there(browser, page, eips, hidden):
+    nodes = [{"node": node, "eips": number} for node, number in zip(NODES, eips, strict=False)]
+    looking(browser, page, made_up() | {"nodes": nodes})
+    assert browser.run("return document.getElementById('balance').hidden") == hidden
+
+
+def test_failovers_of_the_last_day_are_on_an_axis_of_time_as_high_as_they_were_silent(browser, page):
+    ago = "return new Date(Date.now() - arguments[0] * 3600e3).toISOString()"
+    times = [browser.run(ago, hours) for hours in (0.0, 12, 30)]
+    told = [failover(at=at, unanswered=[0.2, took]) for at, took in zip(times, (0.5, 1.0, 9.0), strict=True)]
+    looking(browser, page, made_up(failovers=told))
+    bars = browser.run(
+        "return [...document.querySelectorAll('#axis i')].map(x => [x.style.left, x.style.height].map(parseFloat))"
+    )
+    assert [[round(number) for number in each] for each in bars] == [[100, 50], [50, 100]]
+    assert browser.text("#top") == "1.0 s"
 
 
 def test_a_failover_is_on_it_while_one_looks_with_its_duration_and_is_read_out(browser, page):
@@ -148,10 +242,10 @@ def test_what_tenants_wrote_is_text(browser, page):
 def test_one_gets_about_with_the_keyboard(browser, page):
     looking(browser, page, made_up(30))
     stops = []
-    for _ in range(4):
+    for _ in range(5):
         browser.keys("Tab")
         stops.append(browser.run("return document.activeElement.id || document.activeElement.textContent"))
-    assert stops == [*NODES, "filter"]
+    assert stops == [*NODES, "filter", "eips"]
     browser.run("document.querySelector('#nodes button').focus()")
     browser.keys("Enter")
     assert browser.text("#found") == "10 of 30 EIPs"

@@ -1,11 +1,13 @@
 // The page: what the speaker sends, shown as it comes.
 
-import { at, button, count, eipsOf, make, seconds, when } from "./dom.js";
+import { at, button, eipsOf, make, when } from "./dom.js";
+import { showFailovers } from "./failovers.js";
+import { showLan } from "./lan.js";
 import { search, showEips } from "./table.js";
 
 const WAIT = 5000; // milliseconds until the next question, where too many look already
+const SOME = 3; // more sentences of one kind
 let shown = {};
-let newest = null; // what was there before is no news
 
 function bar(part, bad) {
   const filled = make("i", "", bad ? "bad" : "");
@@ -16,83 +18,94 @@ function bar(part, bad) {
 }
 
 function showHead() {
-  const { by, role, version, counts, problems, refused, left_out: left } = shown;
+  const { by, role, version, counts, refused, left_out: left } = shown;
   document.title = `EIP speaker · ${by}`;
   at("by").textContent = `${role} ${by}, version ${version}`;
   const numbers = [
-    [counts.eips, "EIP in use", "EIPs in use", false],
-    [counts.by_nobody, "held by nobody", "held by nobody", true],
-    [counts.conflicts, "in conflict with a stranger", "in conflict with strangers", true],
-    [refused.length + left.refused, "Service that lacks something", "Services that lack something", true],
-  ].filter(([number, , , bad]) => number || !bad);
-  at("counts").replaceChildren(...numbers.map(([number, one, many, bad]) =>
-    make("li", "", bad ? "bad" : "", make("b", `${number}`), ` ${number === 1 ? one : many}`)));
-  const sentences = [
-    ...problems,
-    ...refused.map((each) => `${each.service}: ${each.message}`),
-    ...(left.problems + left.refused ? [`${left.problems + left.refused} more`] : []),
-  ];
-  at("problems-section").hidden = !sentences.length;
-  at("problems").replaceChildren(...sentences.map((each) => make("li", each)));
+    [counts.eips, "EIP in use", "EIPs in use", ""],
+    [counts.by_nobody, "held by nobody", "held by nobody", "nobody"],
+    [counts.conflicts, "in conflict with a stranger", "in conflict with strangers", "conflict"],
+    [refused.length + left.refused, "Service that lacks something", "Services that lack something", null],
+  ].filter(([number, , , words]) => number || words === "");
+  at("counts").replaceChildren(...numbers.map(([number, one, many, words]) => {
+    const text = number === 1 ? one : many;
+    const name = words ? button(text, "", () => search(words)) : make("span", text);
+    return make("li", "", words === "" ? "" : "bad", make("b", number.toLocaleString("en")), " ", name);
+  }));
 }
 
-function showDoctor() {
-  const { doctor } = shown; // null: nobody was asked, or not yet
-  at("doctor-section").hidden = !doctor;
-  if (!doctor) return;
-  at("doctor").replaceChildren(...doctor.findings.map((each) =>
-    make("li", each.what, "", make("span", `To mend: ${each.mend}`), make("span", each.docs, "aside-text"))));
-  const more = doctor.left_out ? `, and ${doctor.left_out} more` : "";
-  const words = doctor.findings.length ? `Looked at${more}: ` : "Nothing is wrong, as far as this host sees: ";
-  at("examined").replaceChildren(words, when(doctor.at));
+// Everything that is wrong, by kind, what breaks most first: what the doctor finds, what the speaker says of itself, and
+// Services that lack something.
+function wrong() {
+  const { problems, findings = [], doctor, refused } = shown;
+  const found = new Map();
+  const add = (kind, one) => {
+    const known = found.get(kind);
+    if (known) known.more.push(one.what);
+    else found.set(kind, { more: [], eips: 0, ...one });
+  };
+  for (const { kind, ...one } of doctor?.findings ?? []) add(kind, one);
+  const examined = new Set(found.keys());
+  problems.forEach((what, index) => {
+    const { kind = what, ...one } = findings[index] ?? {};
+    if (!examined.has(kind)) add(kind, { what, ...one });
+    else Object.assign(found.get(kind), one);
+  });
+  for (const { service, reason, message } of refused) {
+    if (!examined.has(reason)) add(reason, { what: `${service}: ${message}` });
+  }
+  const weight = (one) => (one.severity === "warning" ? 0 : 1 + one.eips);
+  return [...found.values()].sort((one, other) => weight(other) - weight(one));
 }
 
-function showBars() {
+function docs(where) {
+  const base = document.querySelector("link[rel=help]").href;
+  if (base.includes("/REPOSITORY/")) return make("span", where, "aside-text"); // nobody said where the docs are
+  const link = make("a", where);
+  link.href = new URL(where.replace(/^docs\//, ""), base);
+  return link;
+}
+
+function problem({ what, eips, more, mend, docs: where, severity }) {
+  const made = make("li", "", severity === "warning" ? "warning" : "", make("b", what));
+  if (eips > 1) made.append(" ", make("span", eipsOf(eips), "many"));
+  made.append(...more.slice(0, SOME).map((each) => make("p", each)));
+  if (more.length > SOME) made.append(make("p", `and ${more.length - SOME} more of this kind`, "aside-text"));
+  if (mend) made.append(make("p", "To mend: ", "", make("code", mend)));
+  if (where) made.append(make("p", "", "", docs(where)));
+  return made;
+}
+
+function showProblems() {
+  const { doctor, left_out: left } = shown; // no doctor: it was not asked, or not yet
+  const found = wrong();
+  const more = left.problems + left.refused + (doctor?.left_out ?? 0);
+  at("problems-section").hidden = !found.length && !doctor;
+  at("problems-section").className = found.length ? "wrong" : "";
+  at("problems-title").textContent = found.length ? `What is wrong: ${found.length}` : "Nothing is wrong, as far as is seen";
+  at("problems").replaceChildren(...found.map(problem), ...(more ? [make("li", `and ${more} more`)] : []));
+  at("examined").hidden = !doctor;
+  if (doctor) at("examined").replaceChildren("The doctor looked at this host ", when(doctor.at));
+}
+
+function showPools() {
   at("pools").replaceChildren(...shown.pools.map(({ pool, family, size, used, resting }) => {
     const taken = used + resting;
     const rest = resting ? ` (+ ${resting} resting)` : "";
     return make("li", "", "", make("span", `${pool}, ${family}`), make("span", `${used}${rest} of ${size}`),
       bar(size ? taken / size : 1, taken >= 0.9 * size));
   }));
-  const focused = at("nodes").contains(document.activeElement) ? document.activeElement.textContent : null;
-  const most = Math.max(1, ...shown.nodes.map((each) => each.eips));
-  at("nodes").replaceChildren(...shown.nodes.map(({ node, eips }) => {
-    const name = button(node, "", () => search(node));
-    name.title = `Show the EIPs of ${node}`;
-    return make("li", "", "", name, make("span", eipsOf(eips)), bar(eips / most, false));
-  }));
-  [...at("nodes").querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
-}
-
-const said = (one) => {
-  const what = one.count === 1 ? one.eips[0] : eipsOf(one.count);
-  return `${what}: ${one.to} in place of ${one.from || "a node that fell silent"}`;
-};
-
-function showFailovers() {
-  const found = shown.failovers;
-  const slowest = Math.max(...found.map((each) => each.unanswered[1]));
-  at("failovers").replaceChildren(...found.map((one) => {
-    const [least, most] = one.unanswered;
-    const took = least === most ? seconds(most) : `${least.toFixed(3)}–${seconds(most)}`;
-    const who = make("span", said(one), "who");
-    if (one.count > 1) who.title = one.eips.join(", ") + (one.count > one.eips.length ? " …" : "");
-    return make("li", "", "", when(one.at), who, make("span", took, "took"), bar(slowest ? most / slowest : 0, false));
-  }));
-  if (!found.length) at("failovers").append(make("li", "None since this page's speaker started.", "who"));
-  const last = found.length ? `${said(found[0])}, after ${seconds(found[0].unanswered[1])}` : "";
-  if (newest !== last && newest !== null) at("news").textContent = last;
-  newest = last;
 }
 
 function show(told, all) {
   if (!told.counts) return; // nothing is known yet
   shown = told;
   showHead();
-  showDoctor();
-  showBars();
-  showFailovers();
-  showEips(told.eips, all);
+  showProblems();
+  showPools();
+  const eips = showEips(told.eips, all);
+  showLan(shown, eips);
+  showFailovers(shown.failovers);
 }
 
 function state(words, lost) {
