@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Set
-from typing import NamedTuple
-
 from math import log2
+from typing import NamedTuple
 
 from speaker.ownership.hello import Hello
 from speaker.ownership.parameters import Parameters
