@@ -29,11 +29,11 @@ from pathlib import Path
 import yaml
 
 from speaker.lab.capture import first_after, moves
-from speaker.lab.lan import Lan
+from speaker.lab.lan import Lan, Stage
 from speaker.lab.namespaces import Namespace, leave_host_network
 from speaker.lab.outage import asking
 from speaker.lab.speakers import Speakers, holds_most, speakers
-from speaker.lab.timeline import Stage, Timeline
+from speaker.lab.timeline import Timeline
 from speaker.lab.topology import lab_topology
 from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_HELLO_MS
 

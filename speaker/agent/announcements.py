@@ -19,9 +19,9 @@ from speaker.cluster.feed import Change, Store
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
-from speaker.system.clock import time_of_day
 from speaker.system.decoding import UNFIT
 from speaker.system.supervise import Supervisor, contained
+from speaker.system.waiting import time_of_day
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()

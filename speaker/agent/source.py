@@ -58,11 +58,10 @@ from speaker.node.source import Source, View
 from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
 from speaker.settings import AGENTS_NAMESPACE, NodeSettings, PeerSettings
-from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within
 from speaker.telemetry.page.host import Examine
 from speaker.wire.messages import Began, WireEvent
 from speaker.wire.remote import Wire
@@ -403,6 +402,7 @@ class Cluster:
 
     def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:
         self._news.nodes.update(news)
+        self._report.nodes(len((self._hosts.known or {}).keys() - {Key("", self._node)}))
         self._tell_changed()
 
     def _saw_announcements(self, made_up: bool) -> None:

@@ -20,9 +20,8 @@ from speaker.cluster.client import Client, Stream, one_page, pages
 from speaker.cluster.feed import Change, Feed, Lines, Resource, Room, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.removals import Doubt, Removals, Waiting
-from speaker.system.clock import time_of_day
 from speaker.system.retry import retrying
-from speaker.system.waiting import Timer
+from speaker.system.waiting import Timer, time_of_day
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""

@@ -23,9 +23,8 @@ from speaker.controller.sessions import STALE, Facts, Kubelets, Words, dead, sus
 from speaker.controller.wanted import Write
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
-from speaker.system.clock import boottime, time_of_day
 from speaker.system.decoding import UNFIT
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within, time_of_day
 
 log = structlog.get_logger()
 

@@ -15,9 +15,8 @@ from speaker import __version__
 from speaker.allocator.settle import Tally
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader

@@ -7,6 +7,8 @@ that the Watcher sees it too; on older ones (6.1) only this file knows.
 
 Reasons to ask are such a notification, any doubt of the caller about a link, and a link without a carrier. A request
 may wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms, so it runs in a thread.
+
+The kernel's neighbours on a link are asked for here as well.
 """
 
 import asyncio
@@ -16,10 +18,12 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.netlink.messages import RTM_GETLINK
+from speaker.interfaces.rtnetlink import Neighbor
+from speaker.netlink.messages import AF_INET, AF_INET6, RTM_GETLINK, messages
 from speaker.netlink.requests import Netlink, Request
 from speaker.system.threads import in_thread
 
@@ -116,3 +120,37 @@ def _ask(kernel: Netlink, link: int) -> rtnetlink.Signal | None:
         raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
     except (struct.error, LookupError, ValueError) as error:
         raise EdgeError(f"rtnetlink: link {link}: an answer that cannot be read") from error
+
+
+# ── A few of the neighbours that the kernel knows on a link ───────────────────────────────────────────────────
+
+
+_DATAGRAM = 1 << 13
+"""Bytes: a hundred neighbours."""
+
+
+def neighbors(link: int, most: int) -> list[Neighbor]:
+    """At most ``most`` on the link of that index, those first that answered last; of a hundred of each family that the
+    kernel names first. Does not wait: 50 µs. Raises EdgeError."""
+    try:
+        found = [neighbor for family in (AF_INET, AF_INET6) for neighbor in _listed(link, family)]
+    except OSError as error:
+        if error.errno in (errno.ENODEV, errno.ENXIO):
+            return []
+        raise EdgeError(f"rtnetlink: neighbours: {error.strerror}") from error
+    except (struct.error, LookupError, ValueError) as error:
+        raise EdgeError(f"rtnetlink: neighbours that cannot be read: {error}") from error
+    return list(islice(sorted(found, key=lambda neighbor: neighbor.doubt), most))
+
+
+def _listed(link: int, family: int) -> list[Neighbor]:
+    """The first datagram; the kernel drops the rest with the socket."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE) as asking:
+        asking.send(rtnetlink.neighbors_request(link, family, 1))
+        datagram = asking.recv(_DATAGRAM)
+    read = (
+        rtnetlink.read_neighbor(datagram, message.start, message.end)
+        for message in messages(datagram)
+        if message.kind == rtnetlink.RTM_NEWNEIGH
+    )
+    return [neighbor for neighbor in read if neighbor is not None and neighbor.link == link]

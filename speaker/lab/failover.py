@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from speaker.lab.capture import Reply, moves
-from speaker.lab.failover_manifests import ELSEWHERE, POD_PORT, failover_manifests, lab_eips
 from speaker.lab.failover_result import (
     FailedOver,
     Instants,
@@ -24,12 +23,13 @@ from speaker.lab.failover_result import (
     settle_ms,
     views,
 )
+from speaker.lab.lan import Stage
 from speaker.lab.outage import Outage, echoing, flooding
 from speaker.lab.request import Request
 from speaker.lab.scene import EVERYBODY, LINK, OTHER_SIDE, Played, Scene
-from speaker.lab.speakers import holds_most, speakers
+from speaker.lab.speakers import ELSEWHERE, POD_PORT, failover_manifests, holds_most, lab_eips, speakers
 from speaker.lab.switch import cut, distrust, heal, mend, pull, split
-from speaker.lab.timeline import Stage, Timeline, Tone, sentence
+from speaker.lab.timeline import Timeline, Tone, sentence
 from speaker.model import IPAddress
 
 #: Seconds that everything is watched after everybody agreed again, most of it because answers are waited for.

@@ -6,12 +6,15 @@ netlink (no ``ip`` program), and synchronous: build it before an event loop runs
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 from pyroute2 import IPRoute
 
 from speaker.lab.namespaces import Namespace
+from speaker.lab.timeline import Timeline
 from speaker.lab.topology import Host, Port, Segment, Topology, switch_port
 from speaker.model import IPAddress, Mac, format_mac
 
@@ -129,3 +132,26 @@ def _add_routes(netlink: IPRoute, host: Host) -> None:
         else:
             way["scope"] = "link"
         netlink.route("add", dst=str(route.destination), **way)
+
+
+# ── What every scenario gets, and returns ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``directory`` is the scenario's own, empty but for ``manifests``; both go away with the lab."""
+
+    lan: Lan
+    timeline: Timeline
+    directory: Path
+    manifests: Path
+    responder: str = "socket"
+
+
+class Outcome(Protocol):
+    """A scenario's result: ``ok`` decides the exit code, ``as_json`` is the one object that ``--json`` prints."""
+
+    @property
+    def ok(self) -> bool: ...
+
+    def as_json(self) -> dict[str, Any]: ...

@@ -12,14 +12,14 @@ from typing import Any
 
 from speaker.errors import EdgeError
 from speaker.lab.failover import SCENARIOS, fail_over
-from speaker.lab.lan import Lan
+from speaker.lab.lan import Lan, Outcome, Stage
 from speaker.lab.namespaces import leave_host_network
 from speaker.lab.practise import practise
 from speaker.lab.reach import reach
 from speaker.lab.request import Request
 from speaker.lab.sick import endure
 from speaker.lab.sickness import COURSES
-from speaker.lab.timeline import Outcome, Stage, Timeline, Tone
+from speaker.lab.timeline import Timeline, Tone
 from speaker.lab.topology import lab_topology
 from speaker.node.status import NAME as STATUS
 from speaker.system.process import stopped_by_signals

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from speaker.errors import EdgeError
-from speaker.lab import failover_manifests as manifests
+from speaker.lab import speakers
 from speaker.lab.backends import Listener, backends
 from speaker.lab.lan import Lan
 from speaker.lab.speakers import SpeakerProcess, claimed, started
@@ -47,9 +47,9 @@ PORT = 8080
 def site() -> Site:
     """Every EIP has a pod on both nodes."""
     return {
-        "lan": manifests.pool("lan", ["192.0.2.200-192.0.2.204", "192.0.2.206-192.0.2.209", SIX]),
-        "foreign": manifests.pool("foreign", [f"{FOREIGN}/32"], interface="can_reach:192.0.2.1"),
-        "named": manifests.pool("named", [f"{NAMED}/32"], interface="eth0"),
+        "lan": speakers.pool("lan", ["192.0.2.200-192.0.2.204", "192.0.2.206-192.0.2.209", SIX]),
+        "foreign": speakers.pool("foreign", [f"{FOREIGN}/32"], interface="can_reach:192.0.2.1"),
+        "named": speakers.pool("named", [f"{NAMED}/32"], interface="eth0"),
         **service("web", WEB),
         **service("local", LOCAL, externalTrafficPolicy="Local"),
         **service("foreign", FOREIGN),
@@ -66,7 +66,7 @@ def service(name: str, address: str | None, **spec: Any) -> Site:
         for number in (1, 2)
     ]
     port = {"port": 80, "targetPort": PORT}
-    found = manifests.service(name, address, Family.IPV6 if six else Family.IPV4, port, endpoints, **spec)
+    found = speakers.service(name, address, Family.IPV6 if six else Family.IPV4, port, endpoints, **spec)
     return dict(zip((f"svc/{name}", f"eps/{name}"), found, strict=True))
 
 

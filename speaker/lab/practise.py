@@ -14,9 +14,10 @@ from typing import Any
 
 from speaker.errors import EdgeError
 from speaker.kubeproxy.watch import LOOK_SECONDS
+from speaker.lab.lan import Stage
 from speaker.lab.practice_ground import EIPS, WEB, Ground, Said, ground
 from speaker.lab.practice_table import FAULTS, HOLDER, OTHER, Do, Fault
-from speaker.lab.timeline import Stage, Tone
+from speaker.lab.timeline import Tone
 
 PATIENCE = 2 * LOOK_SECONDS
 """Seconds until a fault has to be named, and until a repaired one is over: two looks of the slowest that looks."""

@@ -12,9 +12,9 @@ from typing import Any
 from speaker.errors import EdgeError
 from speaker.lab.backends import Expectation, ask, backends, read_expectations
 from speaker.lab.capture import Capture, Reply, capturing
-from speaker.lab.lan import neighbours
+from speaker.lab.lan import Stage, neighbours
 from speaker.lab.speakers import SpeakerProcess, started
-from speaker.lab.timeline import Stage, Tone, bars, sentence
+from speaker.lab.timeline import Tone, bars, sentence
 from speaker.model import Family, IPAddress, Mac, format_mac
 from speaker.system.threads import in_thread
 

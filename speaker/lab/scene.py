@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from speaker.lab.capture import Capture, capturing
-from speaker.lab.failover_manifests import ECHO_PORT
 from speaker.lab.failover_result import Instants, Observations
+from speaker.lab.lan import Stage
 from speaker.lab.outage import Asks, Probes, asking, outages, probing
-from speaker.lab.speakers import Speakers
-from speaker.lab.timeline import Stage
+from speaker.lab.speakers import ECHO_PORT, Speakers
 from speaker.model import IPAddress, Mac
 from speaker.system.threads import in_thread
 

@@ -13,17 +13,16 @@ from contextlib import AsyncExitStack
 
 from speaker.errors import EdgeError
 from speaker.lab.failover import happened, tell, tell_holders
-from speaker.lab.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
-from speaker.lab.lan import Lan
+from speaker.lab.lan import Lan, Stage
 from speaker.lab.namespaces import Namespace
 from speaker.lab.outage import Asks, asking
 from speaker.lab.request import Request, Trouble
 from speaker.lab.scene import ASK_INTERVAL, CALM, LINK, Scene
 from speaker.lab.sick_links import ClaimCount, Done, Endured, Line, Sight, Suffered, judge
 from speaker.lab.sickness import COURSES, Course, Drop, Hold, Step, Ward
-from speaker.lab.speakers import Speakers, fetched, holds_most, speakers
+from speaker.lab.speakers import ELSEWHERE, Speakers, failover_manifests, fetched, holds_most, lab_eips, speakers
 from speaker.lab.switch import Relay, delayed, holding, hosts_on, plug, pull, spoil
-from speaker.lab.timeline import Stage, Tone, columns
+from speaker.lab.timeline import Tone, columns
 from speaker.lab.topology import LAN, Topology
 from speaker.model import IPAddress
 from speaker.node.control import ask

@@ -1,16 +1,10 @@
-"""The story on the screen: when, who, what. Colours only where a person looks (a terminal, and no NO_COLOR).
-
-And what every scenario gets (the LAN, the manifests, the timeline) and returns.
-"""
+"""The story on the screen: when, who, what. Colours only where a person looks (a terminal, and no NO_COLOR)."""
 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from typing import Any, Protocol, TextIO
-
-from speaker.lab.lan import Lan
+from typing import Any, TextIO
 
 
 class Tone(Enum):
@@ -134,23 +128,3 @@ def _with_names(event: Mapping[str, Any]) -> Mapping[str, Any]:
             return {**event, "peer": f"{first} and {count - 1} more"}
         case _:
             return event
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """``directory`` is the scenario's own, empty but for ``manifests``; both go away with the lab."""
-
-    lan: Lan
-    timeline: Timeline
-    directory: Path
-    manifests: Path
-    responder: str = "socket"
-
-
-class Outcome(Protocol):
-    """A scenario's result: ``ok`` decides the exit code, ``as_json`` is the one object that ``--json`` prints."""
-
-    @property
-    def ok(self) -> bool: ...
-
-    def as_json(self) -> dict[str, Any]: ...

@@ -31,11 +31,10 @@ from speaker.settings import RunSettings
 from speaker.standalone.manifests import Patience, load, mount
 from speaker.standalone.state import Holdings, holdings, one_speakers, only, recall, write_state
 from speaker.standalone.watch import changes
-from speaker.system.clock import boottime
 from speaker.system.files import shown
 from speaker.system.supervise import at_work
 from speaker.system.threads import in_thread
-from speaker.system.waiting import Timer
+from speaker.system.waiting import Timer, boottime
 from speaker.telemetry.page.host import Examine
 from speaker.wire.remote import Wire
 

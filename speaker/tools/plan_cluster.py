@@ -27,7 +27,7 @@ from speaker.errors import EdgeError, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
-from speaker.system.clock import boottime, time_of_day
+from speaker.system.waiting import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
 from speaker.tools.plan import Changed, Planned, tell
 from speaker.tools.validate import Fate, foreseen

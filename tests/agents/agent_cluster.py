@@ -54,13 +54,13 @@ from asking import Asking
 from real_api import RealApi
 
 from speaker.api.records import announcement_name
-from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, lab_eips, service_of
 from speaker.lab.failover_result import Instants, Promise, View, broken, views
-from speaker.lab.lan import Lan
+from speaker.lab.lan import Lan, Stage
 from speaker.lab.outage import Asks, asking, echoing
 from speaker.lab.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, lab_eips, service_of
 from speaker.lab.switch import cut, mend, spoil
-from speaker.lab.timeline import Stage, Timeline
+from speaker.lab.timeline import Timeline
 from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress, format_mac
 from speaker.ownership.hellos.keys import generate

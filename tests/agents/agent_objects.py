@@ -7,7 +7,7 @@ Every node has a ready endpoint of every Service; every other Service wants the 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, service_of
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, service_of
 from speaker.lab.topology import Topology
 from speaker.model import Family, IPAddress
 

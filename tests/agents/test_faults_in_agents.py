@@ -13,8 +13,7 @@ from agent_objects import ANNOUNCEMENTS, NODES, SERVICES, SLICES, endpoints
 from fault_plan import Switches
 
 from speaker.api.records import announcement_name
-from speaker.lab.failover_manifests import service_of
-from speaker.lab.speakers import HEALTH
+from speaker.lab.speakers import HEALTH, service_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

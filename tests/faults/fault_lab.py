@@ -22,10 +22,9 @@ from lab_speaker import Speaker
 from speaker_processes import told_apart
 
 from speaker.errors import EdgeError
-from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests, lab_eips
 from speaker.lab.lan import Lan
 from speaker.lab.outage import Outage, asking, echoing, outages, probing
-from speaker.lab.speakers import claimed, holders, holds_most
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, claimed, failover_manifests, holders, holds_most, lab_eips
 from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress
 from speaker.node.control import ask

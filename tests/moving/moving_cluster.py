@@ -23,9 +23,9 @@ from agent_process import Process
 from load_balancers import LoadBalancer
 from real_api import binaries, bound_to_us
 
-from speaker.lab.failover_manifests import service_of
 from speaker.lab.lan import Lan
 from speaker.lab.namespaces import Namespace
+from speaker.lab.speakers import service_of
 from speaker.lab.topology import lab_topology
 from speaker.model import Family, IPAddress
 

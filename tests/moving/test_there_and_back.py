@@ -21,10 +21,10 @@ from peer_programs import programs_of
 from real_api import missing
 
 from speaker.lab.capture import relapses
-from speaker.lab.failover_manifests import ECHO_PORT
 from speaker.lab.namespaces import Namespace
 from speaker.lab.outage import asking, probing
 from speaker.lab.scene import ASK_INTERVAL, EVERYBODY, LINK
+from speaker.lab.speakers import ECHO_PORT
 from speaker.model import IPAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]

@@ -15,8 +15,7 @@ from fake_api import Refused
 from speaker.api.kinds import ASSIGNED, EIPS
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Patience
 from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 import yaml
 
-from speaker.lab.failover_manifests import failover_manifests, lab_eips
+from speaker.lab.speakers import failover_manifests, lab_eips
 from speaker.lab.topology import MAX_EIPS, lab_topology
 from speaker.standalone.manifests import load
 

@@ -2,8 +2,7 @@
 
 from ipaddress import ip_address
 
-from speaker.lab.failover_manifests import lab_eips
-from speaker.lab.speakers import claimed, holders, holds_most
+from speaker.lab.speakers import claimed, holders, holds_most, lab_eips
 
 ONE, OTHER = ip_address("192.0.2.200"), ip_address("192.0.2.201")
 

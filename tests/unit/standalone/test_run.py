@@ -17,7 +17,7 @@ from speaker.node.report import Report
 from speaker.settings import Node, RunSettings
 from speaker.standalone.run import Manifests
 from speaker.standalone.state import Holdings, only, read_state, recall, write_state
-from speaker.system.clock import boottime
+from speaker.system.waiting import boottime
 from speaker.telemetry.metrics import Metrics
 
 PATIENCE = 60.0
