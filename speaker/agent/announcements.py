@@ -1,6 +1,6 @@
 """Edge: the API's records. What they say goes to the wire process, and what its machine orders is written.
 
-The writer also keeps right what the records say for people.
+The writer also keeps the parts of a record that are for people up to date.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class AnnouncementReader:
 
     def problems(self) -> Iterator[str]:
         for name in sorted(self.made_up):
-            yield f"Announcement/{name}: its term is higher than any agent's: it is ignored and written again"
+            yield f"Announcement/{name}: its term is higher than any agent's: it is ignored and will be overwritten"
 
     def _records_of(
         self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]

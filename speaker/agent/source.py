@@ -1,6 +1,6 @@
-"""``speaker agent``: its settings, and what the API says, mirrored and handed on to ``node/serve.py``.
+"""``speaker agent``: its settings, and what the API says, mirrored and passed on to ``node/serve.py``.
 
-``Cluster`` is a ``node.source.Source``, which also writes the wire process's records.
+``Cluster`` is a ``node.source.Source`` that also writes the wire process's records.
 """
 
 import asyncio
@@ -279,7 +279,7 @@ class Cluster:
         if self._own_node is not None:
             yield from unread_wishes(self._own_node)
         if self._node_is_gone:
-            yield f"Node/{self._node}: it is gone: what it asked for last counts until it is back"
+            yield f"Node/{self._node}: it is gone: its last settings apply until it is back"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))

@@ -1,8 +1,8 @@
-"""Addresses and ranges as people write them, and those that are never a service's or a backend's.
+"""Addresses and ranges as people write them, and addresses that can never belong to a service or a backend.
 
-``spec.addresses`` and ``spec.exclude`` take four spellings, of IPv4 and IPv6: a single address, ``a-b``, a CIDR, and
-``a/netmask`` (IPv4 only, where netmasks were ever written). Whatever could never be an EIP is refused here, so that
-nothing further in has to ask.
+``spec.addresses`` and ``spec.exclude`` take four spellings, in IPv4 and IPv6: a single address, ``a-b``, a CIDR, and
+``a/netmask`` (IPv4 only, because IPv6 has no netmasks). Whatever can never be an EIP is refused here, so that nothing
+further in has to check.
 """
 
 from bisect import bisect_left

@@ -1,11 +1,11 @@
-"""``Service`` (core/v1) → ``Service``, where it is ours to serve.
+"""``Service`` (core/v1) → ``Service``, if it is ours to serve.
 
-Nothing that narrows access is ever dropped in silence: source ranges become part of the noun, and a field that
-core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. What
-stands in for a field with a problem narrows as well, for those who must go on with what the API server let through.
+Nothing that restricts access is ever dropped silently: source ranges become part of the value, and a field that core/v1
+does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. The substitute
+for a bad field restricts as well, for readers that must continue with what the API server let through.
 
-Left to others: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort`` (EndpointSlices carry the
-real one). Of these only what an API server would refuse is refused.
+Other programs use ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), and ``targetPort`` (EndpointSlices carry
+the real one). Of these fields only what an API server would refuse is refused.
 """
 
 import re
@@ -355,7 +355,7 @@ def _release(text: str) -> bool:
 
 def _scheduler(text: str) -> str:
     if text not in SCHEDULERS:
-        raise ValueError(f"is no scheduler of IPVS: {did_you_mean(text, SCHEDULERS)}")
+        raise ValueError(f"is not an IPVS scheduler: {did_you_mean(text, SCHEDULERS)}")
     return text
 
 

@@ -1,9 +1,10 @@
-"""Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and lets somebody work while it is held.
+"""Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and runs somebody's work while it is held.
 
-Who holds it, ``Elector`` says, as client-go decides it: what the API said and the time in, the next thing to do out.
-Never are two machines' clocks compared. That the holder is alive means that the record has changed since I looked, by
-my clock; what the timestamps in it say is for people. A leader counts from when it *sent* the renewal that succeeded,
-its rivals from when they saw it, which is later: it stops ``duration - renew_within`` before anybody may follow it.
+``Elector`` decides who holds it, as client-go does: what the API said and the time in, the next thing to do out.
+Clocks of two machines are never compared. The holder is alive if the record has changed since this process last looked,
+by its own clock; the timestamps in the record are for people. A leader counts from when it *sent* the renewal that
+succeeded, its rivals from when they saw it, which is later. So the leader stops ``duration - renew_within`` before
+anybody may follow it.
 """
 
 import asyncio

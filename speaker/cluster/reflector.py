@@ -1,8 +1,8 @@
 """Mirrors one resource of the Kubernetes API: lists it, watches it, and starts over when it must.
 
-The list is streamed (``sendInitialEvents``, KEP-3157: no server has to hold all of it in memory), and paged where the
-server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server said
-before, and terms would go back.
+The list is streamed (``sendInitialEvents``, KEP-3157), so that no server has to hold all of it in memory, and paged if
+the server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server
+said before, and terms would go back.
 """
 
 import asyncio
@@ -254,7 +254,7 @@ class Reflector(Generic[T]):
             finally:
                 self._watching = False
         if not self._moved and self._now() - begun < 1.0:
-            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it began")
 
     async def _is_restored(self) -> bool:
         """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
@@ -331,7 +331,7 @@ class Reflector(Generic[T]):
     def _not_whole(self) -> ApiUnreachable:
         """etcd before 3.5 cannot say when a streamed list is whole, and what stands before a server may end it."""
         self._streams_lists = False
-        return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
+        return ApiUnreachable(f"{self.resource.path}: the server did not finish the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
         for _ in self.feed.end_list(version, begun):

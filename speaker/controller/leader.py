@@ -1,7 +1,7 @@
-"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of what is written.
+"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of writes.
 
-Everything begins anew with every leadership, the mirrors too: what another leader wrote last must have been read before
-an address is given to anybody, and only a list that was asked for now is sure to hold it.
+Everything starts afresh when this replica becomes the leader, including the mirrors. What another leader wrote last
+must be read before an address is given to anybody, and only a new list is sure to contain it.
 """
 
 import asyncio

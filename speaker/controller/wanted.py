@@ -1,7 +1,7 @@
-"""What the API should say, as the difference to what it says: statuses, finalizers, and Events for transitions. Pure.
+"""What the API should say, as the difference from what it says: statuses, finalizers, and Events. Pure.
 
-The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers what its owner was told last, across
-restarts and leaders, and a status without it is only touched where the Service is ours now.
+The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers across restarts and leaders what its
+owner was told last. A status without it is touched only if the Service is ours now.
 """
 
 import hashlib
@@ -262,7 +262,7 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:
         flagged = ", ".join(sorted(map(str, assignment.flagged)))
-        kept = f"{flagged}: kept although its pool does not offer it to this Service any more"
+        kept = f"{flagged}: kept although its pool no longer offers it to this Service"
         return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
@@ -370,8 +370,8 @@ def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
 def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) -> Condition:
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
-        named = some(holders, _SHOWN) or "Services that keep a place there and are not served at it"
-        message = f"waits for {named}: delete these Services, or name another pool in them"
+        named = some(holders, _SHOWN) or "Services that are not served but keep an address of it"
+        message = f"waits for {named}: delete these Services, or give them another pool"
     holds = judged.verdict is Verdict.ACCEPTED
     return _observed(found, READY, judged.verdict.value, message, holds=holds)
 
@@ -379,7 +379,7 @@ def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) ->
 def _limit_condition(found: EipObject, limit: int, usage: Mapping[Family, Usage]) -> Condition:
     """Of those namespaces that have all they may."""
     full = [f"{name} ({number} {family})" for family in usage for name, number in usage[family].full]
-    message = f"have the {limit} addresses that a namespace may: {some(full, _SHOWN)}" if full else ""
+    message = f"have the maximum of {limit} addresses: {some(full, _SHOWN)}" if full else ""
     return _observed(found, NAMESPACES_FULL, "LimitReached" if full else "BelowLimit", message, holds=bool(full))
 
 

@@ -1,4 +1,4 @@
-"""Edge: checks every target at its interval, from this node, as cheaply as it can be done.
+"""Edge: checks every target at its interval, from this node, as cheaply as possible.
 
 One epoll object holds all connections, and the loop has one descriptor and one timer for all of them: a task and two
 callbacks for each check would cost more than the check. ``judge.py`` says what a result means.
@@ -78,7 +78,7 @@ Steps: TypeAlias = Generator[Wait, int, _T]
 _TO_CONNECT = Wait(EPOLLOUT, "it does not accept the connection")
 _TO_SHAKE, _TO_ASK, _TO_READ = (
     {mask: Wait(mask, what) for mask in (EPOLLIN, EPOLLOUT)}
-    for what in ("its TLS handshake does not end", "it takes no request", "it accepts, and does not answer")
+    for what in ("its TLS handshake does not finish", "it does not read the request", "it does not answer")
 )
 
 
@@ -150,7 +150,7 @@ def _answered(sock: socket.socket, check: HealthCheck) -> Steps[Found]:
                 return _by_status(code, check)
             head = head[end:]
         if not read:
-            return Found(Result.CLOSED, "it closes the connection before it has answered")
+            return Found(Result.CLOSED, "it closes the connection without an answer")
         if len(head) >= MAX_HEAD:
             return Found(Result.NOT_HTTP, f"its headers have more than {MAX_HEAD} bytes")
     return Found(Result.NOT_HTTP, f"its headers come in more than {MAX_READS} parts")
@@ -178,7 +178,7 @@ def failed(error: OSError) -> Found:
         case ssl.SSLCertVerificationError():
             return Found(Result.TLS, f"its certificate: {error.verify_message}")
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
-            return Found(Result.CLOSED, "it closes the connection before it has answered")
+            return Found(Result.CLOSED, "it closes the connection without an answer")
         case ssl.SSLError():
             return Found(Result.TLS, f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}")
     return Found(_RESULTS.get(error.errno or 0, Result.UNREACHABLE), str(error.strerror).lower())
@@ -210,7 +210,7 @@ def context(ca: str) -> ssl.SSLContext:
             raise OSError(errno.EFBIG, f"it has more than {MAX_CA} bytes")
         found.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (OSError, ssl.SSLError) as error:
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "it holds no certificate that can be read"
+        why = error.strerror if not isinstance(error, ssl.SSLError) else "it contains no readable certificate"
         raise EdgeError(f"the CA {shown(Path(ca))} cannot be read: {why}") from error
     return found
 

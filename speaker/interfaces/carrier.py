@@ -1,14 +1,14 @@
-"""Edge: whether links have a carrier: looked at where there is a reason, not when the kernel gets round to telling.
+"""Edge: whether links have a carrier, asked when there is a reason instead of waiting for the kernel's notification.
 
-Its notifications come up to a second late, because ``net/core/link_watch.c`` gathers them for the whole machine; so do
-IFF_RUNNING, operstate, and the carrier of what is stacked on the link. Asked for one link over rtnetlink it says at
-once how things are. Newer kernels then also send out what they held back (``linkwatch_sync_dev`` in ``rtnl_getlink``),
-so that the Watcher sees it too; on older ones (6.1) only this file knows.
+Notifications come up to a second late, because ``net/core/link_watch.c`` gathers them for the whole machine; so do
+IFF_RUNNING, operstate, and the carrier of what is stacked on the link. A question about one link over rtnetlink is
+answered at once. Newer kernels then also send out what they held back (``linkwatch_sync_dev`` in ``rtnl_getlink``), so
+that the Watcher sees it too; on older ones (6.1) only this file knows.
 
-Reasons are such a notification, whatever makes the caller doubt a link, and a link that has no carrier. A request may
-wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms: hence the thread.
+Reasons to ask are such a notification, any doubt of the caller about a link, and a link without a carrier. A request
+may wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms, so it runs in a thread.
 
-The kernel's neighbours on a link are asked for here as well.
+The kernel's neighbours on a link are read here as well.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""Asks the gateways of links, once a second, whether they are still there.
+"""Asks the gateways of links once a second whether they are still there.
 
-Their answers are a soft criterion, which lowers a node's rank and never vetoes (ownership.md, 10). A link is silent
-when in one family each of its gateways has left ``PATIENCE`` questions unanswered, one after the other. Within a family
-one gateway stands in for another (several default routes, a pair of routers); no IPv6 router stands in for an IPv4 one.
-Counted in questions and not in seconds, so that a speaker that was frozen itself blames nobody.
+Their answers are a soft criterion, which lowers a node's rank and never vetoes (ownership.md, 10). A link is silent if
+in one family each of its gateways has left ``PATIENCE`` questions in a row unanswered. Within a family one gateway
+stands in for another (several default routes, a pair of routers); an IPv6 router does not stand in for an IPv4 one.
+Questions are counted, not seconds, so that a speaker that was frozen itself blames nobody.
 """
 
 from collections.abc import Callable, Collection, Iterable

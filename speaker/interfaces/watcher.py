@@ -1,8 +1,8 @@
 """Follows the kernel's links, addresses, rules and routes over rtnetlink.
 
-A notification only says which part changed; that part is then listed anew. Applying notifications one by one would be
-cheaper and wrong: taking a link down removes its IPv4 routes without a word, and so did, before Linux 6.6, deleting an
-address for the routes that prefer it as source.
+A notification only says which part changed, and that part is listed again. Applying notifications one by one would be
+cheaper but wrong: taking a link down removes its IPv4 routes without a notification, and so did, before Linux 6.6,
+deleting an address for the routes that prefer it as source.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Edge: what the kernel shows of whoever implements Services on this node. Reading its tables needs CAP_NET_ADMIN.
+"""Edge: what the kernel shows of the program that implements Services here. Reading its tables needs CAP_NET_ADMIN.
 
-To read what nft and iptables list of 10,000 addresses takes some 50 ms.
+Reading what nft and iptables list for 10,000 addresses takes some 50 ms.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""Edge: the eBPF program of one link, its maps, and what the speaker tells them.
+"""Edge: the eBPF program of one link, its maps, and what the speaker writes into them.
 
-Where the kernel has tcx (Linux 6.6), it ends with this process: the kernel detaches it when the descriptor of its
-attachment is closed, whatever closes it. Before that it is a filter, which the kernel
-keeps when its process dies. The program is silent then from its deadline on, the next process takes the filter's place,
-and `speaker cleanup` removes it.
+With tcx (Linux 6.6) it ends with this process: the kernel detaches it when the descriptor of its attachment is closed,
+for whatever reason. Before that it is a filter, which the kernel keeps when its process dies. The program is silent
+from its deadline on, the next process replaces the filter, and `speaker cleanup` removes it.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""The nouns: what every part of the speaker talks about.
+"""The values that every part of the speaker works with.
 
-Values only, frozen, with no behaviour beyond naming themselves. Strings stop at the door: ``speaker.api`` turns
-manifests and API JSON into these, and nothing further in parses text.
+They are frozen, and have no behaviour except naming themselves. Strings stop at the door: ``speaker.api`` turns
+manifests and API JSON into these values, and nothing further in parses text.
 """
 
 from base64 import b32encode

@@ -1,15 +1,13 @@
 """A directory of manifests → ``World``.
 
-Read are ``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory, in the order of their names;
-what stands in subdirectories is not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are
-passed over, which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``. A name that is
-read and leads to no file that can be (a link to nothing, a FIFO, a directory) is a mistake: to pass over it would be to
-let go of all that it asked for.
+``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory are read, in the order of their names;
+subdirectories are not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are ignored, so a
+mounted ConfigMap works: its files are links into a hidden ``..data``. A matching name that leads to no readable file (a
+dangling link, a FIFO, a directory) is a mistake: ignoring it would remove everything that the file asked for.
 
-A volume that is not mounted, and a directory that is being filled again, look like one that somebody has emptied: what
-they asked for before would be withdrawn all at once, and the Services forgotten. So such a reading comes into force
-only when it has stood for a while (``removals.py`` says how much is much), and one of an empty mount point never
-does: ``Patience``.
+A volume that is not mounted, or a directory that is being filled again, looks like one that somebody has emptied.
+Acting on it would withdraw everything at once, and forget the Services. So such a reading takes effect only when it has
+stayed the same for a while (``removals.py`` says how much is much), and an empty mount point never does: ``Patience``.
 """
 
 import os
@@ -172,10 +170,10 @@ class Patience:
             return self._settling(f"{self._directory}: {lacks}", now)
         if elsewhere:
             return Doubt(
-                f"{self._directory}: asks for nothing, {self._before()}: a volume that is not mounted deletes nothing. "
-                "To ask for nothing all the same, put the manifest of a Namespace there"
+                f"{self._directory}: has no manifests, {self._before()}: perhaps a volume is not mounted, so nothing "
+                "changes. To serve nothing, put the manifest of a Namespace there"
             )
-        return self._settling(f"{self._directory}: asks for nothing now: was it emptied, or is it lost?", now)
+        return self._settling(f"{self._directory}: has no manifests now: was it emptied, or is it lost?", now)
 
     def _before(self) -> str:
         if self._place is None:
@@ -187,7 +185,7 @@ class Patience:
         until = self._since + self._seconds
         if now >= until:
             return None
-        return Doubt(f"{what} It counts as meant when it has stood for {self._seconds:g} s (--settle)", until)
+        return Doubt(f"{what} It takes effect if it stays so for {self._seconds:g} s (--settle)", until)
 
 
 def _asks(world: World) -> bool:

@@ -1,12 +1,12 @@
-"""``speaker run``: the files of a directory are what is asked for, and this host gives out the addresses.
+"""``speaker run``: the files of a directory say what is wanted, and this host assigns the addresses.
 
 ::
 
     manifests ──► settle (allocator) ──► state file ──► node/host.py
 
 ``run`` opens what the node needs and starts it (``node/serve.py``). The work is in ``node/host.py``: it asks
-``Manifests.view`` what is wanted and brings it about, as it does for ``speaker agent``. What cannot be written to the
-state file is not used, and everything else goes on.
+``Manifests.view`` what is wanted and brings it about, as it does for ``speaker agent``. An assignment that cannot be
+written to the state file is not used; everything else continues.
 """
 
 import asyncio

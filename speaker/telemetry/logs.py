@@ -1,7 +1,7 @@
 """The log: one line for each event, as JSON for machines or text for people, always on stderr; stdout is the command's.
 
 A thread writes the lines. The reader of our stderr may stall (a full pipe, a journal that waits for its disk), and a
-hello that waits for it would cost this node its EIPs.
+hello that waited for it would cost this node its EIPs.
 
 Unexpected errors are logged once with their traceback, counted, and a problem until their task works again.
 """

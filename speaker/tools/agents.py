@@ -1,6 +1,6 @@
 """Edge: asks every agent of a cluster, from wherever a kubeconfig works, by running ``speaker`` in its pod.
 
-Nothing new listens anywhere, and who may ask is whom the cluster lets run commands in those pods (``pods/exec``).
+Nothing new listens anywhere. The cluster's right to run commands in those pods (``pods/exec``) decides who may ask.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ async def _pods(client: Client, cluster: Cluster) -> dict[str, PodObject]:
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     pods = await listed(client, path, PodObject, {"labelSelector": LABELS})
     if not pods:
-        raise EdgeError(f"no agent runs in namespace {cluster.namespace} ({LABELS}): which --namespace have they?")
+        raise EdgeError(f"no agent runs in namespace {cluster.namespace} ({LABELS}): name theirs with --namespace")
     ordered = sorted(pods, key=lambda pod: (pod.metadata.deletion_timestamp is None, pod.status.phase == "Running"))
     found = {pod.spec.node_name or f"pod {pod.metadata.name}": pod for pod in ordered}
     return {node: found[node] for node in sorted(found) if not cluster.nodes or node in cluster.nodes}

@@ -1,7 +1,7 @@
-"""``speaker status|drain|undrain|rebalance``: asks the speaker that runs on this host, or for ``status`` all agents of
-a cluster, and puts the answers into words.
+"""``speaker status|drain|undrain|rebalance``: asks the speaker on this host, or for ``status`` all agents of a cluster,
+and puts the answers into words.
 
-Each returns the exit code; EdgeError, where no speaker answers or it refuses, is for ``cli.py``.
+Each returns the exit code. If no speaker answers or it refuses, the EdgeError is for ``cli.py``.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]
     """Raises EdgeError where it is none of them."""
     if found := [each for each in eips if each.get("address") == eip]:
         return found
-    raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
+    raise EdgeError(f"{eip} is not an EIP in use here: ask `speaker explain {eip}`")
 
 
 def drain(args: argparse.Namespace) -> int:
@@ -231,9 +231,7 @@ def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]
     for dead in told.get("assisting", ()):
         yield ""
         since = _utc(dead["since"])
-        yield printable(
-            f"kube-proxy is assisted since {since} UTC: nothing new to endpoints on the dead {dead['node']}"
-        )
+        yield printable(f"kube-proxy is assisted since {since} UTC: no new connections to the dead {dead['node']}")
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables
@@ -284,7 +282,7 @@ def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 def troubles(told: Mapping[str, Any]) -> Iterator[str]:
     """All that is not as it was asked for, a sentence each."""
     if not told.get("ready", True):
-        yield "not ready: not everything that is asked for has been in force yet"
+        yield "not ready: not everything requested has been in force yet"
     yield from map(str, told.get("problems", ()))
 
 
@@ -361,7 +359,7 @@ def read(_: str, body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body, type=SeenStatus)
     except UNFIT as error:
-        raise EdgeError(f"this is no status of a speaker: {error}") from error
+        raise EdgeError(f"this is not a speaker's status: {error}") from error
     told: dict[str, Any] = msgspec.to_builtins(found)
     return told
 

@@ -1,4 +1,4 @@
-"""``speaker cleanup``: removes what the speaker has made in this kernel, or says what it could not look at."""
+"""``speaker cleanup``: removes what the speaker made in this kernel, or says what it could not check."""
 
 import argparse
 import asyncio

@@ -1,7 +1,7 @@
-"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN took the place of those in NOW;
-and ``speaker run --dry-run``: what this node would do with these manifests.
+"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN replaced those in NOW; and
+``speaker run --dry-run``: what this node would do with these manifests.
 
-By the decisions of a running speaker, from what it remembers; nothing is written. ``plan`` asks no kernel.
+It uses the decisions of a running speaker and what that remembers. Nothing is written, and ``plan`` asks no kernel.
 """
 
 import argparse

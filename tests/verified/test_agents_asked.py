@@ -66,7 +66,7 @@ async def test_a_status_ends_with_1_where_an_agent_says_nothing(ask):
     assert (code, out.splitlines()[-1]) == (0, "n1: something")
     code, out, _, _ = await ask({"n1": well, "n2": says(b"nonsense")}, "status")
     assert code == 1
-    assert "n2: no answer: this is no status of a speaker" in out
+    assert "n2: no answer: this is not a speaker's status" in out
 
 
 async def test_only_the_nodes_that_are_named_are_asked(ask):

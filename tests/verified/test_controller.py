@@ -405,7 +405,7 @@ async def test_a_namespace_gets_no_more_of_a_pool_than_it_may_and_pool_and_servi
     await cluster.service("one")
     await cluster.until_addresses(one=("192.0.2.10",))
     await cluster.service("two")
-    await cluster.until(lambda: _said(cluster, "two", "NamespaceFull", "no more IPv4 addresses than 1 of pool", lan))
+    await cluster.until(lambda: _said(cluster, "two", "NamespaceFull", "1 of pool", lan))
     await cluster.until(lambda: _full(cluster, lan, cluster.api.namespace + " (1 IPv4)"))
     await cluster.client.patch(f"{EIPS}/{lan}", {"spec": {"perNamespace": {"max": 2}}})
     await cluster.until_addresses(one=("192.0.2.10",), two=("192.0.2.11",))

@@ -421,7 +421,7 @@ class _Site:
         said = self.last(statement, "lb_algo", "lvs_sched")
         name = _argument(said) or _SCHEDULER
         if said is not None and name not in SCHEDULERS:
-            self.leave(said, f"is no scheduler of IPVS: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
+            self.leave(said, f"is not an IPVS scheduler: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
             name = _SCHEDULER
         by_port = self.last(statement, f"{name}-port") if name in ("sh", "mh") else None
         return name if by_port is None else f"{name}-port"

@@ -134,7 +134,7 @@ def _list(netlink: Netlink) -> list[ArpLink]:
     try:
         answers = netlink.dump(Request(nl.RTM_GETLINK, nl.IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
-        raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
+        raise EdgeError(f"cannot list links: {error.strerror}") from error
     try:
         return [link for link in map(_parse, answers) if link]
     except (KeyError, UnicodeDecodeError, struct.error) as error:

@@ -3,8 +3,8 @@
 Also the guard alone, for IPVS on a kernel with nftables, and ``assist``: a table of its own, only as long as it is
 needed. What is to be in that, ``Assisted`` says (``forwarding/changes.py``).
 
-A real server of weight 0 gets nothing new while the kernel's connection table keeps what it has. Persistence hashes
-the client's address and so has no timeout. Source ranges hold for this node's own clients too.
+A real server of weight 0 gets nothing new, while the kernel's connection table keeps its connections. Persistence
+hashes the client's address and so has no timeout. Source ranges also apply to this node's own clients.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class NftablesForwarder:
     async def _forget_gone(self, plan: Plan) -> None:
         """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
         take its new real servers away from everybody."""
-        words = "connections of before the last change may go on where they went"
+        words = "old connections may keep their endpoints in spite of the last change"
         self._unforgotten = await forget(self._to_check, plan, words)
         if not self._unforgotten:
             self._to_check = frozenset()
@@ -220,8 +220,8 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "drop_policy",
-            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and"
-            " comes from the endpoints",
+            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept traffic to and from the"
+            " endpoints there",
             f"nft insert rule {chain} ct status dnat accept",
         )
         for chain in chains
@@ -369,7 +369,7 @@ class AssistForwarder:
             try:
                 await self._bring_to(want)
             except EdgeError as error:
-                words = f"nobody leads past a dead node's endpoints: {error}"
+                words = f"cannot keep new connections away from a dead node's endpoints: {error}"
                 self._refused = said("edge_fails", [words], "nft list tables")
                 raise
             changes, self._made = diff(self._made or EMPTY, want), want
@@ -387,7 +387,7 @@ class AssistForwarder:
     async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
         """Best effort: what is left ends as it would without us."""
         keys = {key for change in changes if isinstance(key := part_of(change), tuple) and key in plan.virtual_servers}
-        otherwise = "connections that waited for a dead node's endpoints go on waiting"
+        otherwise = "connections that wait for a dead node's endpoints keep waiting"
         self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:

@@ -71,7 +71,7 @@ async def test_what_is_no_program_is_told_of(path, monkeypatch):
 async def test_a_program_that_hangs_is_ended(path, monkeypatch):
     monkeypatch.setattr(programs, "SECONDS", 0.05)
     program(path, "hang", f"echo $$ >{path}/pid; exec sleep 1000")
-    with pytest.raises(EdgeError, match=r"hang was not done within 0.05 s"):
+    with pytest.raises(EdgeError, match=r"hang did not finish within 0.05 s"):
         await programs.run("hang")
 
 
@@ -99,7 +99,7 @@ async def test_one_that_is_killed_has_refused_nothing(path):
 async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):
     monkeypatch.setattr(nft, "LOOK_SECONDS", 0.05)
     program(path, "nft", "exec sleep 1000")
-    with pytest.raises(EdgeError, match=r"^nft was not done within 0.05 s$"):
+    with pytest.raises(EdgeError, match=r"^nft did not finish within 0.05 s$"):
         await nft.list_chains()
 
 
