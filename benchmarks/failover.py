@@ -575,10 +575,10 @@ def main() -> None:
     leave_host_network()
     if not shutil.which("keepalived"):
         names = [name for name in names if "keepalived" not in name]
-        print("keepalived is not installed: without it")
+        print("keepalived is not installed: without it", file=sys.stderr)
     if lacking := missing():
         names = [name for name in names if "agents" not in name]
-        print(f"without agents: {lacking}")
+        print(f"without agents: {lacking}", file=sys.stderr)
     load = os.getloadavg()[0]
     rounds: list[Round] = []
 

@@ -402,6 +402,7 @@ class Cluster:
 
     def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:
         self._news.nodes.update(news)
+        self._report.nodes(len((self._hosts.known or {}).keys() - {Key("", self._node)}))
         self._tell_changed()
 
     def _saw_announcements(self, made_up: bool) -> None:

@@ -407,6 +407,8 @@ class EipMetadata(FullMetadata, frozen=True, rename="camel", gc=False):
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     observed_generation: int = 0
     addresses_text: str = ""
+    used_text: str = ""
+    free_text: str = ""
     ipv4: dict[str, Any] | None = None
     ipv6: dict[str, Any] | None = None
     conditions: tuple[Condition, ...] = ()

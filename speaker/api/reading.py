@@ -119,20 +119,26 @@ def read_world(
 
 
 def flattened(source: ApiObject) -> Iterator[ApiObject]:
-    """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself."""
+    """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself. So are
+    those of a ``ServiceList`` and its like, as the API server writes them: an object in it need not say its kind."""
     waiting: list[tuple[ApiObject, Path]] = [(source, ())]
     while waiting:
         found, path = waiting.pop()
         items = found.at("items")
-        if (found.api_version, found.kind) != LIST or not isinstance(items, list | None):
+        of = str(found.kind).removesuffix("List")
+        wrong = of == str(found.kind) if of else (found.api_version, found.kind) != LIST
+        if wrong or not isinstance(items, list | None) or (items is None and of):
             yield found
         elif items is not None:
+            kind = {"apiVersion": found.api_version, "kind": of} if of else {}
             inside = [(*path, "items", i) for i in range(len(items))]
-            waiting.extend((_inner(source, item, at), at) for item, at in reversed([*zip(items, inside, strict=True)]))
+            pairs = [*zip(items, inside, strict=True)]
+            waiting.extend((_inner(source, item, at, kind), at) for item, at in reversed(pairs))
 
 
-def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
-    return ApiObject(data, lambda rest: source.locate((*path, *rest)))
+def _inner(source: ApiObject, data: object, path: Path, kind: Mapping[str, object]) -> ApiObject:
+    known = {**kind, **data} if isinstance(data, dict) else data
+    return ApiObject(known, lambda rest: source.locate((*path, *rest)))
 
 
 def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:

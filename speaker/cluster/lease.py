@@ -1,10 +1,9 @@
 """Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and runs somebody's work while it is held.
 
-``Elector`` decides who holds it, as client-go does: what the API said and the time in, the next thing to do out.
-Clocks of two machines are never compared. The holder is alive if the record has changed since this process last looked,
-by its own clock; the timestamps in the record are for people. A leader counts from when it *sent* the renewal that
-succeeded, its rivals from when they saw it, which is later. So the leader stops ``duration - renew_within`` before
-anybody may follow it.
+``Elector`` says who holds it, and decides that as client-go does: what the API said and the time in, the next thing to
+do out. It never compares the clocks of two machines. The holder is alive if the record has changed since I looked, by
+my clock; the timestamps in it are for people. A leader counts from when it *sent* the renewal that succeeded, its
+rivals from when they saw it, which is later: it stops ``duration - renew_within`` before anybody may follow it.
 """
 
 import asyncio

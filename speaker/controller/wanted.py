@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api import kinds
@@ -398,12 +400,11 @@ def _pool_status(
         for family, numbers in wanted.items()
         if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
     }
-    given = found.spec.get("addresses")
-    if (
-        text := kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else ""
-    ) != found.status.addresses_text:
-        status["addressesText"] = text
+    shown = msgspec.to_builtins(found.status)
+    status |= {name: text for name, text in _columns(found, usage).items() if text != shown[name]}
     former = kinds.condition_of(found.status.conditions, READY)
+    if former is not None and former.get("status") == "Unknown":  # the API server's own word for: nobody has looked yet
+        former = None
     same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
     if found.status.observed_generation != found.metadata.generation:
         status["observedGeneration"] = found.metadata.generation
@@ -421,6 +422,22 @@ def _pool_status(
         return write
     level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
     return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
+
+
+def _columns(found: EipObject, usage: Mapping[Family, Usage]) -> dict[str, str]:
+    """Of ``kubectl get``, which can show one line only."""
+    given = found.spec.get("addresses")
+    return {
+        "addressesText": kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else "",
+        "usedText": _by_family({family: each.used for family, each in usage.items()}),
+        "freeText": _by_family({family: each.size - each.used for family, each in usage.items()}),
+    }
+
+
+def _by_family(numbers: Mapping[Family, int]) -> str:
+    """With the families' names where there are two."""
+    told = {family: str(min(number, _INT64_MAX)) for family, number in numbers.items()}
+    return ", ".join(f"{number} {family}" if len(told) > 1 else number for family, number in told.items())
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ that the Watcher sees it too; on older ones (6.1) only this file knows.
 Reasons to ask are such a notification, any doubt of the caller about a link, and a link without a carrier. A request
 may wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms, so it runs in a thread.
 
-The kernel's neighbours on a link are read here as well.
+The kernel's neighbours on a link are asked for here as well.
 """
 
 import asyncio

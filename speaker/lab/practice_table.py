@@ -110,6 +110,12 @@ def _not_ready(site: Site) -> None:
         endpoint["conditions"]["ready"] = False
 
 
+def _checked_in_vain(site: Site) -> None:
+    """On a port that nothing listens on."""
+    said = {"eip-speaker.io/health-check": "tcp port=8181 interval=1s timeout=1s"}
+    site["svc/web"]["metadata"].setdefault("annotations", {}).update(said)
+
+
 def _only_beside(ground: Ground, node: str) -> None:
     """The one endpoint is a host of the LAN, and of this node: one address is of one node only."""
     beside = [{"addresses": ["192.0.2.50"], "nodeName": node}]
@@ -232,6 +238,8 @@ FAULTS: tuple[Fault, ...] = (
           *_site(_not_ready)),
     Fault("backend_not_listening", "nothing listens on the port of the endpoints", _explain(WEB), "backend_refuses",
           *_endpoints("web", ports=[{"port": 8181}])),
+    Fault("endpoints_unwell", "the endpoints' health checks fail", _explain(WEB), "all_unwell",
+          *_site(_checked_in_vain)),
     Fault("backend_down", "a pod no longer answers", _explain(WEB), "backend_silent",
           *_sh(("sysctl -qw net.ipv6.conf.eth0.keep_addr_on_down=1", "ip link set dev eth0 down"),
                ("ip link set dev eth0 up", "ip route replace default via 10.244.1.1 dev eth0",

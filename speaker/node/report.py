@@ -237,6 +237,10 @@ class Report(gauges.Counted):
         super().losses(peers)
         self._found(Area.LINKS, self._problems.links(peers, self._clock()))
 
+    def nodes(self, others: int) -> None:
+        """How many there are in the cluster besides this one."""
+        self._problems.others = others
+
     def endpoints_checked(self, tally: Tally) -> None:
         """What was counted of the checks of endpoints."""
         gauges.count_checks(self._metrics, tally)

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from speaker.api.kinds import SERVICES, AssignedStatus
+from speaker.api.kinds import ASSIGNED, EIPS, SERVICES, AssignedStatus, EipObject, condition_of
 from speaker.api.objects import Object
 from speaker.checks import Finding
 from speaker.cluster.access import Access, configure
@@ -129,6 +129,32 @@ async def _said(client: Client, cluster: Cluster, pod: PodObject, command: Seque
         first = next(iter(said.err.splitlines()), "") or said.failed or "it said nothing"
         raise EdgeError(first.removeprefix("speaker: "))
     return said.out
+
+
+# ── What the controller refused ───────────────────────────────────────────────────────────────────────────────
+
+
+async def unserved(access: Access) -> list[str]:
+    """Services that have no EIP or lack one, and pools that are out of use, a sentence each; or why nobody can tell."""
+    try:
+        async with Client(await configure(access)) as client:
+            services, pools = await listed(client, SERVICES, NamingObject), await listed(client, EIPS, EipObject)
+    except EdgeError as error:
+        return [f"Services and pools cannot be read: {error}"]
+    return [*_refused(services), *_out_of_use(pools)]
+
+
+def _refused(services: Iterable["NamingObject"]) -> Iterator[str]:
+    for each in services:
+        said = [found.message for found in each.status.conditions or () if found.type == ASSIGNED and found.message]
+        yield from (f"Service {each.named}: {message}" for message in said)
+
+
+def _out_of_use(pools: Iterable[EipObject]) -> Iterator[str]:
+    for each in pools:
+        ready = condition_of(each.status.conditions, "Ready") or {}
+        if ready.get("status") != "True":
+            yield f"pool {each.metadata.name}: {ready.get('message') or ready.get('reason', 'says nothing of itself')}"
 
 
 # ── Which Services have kube-proxy send an EIP elsewhere than to the Service that has it (CVE-2020-8554) ────

@@ -26,7 +26,7 @@ from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
 
 if TYPE_CHECKING:  # they bring the API's client with them
-    from speaker.tools.agents import Answers
+    from speaker.tools.agents import Answers, Cluster
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
@@ -306,12 +306,11 @@ def command(args: argparse.Namespace) -> int:
         if cluster is None:
             return status(args.runtime_dir, args.json, eip, summary=args.summary)
 
-        from speaker.tools.agents import ask as ask_agents
-
-        seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
-        whole = together(seen[0])
+        answers, unserved = asyncio.run(_cluster(cluster))
+        seen[:] = [answers]
+        whole = together(answers) | {"unserved": unserved}
         if eip:
-            whole["eips"] = only(whole["eips"], eip)
+            whole |= {"eips": only(whole["eips"], eip), "unserved": []}
         if args.json:
             return [json.dumps(whole)]
         return [each for line in describe_cluster(whole, summary=args.summary) for each in folded(line)]
@@ -325,6 +324,14 @@ def command(args: argparse.Namespace) -> int:
             write(out, [json.dumps({"error": str(error)})])
         raise
     return 1 if seen and seen[0].silent else 0
+
+
+async def _cluster(cluster: "Cluster") -> tuple["Answers[Mapping[str, Any]]", list[str]]:
+    from speaker.tools.agents import ask as ask_agents
+    from speaker.tools.agents import unserved
+
+    answers, refused = await asyncio.gather(ask_agents(cluster, ("status", "--json"), read), unserved(cluster.access))
+    return answers, refused
 
 
 def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
@@ -402,10 +409,18 @@ def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
         return 1, eip["address"]
 
 
+MOST_UNSERVED = 20
+"""Lines of Services and pools, so that what is wrong with nodes stays on the screen."""
+
+
 def describe_cluster(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
     rows = [*map(_row, whole["eips"])]
     yield from [printable(held({"holder": row[1]} for row in rows))] if summary else table(HEAD, rows)
+    unserved = whole.get("unserved", [])
+    more = len(unserved) - MOST_UNSERVED
     lines = [
+        *unserved[:MOST_UNSERVED],
+        *([f"{more} more Services and pools: --json has them all"] if more > 0 else []),
         *(f"{node}: draining" for node in whole["draining"]),
         *(f"{', '.join(each['nodes'])}: {each['problem']}" for each in whole["problems"]),
         *(f"{node}: no answer: {why}" for node, why in whole["silent"].items()),

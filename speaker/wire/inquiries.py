@@ -77,6 +77,11 @@ class Inquiries:
             targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
         return targets
 
+    def read(self, waited: float) -> bool:
+        """Answers for which nothing wakes, and that wait for so many seconds at most. Whether these are all."""
+        read = [inquirer.read(waited) for inquirer in [*self._inquirers.values()]]
+        return all(read)
+
     def retell(self) -> None:
         """Somebody else listens from now on: what goes wrong still is news."""
         self._failing.clear()

@@ -164,7 +164,7 @@ class HeedsNoAnswer(Hearing):
 
     def hear_answer(self, event: EipAnswered, now: float) -> None:
         segment = self._k.segment(event.link, now)
-        self._silence.hear_frame(segment, now, event.eip.version)
+        self._silence.hear_frame(segment, now - event.age, now, event.eip.version)
         self._unanswered.hear_answered(segment, event.eip)
 
 

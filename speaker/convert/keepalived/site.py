@@ -26,6 +26,7 @@ from speaker.api.service import (
 )
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as Pool
+from speaker.convert.draft import of_host
 from speaker.convert.keepalived import words
 from speaker.convert.keepalived.text import Passed, Read, Statement
 from speaker.convert.services import Draft as Service
@@ -290,7 +291,7 @@ class _Site:
             return
         ranks = sorted(set(priorities.values()), reverse=True)
         for pool in pools:
-            pool.node_preference = {name: 100 - 5 * ranks.index(each) for name, each in priorities.items()}
+            pool.node_preference = [(100 - 5 * ranks.index(each), of_host(name)) for name, each in priorities.items()]
             pool.failback = "" if stays else f"preferred-after {max(1, self.number(delay, 0, 1000, _PREEMPTS))}s"
 
     def _priorities(self, statement: Statement, mine: Statement | None) -> dict[str, int]:

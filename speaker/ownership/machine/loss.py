@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Set
+from math import log2
 from typing import NamedTuple
 
 from speaker.ownership.hello import Hello
@@ -115,6 +116,7 @@ HALF_LIFE = 60.0
 """Seconds in which the patience that a silence taught falls to half."""
 MARGIN = 1.25
 """Times the longest silence lately survived: the next one is of the same kind, and not of the same length."""
+NEVER = float("-inf")
 LONGEST = 6.0
 """Seconds: a LAN that delivers later than that serves no client."""
 
@@ -136,6 +138,10 @@ class Fading:
         """Seconds that the next one may last; 0 where nothing was learnt."""
         return MARGIN * self._left(now)
 
+    def over_at(self, least: float) -> float:
+        """From when on it lasts no longer than ``least`` seconds."""
+        return self._at + HALF_LIFE * log2(MARGIN * self._gap / least) if self._gap else NEVER
+
     def _left(self, now: float) -> float:
         return self._gap * 0.5 ** ((now - self._at) / HALF_LIFE) if self._gap else 0.0
 
@@ -143,13 +149,13 @@ class Fading:
 class Patience:
     """With the silences of one peer. Times are seconds of the caller's clock."""
 
-    __slots__ = ("_clock", "_sequence", "late", "learnt", "quiet")
+    __slots__ = ("_clock", "_sequence", "late", "over_at", "quiet")
 
     def __init__(self) -> None:
         self.quiet, self.late = Fading(), Fading()
         """Of all silences that meant nothing; and of those alone in which the LAN was late."""
-        self.learnt = False
-        """A silence was survived at least once. On most LANs that never happens."""
+        self.over_at = NEVER
+        """From when on a silence may last no longer than anywhere else, as on most LANs it never may."""
         self._clock, self._sequence = 0, 0
         """Of the hello heard last."""
 
@@ -162,12 +168,12 @@ class Patience:
         suspect = times.suspect * slower
         if gap <= suspect:
             return
-        self.learnt = True
         if 0 < slept <= suspect:
             self.late.survived(gap, now)
             self.quiet.survived(gap, now)
         elif step <= hello.links and gap <= 2 * times.dead * slower:
             self.quiet.survived(gap, now)
+        self.over_at = self.quiet.over_at(times.dead)
 
     def lasts(self, now: float) -> float:
         """Seconds that a silence may last; 0 where nothing was learnt."""

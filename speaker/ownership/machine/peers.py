@@ -121,7 +121,7 @@ class Peer:
         return self.heard_at + self.suspect_after(times)
 
     def suspect_after(self, times: Parameters) -> float:
-        if not self.lenience.learnt:  # nearly always, and this is asked for a dozen times at each beat
+        if self.heard_at >= self.lenience.over_at:  # nearly always, and this is asked for a dozen times at each beat
             return times.suspect * self.patience
         lasts = self.lenience.lasts(self.heard_at)
         return max(times.suspect * self.patience, lasts * times.suspect / times.dead)
@@ -136,7 +136,7 @@ class Peer:
 
     def dead_after(self, times: Parameters) -> float:
         """Seconds of silence that are its death."""
-        if not self.lenience.learnt:
+        if self.heard_at >= self.lenience.over_at:
             return times.dead * self.patience
         return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
 

@@ -457,6 +457,20 @@ def test_a_node_with_other_labels_may_hold_other_eips(play):
     play(story)
 
 
+@pytest.mark.parametrize(("others", "missed"), [((), False), (("n2",), True)])
+def test_nobody_is_missed_on_the_lan_in_a_cluster_of_one_node(play, others, missed):
+    async def story(agent):
+        agent.report.losses(())
+        told = [each.kind for each in agent.report.findings()]
+        assert told == ["no_peers"] * missed
+
+    def before(agent):
+        for name in others:
+            agent.api.put(NODES, node(name))
+
+    play(story, before=before)
+
+
 def test_a_node_that_cannot_be_read_may_hold_nothing_and_that_is_a_problem(play):
     async def story(agent):
         await asyncio.sleep(1)

@@ -265,6 +265,7 @@ SITES: dict[str, Site] = {
     "no_endpoint": Site(endpoints(())),
     "none_ready_local": Site(endpoints(pods(ready=False), traffic_policy=TrafficPolicy.LOCAL)),
     "backend_not_listening": Site(see=seen(tried=(Tried(POD, 8080, False, "refused"),))),
+    "endpoints_unwell": told("all_unwell"),
     "backend_down": Site(see=seen(tried=(Tried(POD, 8080, False, "no answer"),))),
     "no_way_back": Site(endpoints(LOCAL_ENDPOINT, traffic_policy=TrafficPolicy.LOCAL), peers=(GONE,),
                         see=also("ways", Way("10.0.0.50", "eth0"))),

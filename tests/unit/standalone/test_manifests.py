@@ -229,6 +229,26 @@ def test_json_as_kubectl_writes_it_is_read(tmp_path):
     assert load(tmp_path).world.namespaces == {"shop": {"team": "a", "kubernetes.io/metadata.name": "shop"}}
 
 
+def test_a_list_of_one_kind_is_read_as_the_api_server_writes_it(tmp_path):
+    """``kubectl get --raw``: objects of the core do not say their kind again."""
+    (tmp_path / "all.json").write_text(
+        '{"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": ['
+        '{"metadata": {"name": "shop", "labels": {"team": "a"}}}]}'
+    )
+    (tmp_path / "none.json").write_text('{"kind": "NamespaceList", "apiVersion": "v1", "items": []}')
+    assert load(tmp_path).world.namespaces == {"shop": {"team": "a", "kubernetes.io/metadata.name": "shop"}}
+
+
+def test_a_mistake_in_such_a_list_is_told_where_it_stands(tmp_path):
+    (tmp_path / "all.yaml").write_text(
+        "apiVersion: eip-speaker.io/v1alpha1\nkind: EipList\nitems:\n- metadata: {name: a}\n  spec: {addresses: [x]}\n"
+    )
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    (problem,) = caught.value.problems
+    assert (problem.place.line, problem.path) == (5, "spec.addresses[0]")
+
+
 def test_anchors_and_merge_keys_mean_what_yaml_says(tmp_path):
     (tmp_path / "web.yaml").write_text(
         """
