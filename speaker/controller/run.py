@@ -125,7 +125,7 @@ async def run(settings: CommandSettings) -> None:
 
 @never_failing
 class ControllerMetrics:
-    """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
+    """What people see besides the API: a log line for every transition, metrics, health."""
 
     leads = gauge("1 while this replica leads")
     api_errors = counter("Requests to the API that failed")
@@ -212,7 +212,7 @@ class ControllerMetrics:
         self.writes_waiting.set(waiting)
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
         before = self._doubts.pop(resource, "")
         self.removals_waiting.labels(resource).set(0 if doubt is None else doubt.waiting.gone)
         if doubt is not None:
@@ -232,7 +232,7 @@ class ControllerMetrics:
         self.loop_busy_max_seconds.rise(busy)
 
     def failed(self, what: str, error: EdgeError) -> None:
-        """The same words are not repeated, as long as it is remembered; what fails for one reason is told together."""
+        """The same words are not repeated while they are remembered; failures with one reason are reported together."""
         self.api_errors.inc()
         if self._failing.pop(what, None) != str(error):
             self._telling.tell(Transition("warning", "api failed", "what", what, str(error), {"error": str(error)}))
@@ -241,7 +241,7 @@ class ControllerMetrics:
             del self._failing[next(iter(self._failing))]
 
     def broker_failed(self, error: EdgeError | None) -> None:
-        """None: it takes again what it is told. The same words are not repeated."""
+        """None: the broker accepts messages again. The same words are not repeated."""
         words = str(error) if error is not None else ""
         if words != self._broker:
             log.warning("mqtt failed", error=words) if words else log.info("mqtt recovered")

@@ -67,7 +67,7 @@ class Event:
         return f"/api/v1/namespaces/{self._namespace}/events"
 
     def joined(self, later: "Event") -> "Event":
-        """One that tells of both, in place of the later one."""
+        """One Event that reports both, in place of the later one."""
         return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _event(
     if moved and addresses:
         gone = [each for each in before if each.ip not in addresses] if releases else ()
         if gone:
-            return "Normal", "Released", f"{_listed(gone)}, as it asks by eip-speaker.io/release, for {told}"
+            return "Normal", "Released", f"{_listed(gone)} replaced by {told}, as eip-speaker.io/release asks"
         return "Normal", "Assigned", told
     return ("Normal", "Released", _listed(before)) if moved else None
 

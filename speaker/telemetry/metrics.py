@@ -49,7 +49,7 @@ class Maximum:
 
 
 class Total(Collector):
-    """A counter of the kernel's, as it was last read."""
+    """A counter of the kernel, as it was last read."""
 
     def __init__(self, name: str, documentation: str, registry: CollectorRegistry) -> None:
         self._name, self._documentation, self._value = name, documentation, 0.0
