@@ -22,8 +22,7 @@ from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import attributes
-from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
+from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs
@@ -49,8 +48,6 @@ SYS = Path("/sys/class/net")
 PORTS = 1024
 """Of a bridge, that are looked at."""
 _IFF_PROMISC = 0x100
-_OURS = ("eip-speaker", "kube-proxy")
-"""Tables whose rules are no obstacle: what is wrong with those shows elsewhere."""
 _IFA_F_SECONDARY = 0x01
 _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
 
@@ -88,9 +85,9 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
 async def rules() -> Rules:
     """The chains of other programs, and the chains they jump to. Raises EdgeError."""
     listed = [item["chain"] for item in await nft.list_chains() if "chain" in item]
-    hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
+    hooked = [chain for chain in listed if chain.get("hook") in _HOOKS]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
-    others = [each for each in tables if not each[1].startswith(_OURS)]
+    others = [each for each in tables if not each[1].startswith("eip-speaker") and each[1] != "kube-proxy"]
     return _joined(await asyncio.gather(*(_table(*each) for each in others)))
 
 
@@ -99,7 +96,7 @@ async def legacy_rules() -> Rules:
     found: list[Rules] = [
         (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
-        for table in ("raw", "mangle", "filter")
+        for table in ("raw", "mangle", "nat", "filter", "security")
     ]
     return _joined(found)
 
@@ -141,10 +138,11 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
         own = rules.get(name := item["name"], [])
         if len(own) > RULES:
             own = [*own[:RULES], ([{"queue": None}], f"the rules of {name} behind the first {RULES}")]
-        hook = item.get("hook", "") if item.get("type", "filter") == "filter" else ""
+        hook, nat = item.get("hook", ""), item.get("type") == "nat"
         device = _devices(item.get("dev")) or (_device_in(text, name) if family == "netdev" else "")
         both = tuple(rule for rule, _ in own), tuple(text for _, text in own)
-        chains.append(Chain(family, table, name, hook, item.get("policy", "accept"), device, *both))
+        policy, priority = item.get("policy", "accept"), item.get("prio", 0)
+        chains.append(Chain(family, table, name, hook, policy, device, *both, priority, nat))
     return tuple(chains), sets
 
 

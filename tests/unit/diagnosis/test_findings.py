@@ -103,9 +103,9 @@ def answered(*macs: str, held: KnownEip = HELD) -> Facts:
     return replace(found, asked=(Asked(EIP, "eth0", "eip", macs), *WELL.asked[1:]))
 
 
-def chained(family: str, hook: str, *rules, policy: str = "accept") -> Facts:
+def chained(family: str, hook: str, *rules, policy: str = "accept", priority: int = 0, nat: bool = False) -> Facts:
     device = "eth0" if family == "netdev" else ""
-    return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules),))
+    return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules, (), priority, nat),))
 
 
 def with_ipvs(facts: Facts) -> Facts:
@@ -213,9 +213,44 @@ FOUND = {
         "firewall_drops",
     ),
     "a rule rejects the port": (
-        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject")),
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject"), priority=-150),
         "firewall_drops",
     ),
+    "a rule behind the translation drops the way in": (
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", POD.port, "drop")),
+        "firewall_drops",
+    ),
+    "a rule behind the translation drops the answer": (
+        chained("inet", "postrouting", matching(of("tcp", "sport"), "==", 80, "drop"), priority=300),
+        "firewall_drops",
+    ),
+    "another's translation drops": (
+        chained("ip", "prerouting", [{"drop": None}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "another's translation comes first": (
+        chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "a proxy takes the port": (
+        chained("ip", "prerouting", [{"redirect": None}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "with IPVS: another's translation takes the port": (
+        with_ipvs(chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-100, nat=True)),
+        "firewall_drops",
+    ),
+    "what connects is not tracked": (chained("ip", "prerouting", [{"notrack": None}], priority=-300), "firewall_drops"),
+    "answers do not leave the link": (
+        chained("netdev", "egress", matching(of("tcp", "sport"), "==", 80, "drop")),
+        "frames_dropped",
+    ),
+    "answers by ARP do not leave the link": (
+        chained("netdev", "egress", matching(of("arp", "operation"), "==", 2, "drop")),
+        "frames_dropped",
+    ),
+    "neighbours of this host are not heard": (chained("arp", "input", policy="drop"), "frames_dropped"),
+    "this host does not ask its neighbours": (chained("arp", "output", policy="drop"), "frames_dropped"),
     "with IPVS: a rule drops what comes in": (
         with_ipvs(chained("inet", "input", matching(of("tcp", "dport"), "==", 80, "drop"))),
         "firewall_drops",
@@ -417,6 +452,32 @@ def test_nothing_is_called_well_where_a_rule_is_not_understood():
     assert (chain.verdict, chain.code) == (None, 2)
     assert {each.why for each in chain.unseen} == {"ip saddr 198.51.100.1 drop"}
     assert [step.name for step in chain.steps if step.state is State.UNKNOWN] == [f"way in of {EIP}"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        chained("arp", "input", matching(of("arp", "daddr ip"), "==", EIP, "drop")),
+        chained("arp", "output", matching(of("arp", "saddr ip"), "==", EIP, "drop")),
+        chained("bridge", "forward", policy="drop"),
+        chained("bridge", "prerouting", policy="drop"),
+        chained("netdev", "egress", matching(of("arp", "operation"), "==", 1, "drop")),
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "drop")),
+        chained("inet", "postrouting", matching(of("tcp", "sport"), "==", 80, "drop")),
+        chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-100, nat=True),
+        chained("ip", "prerouting", [{"dnat": {"addr": POD.address}}], priority=-150, nat=True),
+        chained("ip", "postrouting", [{"masquerade": None}], [{"drop": None}], priority=50, nat=True),
+        with_ipvs(chained("inet", "input", policy="drop", priority=110)),
+    ],
+    ids=[
+        *("ARP for the EIP, by the kernel", "its answers, by the kernel", "between ports of a bridge"),
+        *("ports of a bridge that the link is none of", "questions by ARP", "the EIP's port behind the translation"),
+        *("the EIP's port before the translation back", "a translation behind ours", "a translation to the endpoint"),
+        *("a masquerade", "what IPVS has taken before"),
+    ],
+)
+def test_a_rule_that_the_eips_packets_do_not_meet_is_no_finding(facts):
+    assert findings(facts) == []
 
 
 def test_who_may_not_see_firewalls_is_told_that_and_not_that_there_are_none():
