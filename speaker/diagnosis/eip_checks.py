@@ -373,8 +373,9 @@ def _first(facts: Facts, chain: Chain) -> bool:
     """Whether it is asked before what translates packets of EIPs, or leads there itself."""
     if chain.hook == "postrouting":
         return chain.priority < _SRCNAT - 5
-    leads = any("KUBE-SERVICES" in text for text in chain.texts)
-    return facts.knowledge.forwarder == "ipvs" or leads or chain.priority < _turn(facts)
+    forwarder = facts.knowledge.forwarder
+    leads = forwarder in _BY_KUBE_PROXY and any("KUBE-SERVICES" in text for text in chain.texts)
+    return forwarder == "ipvs" or leads or chain.priority < _turn(facts)
 
 
 def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
