@@ -56,6 +56,8 @@ DNAT = 32
 """Of ``ct status``: IPS_DST_NAT."""
 _ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
 _LISTED = 5
+KUBE = "KUBE-"
+"""Chains of kube-proxy begin so: of those that translate it is known what they do."""
 _LOSES: Final = dict.fromkeys(("drop", "reject"), "drops") | {
     "notrack": "leaves untracked, so that nothing translates it,",
     **dict.fromkeys(("dnat", "redirect", "fwd"), "sends elsewhere"),
@@ -280,7 +282,7 @@ class _Walk:
         if kind not in ("jump", "goto"):
             return None
         name = str((verdict[kind] or {}).get("target"))
-        if chain.nat and name.startswith("KUBE-"):
+        if chain.nat and name.startswith(KUBE):
             return frozenset({_ACCEPT if self._ruleset.kube_proxy else _NEXT})
         target = self._ruleset.chains.get((chain.family, chain.table, name))
         if target is None or depth >= DEEP:
@@ -493,19 +495,21 @@ def chains(family: str, table: str, text: str) -> Iterator[Chain]:
     """``family``: ip or ip6. Chains of the kernel have a hook."""
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] = {}
+    nat = table.removeprefix(OLD) == "nat"
     for line in text.splitlines():
+        if nat and line.startswith(f":{KUBE}"):
+            continue
         if (chain := _CHAIN.match(line)) is not None:
             policies[chain[1]] = chain[2]
             rules.setdefault(chain[1], [])
-        elif line.startswith("-A "):
+        elif line.startswith("-A ") and not (nat and line.startswith(f"-A {KUBE}")):
             rules.setdefault(line.split()[1], []).append(line)
     for name, lines in rules.items():
         hook = name.lower() if name in _HOOKS else ""
         policy = "drop" if policies.get(name) == "DROP" else "accept"
         made = tuple(_rule(family, line, policies) for line in lines)
-        kind = table.removeprefix(OLD)
-        priority = 100 if (kind, hook) == ("nat", "postrouting") else _PRIORITIES.get(kind, 0)
-        yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, kind == "nat")
+        priority = 100 if nat and hook == "postrouting" else _PRIORITIES.get(table.removeprefix(OLD), 0)
+        yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, nat)
 
 
 def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
@@ -545,7 +549,9 @@ def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str
         return {"mangle": {"key": {"ct": {"key": "zone" if any("--zone" in each for each in options) else ""}}}}
     if name in _VERDICTS:
         return {_VERDICTS[name]: None}
-    return {way: {"target": name}} if name in chains else {"xt": {"type": "target", "name": name}}
+    return (
+        {way: {"target": name}} if name in chains or name.startswith(KUBE) else {"xt": {"type": "target", "name": name}}
+    )
 
 
 def _without_port(to: str) -> str:
