@@ -101,11 +101,12 @@ class Judged:
 @dataclass(frozen=True, slots=True)
 class Ruleset:
     """``chains`` by family, table and name; ``sets``, and maps, by the same in one string; ``endpoints``: where it may
-    be sent on to, None where they are not all known; ``kube_proxy`` translates it."""
+    be sent on to, None where they are not all known; ``bound``: the EIP is, here; ``kube_proxy`` translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     endpoints: frozenset[str] | None = None
+    bound: bool = False
     kube_proxy: bool = False
 
     @classmethod
@@ -114,10 +115,9 @@ class Ruleset:
         chains: Iterable[Chain],
         sets: Mapping[str, tuple[Any, ...]],
         endpoints: frozenset[str] | None = None,
-        *,
-        kube_proxy: bool = False,
+        **more: bool,
     ) -> "Ruleset":
-        return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, kube_proxy)
+        return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
 
     def judge(self, chain: Chain, packet: Packet) -> Judged:
         """What becomes of it in the base chain ``chain``, its policy included."""
@@ -358,10 +358,17 @@ class _Walk:
             case {"meta": {"key": str(key)}}:
                 return self._field(f"meta {key}")
             case {"fib": {"result": "type", "flags": "daddr" | ["daddr"]}}:
-                return self._packet.fields.get("fib daddr type")
+                return self._local()
             case {"ct": {"key": str(key), **rest}}:
                 return self._field(" ".join(["ct", *filter(None, [str(rest.get("dir", ""))]), key]))
         return None
+
+    def _local(self) -> int | None:
+        """RTN_LOCAL or RTN_UNICAST of a packet to the EIP; of others it is not known."""
+        fields = self._packet.fields
+        if fields.get("ct direction") != 0 or any(name.startswith("ct original") for name in fields):
+            return None
+        return 2 if self._ruleset.bound else 1
 
     def _field(self, name: str) -> Any:
         if name == "ether type":

@@ -740,3 +740,10 @@ def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found,
     facts = translating(forwarder, first, bound, old)
     assert [each.kind for each in findings(facts)] == found
     assert not explain(facts).unseen
+
+
+def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
+    rule = matching({"fib": {"result": "type", "flags": ["daddr"]}}, "!=", "local", "drop")
+    facts = with_ipvs(chained("inet", "output", rule))
+    assert [each.kind for each in findings(facts)] == []
+    assert explain(facts).unseen
