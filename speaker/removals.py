@@ -1,9 +1,9 @@
-"""What takes much away at once has to be said twice. Pure.
+"""A change that takes much away at once has to be confirmed. Pure.
 
-A list of the API, and a directory of manifests, can be well formed and wrong: a server behind whose address another
-cluster answers, a backup that was restored half, a volume that is not mounted. One such answer would take EIPs off the
-air. So what it lacks stays until a second one, some time later, lacks it too. A single deletion is no list: it counts
-at once.
+A list from the API, or a directory of manifests, can be well formed and wrong: another cluster answers at the server's
+address, a backup was restored by half, a volume is not mounted. Acting on that at once would take EIPs off the air. So
+missing objects stay until a second list, some time later, lacks them too. Single deletions are not lists: they count at
+once.
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -43,7 +43,7 @@ class Doubt(NamedTuple):
     def __str__(self) -> str:
         gone, known, _ = self.waiting
         return (
-            f"{self.what}: a list lacks {gone} of {known}: they stay as they were until {self.until}, and go if "
+            f"{self.what}: {gone} of {known} are missing from a list: they stay until {self.until}, and are removed if "
             "another list, over a new connection, lacks them too (--settle)"
         )
 

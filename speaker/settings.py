@@ -1,4 +1,4 @@
-"""The knobs: every flag as a value that is right, or a SettingError that says what would have been."""
+"""The settings: every flag as a valid value, or a SettingError that says what would be valid."""
 
 import re
 from collections.abc import Mapping
@@ -151,7 +151,7 @@ class PeerSettings:
                 if value is not None:
                     raise SettingError(f"{flag} {value}: needs --with-peers: without it this host believes it is alone")
             if hand_over:
-                raise SettingError("--hand-over: needs --with-peers: no other host ever holds the EIPs of one alone")
+                raise SettingError("--hand-over: needs --with-peers: without peers no EIP ever moves")
             return None
         every = DEFAULT_HELLO_MS if hello is None else number("--hello", hello, *_HELLO_MS, "whole milliseconds")
         frame_type = DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype)

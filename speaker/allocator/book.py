@@ -1,10 +1,10 @@
-"""Who holds what and what rests: the allocator's state, which changes only through ``enter`` and ``leave``.
+"""Who holds what, and which addresses rest: the allocator's state, which changes only through ``enter`` and ``leave``.
 
-Everything here is kept in step in one place: the EIPs, the Services that hold them, the resting addresses, the pools'
-counts, and the two indexes that make a choice cheap. A ``Ledger`` is the same as plain values that JSON can hold: what
-a restart must not lose. Addresses are text there because a ledger comes from outside (a file, or the statuses of
-Services). Its seconds are what is left, not points in time: the allocator's clock starts again with the machine. Time
-spent switched off does not count as rest, so an address rests rather too long.
+It keeps these in step: the EIPs, the Services that hold them, the resting addresses, the pools' counts, and the two
+indexes that make a choice cheap. A ``Ledger`` is the same as plain values for JSON, for what a restart must not lose.
+Addresses are text in it because a ledger comes from outside (a file, or the statuses of Services). Its seconds are the
+time left, not points in time, because the allocator's clock starts again with the machine. Time spent switched off does
+not count as rest, so an address may rest a little too long.
 """
 
 from collections import Counter, OrderedDict

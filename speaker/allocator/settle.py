@@ -1,8 +1,8 @@
-"""Who has which EIP after a change, in an order that does not depend on who was read first.
+"""Who has which EIP after a change, in an order that does not depend on which object was read first.
 
-The cost follows what changed: whoever lacks nothing is not asked again while it, its namespace and the pools stay as
-they are, as the answer would be the same. Whoever was refused something is, once something has moved that may let it
-have it.
+The cost depends on what changed. A Service that lacks nothing is not looked at again while it, its namespace and the
+pools stay the same, because the result would be the same. A Service that was refused something is looked at when a
+change may allow it.
 """
 
 from collections import Counter

@@ -1,11 +1,10 @@
 """Reading an API object field by field.
 
-A reader never stops at the first mistake: it notes the problem, goes on with a stand-in value, and whoever asked
-for the object (``read``) discards the result when there was any problem. So decoders are straight lines, and a
-person sees all mistakes at once.
+A reader never stops at the first mistake: it notes the problem and continues with a substitute, and ``read`` discards
+the result if there was any problem. So decoders are straight lines, and a person sees all mistakes at once.
 
-Who has to go on with an object that has problems (``read_leniently``: the API's) gets what was made of it. So a
-stand-in never means more than what was written may have meant: a port that cannot be read is none, a limit lets nobody
+``read_leniently`` returns the object in spite of its problems, for objects of the API that have to be used anyway. So a
+substitute never means more than the original may have meant: a port that cannot be read is no port, a limit lets nobody
 in.
 """
 
@@ -373,7 +372,7 @@ def annotation_key(text: str) -> str:
 
 def label_value(text: str) -> str:
     if text and not QUALIFIED.fullmatch(text):
-        raise ValueError("is no label value: at most 63 letters, digits, '-', '_' and '.'")
+        raise ValueError("is not a label value: at most 63 letters, digits, '-', '_' and '.'")
     return text
 
 
@@ -387,7 +386,7 @@ def timestamp(text: str) -> str:
     try:
         moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError("is no time that there is") from None
+        raise ValueError("is not a time that exists") from None
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -1,7 +1,7 @@
 """API objects → the values of ``model``, by the reader of each kind (``service``, ``eip``, ``endpoints``). Pure.
 
-Objects of files become a ``World``, or are refused together: one mistake refuses them all. Objects of the API are read
-one at a time, each as far as it can be, and a bad one spoils no other.
+Objects from files become a ``World`` together: one mistake refuses all of them. Objects from the API are read one at a
+time, each as far as possible, and a bad one affects no other.
 """
 
 import difflib
@@ -45,9 +45,9 @@ _OF_THE_CORE = names(
 _PASSED_OVER = {("eip-speaker.io/v1alpha1", "Announcement"), *(("v1", kind) for kind in _OF_THE_CORE)}
 
 _NOT_OURS = {
-    NotOurs.NOT_A_LOAD_BALANCER: "passed over: it is not of type LoadBalancer",
-    NotOurs.OTHER_CLASS: f"passed over: its loadBalancerClass is not {LOAD_BALANCER_CLASS}",
-    NotOurs.NO_CLASS: f"passed over: it names no loadBalancerClass (ours is {LOAD_BALANCER_CLASS})",
+    NotOurs.NOT_A_LOAD_BALANCER: "ignored: it is not of type LoadBalancer",
+    NotOurs.OTHER_CLASS: f"ignored: its loadBalancerClass is not {LOAD_BALANCER_CLASS}",
+    NotOurs.NO_CLASS: f"ignored: it names no loadBalancerClass (ours is {LOAD_BALANCER_CLASS})",
 }
 
 
@@ -144,17 +144,17 @@ def _inner(source: ApiObject, data: object, path: Path, kind: Mapping[str, objec
 def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
     kind = read(source, _kind)
     if (balancer := owner(source)) is not None:
-        draft.notice(source, f"passed over: it is {SPELLED[balancer]}'s: `speaker convert` makes pools of ours of it")
+        draft.notice(source, f"ignored: it belongs to {SPELLED[balancer]}: `speaker convert` translates it")
         return
     if kind not in READ:
-        draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
+        draft.notice(source, f"ignored: the speaker does not read this kind of apiVersion {kind[0]!r}")
         return
     _refuse_second(draft, source)
     if kind == EIP:
         draft.pools.append((source, read(source, pool)))
     elif kind == ENDPOINT_SLICE:
         if source.at("addressType") == "FQDN":
-            rule = "must be IPv4 or IPv6: the speaker looks no names up, so list addresses"
+            rule = "must be IPv4 or IPv6: the speaker does not resolve names, so list addresses"
             draft.problems.append(_problem(source, ("addressType",), rule))
         draft.slices.append((source, read(source, endpoint_slice)))
     elif kind == NAMESPACE:
@@ -187,7 +187,7 @@ def _beside(source: ApiObject, found: Service) -> Iterator[Notice]:
         place = source.locate(("metadata", "annotations", found.unheeded[0]))
         yield Notice(place, source.subject, unheeded(found.unheeded))
     if source.at("spec", "externalIPs"):
-        why = "are kube-proxy's: it takes them on every node, and the speaker answers for none of them"
+        why = "are left to kube-proxy, which takes them on every node; the speaker does not answer for them"
         yield Notice(source.locate(("spec", "externalIPs")), source.subject, f"spec.externalIPs {why}")
 
 
@@ -433,7 +433,7 @@ def _is_deleted(found: EipObject) -> bool:
 
 def _accepted(found: EipObject, pool: Pool) -> Judged:
     if _is_deleted(found):
-        return Judged(replace(pool, disabled=True), Verdict.TERMINATING)
+        return Judged(replace(pool, disabled=True, terminating=True), Verdict.TERMINATING)
     return Judged(pool, Verdict.DISABLED if pool.disabled else Verdict.ACCEPTED)
 
 

@@ -15,9 +15,8 @@ from speaker import __version__
 from speaker.allocator.settle import Tally
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
@@ -31,10 +30,9 @@ from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
-from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
-from speaker.telemetry.logs import Telling
+from speaker.telemetry.logs import InternalErrors, Telling
 from speaker.telemetry.metrics import GivenMetrics, Maximum, MqttMetrics
 from speaker.telemetry.page.server import serving as page_serving
 

@@ -1,10 +1,10 @@
-"""What Leases tell a leader, by which version of each was seen when: who forwards, who is gone, who is dead. Pure.
+"""What Leases tell a leader, by when each version was seen: which agents forward, which are gone, which are dead. Pure.
 
-``now`` is seconds of one clock that never goes back: what the Leases themselves say of time is another clock's.
+``now`` is seconds of one clock that never goes back; times in the Leases come from other clocks.
 
-Agents know within half a second that a node is dead, and any of them may be deaf, or lie. So three things have to come
-together: most agents miss the node, its kubelet does not renew its Lease either, and it is not one of many. A partition
-is likelier than the death of many at once.
+Agents know within half a second that a node is dead, but any of them may be deaf, or lie. So three conditions must be
+met: most agents miss the node, its kubelet does not renew its Lease either, and it is not one of many, because a
+partition is more likely than the death of many nodes at once.
 """
 
 from collections.abc import Collection, Mapping

@@ -22,8 +22,7 @@ from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import attributes
-from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
+from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs

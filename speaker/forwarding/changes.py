@@ -181,7 +181,7 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
 # ── assist: which virtual servers are taken from kube-proxy, and for how long ─────────────────────────────────
 #
 # What is dead, ``node/losses.py`` says, and the plan what is done without it (``VirtualServer.without``);
-# ``nftables/assist.py`` does it.
+# ``AssistForwarder`` in ``nftables/forwarder.py`` does it.
 
 LINGER = 10.0
 """Seconds from when Kubernetes knows until kube-proxy is believed to: it reads, waits up to `minSyncPeriod`, writes."""

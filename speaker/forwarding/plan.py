@@ -1,6 +1,6 @@
 """Which virtual servers a node's kernel should have. Pure.
 
-``plan`` turns what somebody asked for into virtual servers and real servers (IPVS's words, also where nftables does
+``plan`` turns Services and their endpoints into virtual servers and real servers (IPVS's words, also if nftables does
 the work); ``changes.py`` says what leads from one plan to another.
 """
 

@@ -1,4 +1,4 @@
-"""Edge: what kube-proxy says of itself and of Services, over HTTP. It is waited for a moment."""
+"""Edge: what kube-proxy says about itself and about Services, over HTTP, with a short timeout."""
 
 import asyncio
 from collections.abc import Iterable

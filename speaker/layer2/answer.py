@@ -1,7 +1,7 @@
 """Packet, claims, now → reply | Ignored. Pure; never raises, whatever the bytes.
 
-One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` say
-the same in full, and the tests hold the two to each other.
+One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` do the
+same in full, and tests compare the two.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Edge: one AF_PACKET socket on one link, read and written in batches.
 
 ``recvmmsg`` and ``sendmmsg`` are not in Python's socket module; ctypes calls them on buffers that are laid out once.
-A system call for 64 packets instead of one each is what lets Python answer as fast as the kernel.
+One system call for 64 packets lets Python answer as fast as the kernel.
 """
 
 import ctypes

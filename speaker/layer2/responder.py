@@ -1,7 +1,7 @@
 """The loop that answers, one per link and family; and the proof that it does.
 
-A request of our own making goes the way of all others (ownership rule 35). It has no socket, so it ends where a reply
-would be sent. All before that is what answers clients: the same ``Responder``, the same decision, the same claims.
+A test request of our own goes the same way as all others (ownership rule 35), up to where a reply would be sent. It
+passes through everything that answers clients: the same ``Responder``, the same decision, the same claims.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What happens on a node: each event is one type, defined here, and the same from where it is noticed to whoever tells
-of it (the log, metrics, the status file, MQTT, the page).
+"""What happens on a node. Each event is one type, defined here, from where it is noticed to whoever reports it (the
+log, metrics, the status file, MQTT, the page).
 
-Those of the wire process cross to the main process as they are. What the ownership machine orders to be told
-(``NameClash``, ``NameFree``, ``PeersAddress``, ``WriteRecord``) stands in ``ownership/events.py``.
+Those of the wire process cross to the main process unchanged. Events that the ownership machine orders (``NameClash``,
+``NameFree``, ``PeersAddress``, ``WriteRecord``) are in ``ownership/events.py``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -137,7 +137,7 @@ class Problems:
         """What other groups hold, each with its group in words."""
 
     def all(self, now: float, internal: Iterable[str] = ()) -> list[Finding]:
-        """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
+        """``internal``: what nobody foresaw (``telemetry/logs.py``)."""
         return [
             *(finding for area in Area for finding in self._found.get(area, ())),
             *(

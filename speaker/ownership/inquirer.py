@@ -1,7 +1,8 @@
 """Edge: asks one link, and listens for a second to who answers and to whether anybody speaks there at all.
 
 Two packet sockets, so that a flood of broadcasts drowns no answer. Whatever the LAN sends, the kernel drops what says
-nothing new, and the rest is read a few frames at a time.
+nothing new, and the rest is read a few frames at a time. Nothing wakes for answers while nobody listens to what others
+say as well: they wait until they are read (``read``).
 """
 
 import asyncio
@@ -21,6 +22,8 @@ longer than from one sample to the next (``machine/unanswered.py``)."""
 PAUSE = 0.02
 """Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
 FRAMES = 64
+FRAMES_THAT_WAIT = 5 * FRAMES
+"""Read at a time of what waits: nearly all that the kernel keeps, as many as in a beat of one that listens."""
 MAX_ASKED = 1024
 """Addresses whose answers are told, while the sockets are open; of more those asked for last."""
 
@@ -34,13 +37,13 @@ class AsksLinks(Protocol):
     def is_ours(self, mac: Mac) -> bool:
         """Whether it is one of this host's."""
 
-    def hear_frame(self, link: int, version: int | None) -> None:
+    def hear_frame(self, link: int, version: int | None, waited: float | None = None) -> None:
         """Another host was heard within LISTEN seconds of asking others: it answers for an address of this IP version,
-        or sent a broadcast (None)."""
+        or sent a broadcast (None). ``waited``: for so many seconds at most; None: it comes at this moment."""
 
-    def hear_answer(self, link: int, answer: Answer) -> None:
+    def hear_answer(self, link: int, answer: Answer, waited: float | None = None) -> None:
         """Somebody says that an address asked for is its own: once for each MAC and turn, at most FRAMES times in
-        PAUSE."""
+        PAUSE. ``waited``: as above."""
 
 
 class Inquirer:
@@ -53,6 +56,7 @@ class Inquirer:
         """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
         self._talk: _Listener | None = None
         self._answers: _Listener | None = None
+        """Listens as long as the one above is open."""
         self._heard_at: dict[int | None, float] = {}
         self._ends: dict[bool, asyncio.TimerHandle] = {}
         """Of listening to what others say to all (True), and of all."""
@@ -71,13 +75,24 @@ class Inquirer:
             if talk and self._talk is None:
                 asker = Asker(what, link.index, others_talk(link.mac), buffer=_TALK_BUFFER)
                 self._talk = _Listener(asker, self._take_talk, self._supervisor)
+                self._talk.listen()
             if self._answers is None:
                 asker = Asker(what, link.index, answers_to(link.mac), buffer=_ANSWER_BUFFER)
                 self._answers = _Listener(asker, self._take_answers, self._supervisor)
+            if self._talk is not None:
+                self._answers.listen()
         except EdgeError:
             self.close()
             raise
         self._stay(talk)
+
+    def read(self, waited: float) -> bool:
+        """The answers that wait, for so many seconds at most. Whether these are all."""
+        if self._answers is None or self._talk is not None:
+            return True
+        if frames := list(self._answers.asker.frames(FRAMES_THAT_WAIT)):
+            self._take_answers(frames, waited)
+        return len(frames) < FRAMES_THAT_WAIT
 
     def ask(
         self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True, others: bool = True
@@ -119,6 +134,8 @@ class Inquirer:
         if self._talk is not None:
             self._talk.close()
             self._talk = None
+        if self._answers is not None:
+            self._answers.rest()
 
     def close(self) -> None:
         """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
@@ -135,22 +152,22 @@ class Inquirer:
         self._tell_heard(None)
         return False
 
-    def _take_answers(self, frames: list[bytes]) -> bool:
+    def _take_answers(self, frames: list[bytes], waited: float | None = None) -> bool:
         answers = dict.fromkeys(answer for frame in frames if (answer := read_answer(frame)) is not None)
         for answer in answers:
             if self._asker.is_ours(answer.mac):
                 continue
             if answer.address in self._asked:
-                self._asker.hear_answer(self._link.index, answer)
+                self._asker.hear_answer(self._link.index, answer, waited)
             else:
-                self._tell_heard(answer.address.version)
+                self._tell_heard(answer.address.version, waited)
         return True
 
-    def _tell_heard(self, version: int | None) -> None:
+    def _tell_heard(self, version: int | None, waited: float | None = None) -> None:
         now = asyncio.get_running_loop().time()
         if now < self._others_until and now - self._heard_at.get(version, float("-inf")) >= PAUSE:
             self._heard_at[version] = now
-            self._asker.hear_frame(self._link.index, version)
+            self._asker.hear_frame(self._link.index, version, waited)
 
 
 class _Listener:
@@ -162,8 +179,20 @@ class _Listener:
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
         self._again: asyncio.TimerHandle | None = None
-        self._closed = False
-        self.asker.listen(self._read)
+        self._listens = False
+
+    def listen(self) -> None:
+        if not self._listens:
+            self._listens = True
+            self.asker.listen(self._read)
+
+    def rest(self) -> None:
+        """Also from within ``take``."""
+        self._listens = False
+        self.asker.rest()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def _read(self) -> None:
         now = self._loop.time()
@@ -175,17 +204,14 @@ class _Listener:
         if frames:
             with contained("inquiry", self._supervisor):
                 more = self._take(frames)
-        if not self._closed and (self._left <= 0 or not more):
+        if self._listens and (self._left <= 0 or not more):
             self._left = 0
             self.asker.rest()
             self._again = self._loop.call_at(self._until, self.asker.listen, self._read)
 
     def close(self) -> None:
         """Also from within ``take``."""
-        self._closed = True
-        self.asker.rest()
-        if self._again is not None:
-            self._again.cancel()
+        self.rest()
         closing = self._loop.create_task(in_thread(self.asker.close), name="close")
         closing.add_done_callback(self._let_go)
 

@@ -1,7 +1,7 @@
-"""Edge: ports that answer a question each connection over HTTP, for machines that watch us.
+"""Edge: ports that answer one question per connection over HTTP, for machines that watch us.
 
-Ports may be open to a LAN, so connections are few and short, questions are small, and the newest always gets in: a
-crowd that asks nothing keeps nobody out. aiohttp's own server keeps every connection that comes.
+Ports may be open to a LAN, so connections are few and short, questions are small, and the newest connection always gets
+in: a crowd of silent connections keeps nobody out. aiohttp's own server keeps every connection that comes.
 """
 
 import asyncio

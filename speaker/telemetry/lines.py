@@ -1,7 +1,7 @@
-"""How much is logged: what happens to many things for one cause is one line, and no source fills the log. Pure.
+"""How much is logged: many changes with one cause are one line, and no source fills the log. Pure.
 
-``Gather`` makes one line of many, so that 300 EIPs of a link that fails are logged as one thing. ``Bound`` is behind
-it, for whatever comes too often all the same: lines beyond it are counted, and the count is logged.
+``Gather`` makes one line of many, so that 300 EIPs of a failed link are logged together. ``Bound`` comes after it:
+lines that still come too often are counted, and the count is logged.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

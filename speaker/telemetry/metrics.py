@@ -103,7 +103,7 @@ class GivenMetrics:
         "Addresses that were released and are not yet assigned to others", "pool family", name="pool_addresses_resting"
     )
     _full = _gauge(
-        "Addresses of a namespace that has as many of a pool as it may",
+        "Addresses of a namespace that has reached the pool's maximum",
         "pool family namespace",
         name="pool_namespace_full",
     )
@@ -171,7 +171,9 @@ class Metrics:
     # ── What is said on request, or for EIPs that are held; what refused ──
 
     answers = _counter("ARP replies and neighbour advertisements sent on request", "protocol")
-    kernel_answers = _counter("Those of the answers that the kernel gave for us", "protocol")
+    kernel_answers = _counter(
+        "Answers that the program in the kernel gave, which are counted among all answers too", "protocol"
+    )
     ignored_total = _counter("Packets not answered, by reason", "protocol reason", name="ignored")
     announcements = _counter("Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol")
     edge_errors = _counter("Times the kernel, a file or a program refused, by part", "edge")
@@ -179,12 +181,12 @@ class Metrics:
     # ── What is in use, and what was asked for ──
 
     eips = _gauge("EIPs in use, by who holds them as far as this node knows", "state")
-    not_preferred = _gauge("EIPs held here although another node here is preferred", name="eips_not_preferred")
+    not_preferred = _gauge("EIPs held here although another node that is there is preferred", name="eips_not_preferred")
     by_nobody = _gauge("EIPs that no node holds, by the reason why this node does not", "reason", name="eips_by_nobody")
     manifests_valid = _gauge("1 when the manifests on disk are the ones in force", api=False)
     manifest_problems = _gauge("Mistakes in the manifests on disk", api=False)
     endpoint_checks = _counter("Health checks of endpoints, by their result", "result", api=False)
-    endpoints_checked = _gauge("Endpoints that this node checks, by whether they are well", "state", api=False)
+    endpoints_checked = _gauge("Endpoints that this node checks, by whether they are healthy", "state", api=False)
     endpoint_checks_late = _counter("Health checks that began more than a second late", api=False)
 
     # ── The kernel's forwarding, its tables, and whoever else is at work on this node ──
@@ -196,7 +198,7 @@ class Metrics:
         name="eips_without_rules",
     )
     assisted = _gauge(
-        "With the forwarder assist: virtual servers that are led past the endpoints of this dead node",
+        "Virtual servers whose new connections avoid the endpoints of this dead node (forwarder assist)",
         "node",
         name="assisted_virtual_servers",
     )
@@ -217,9 +219,7 @@ class Metrics:
     ipvs_buckets = _gauge(
         "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder", name="ipvs_connection_buckets"
     )
-    last_reconcile = _gauge(
-        "When the state that is asked for was last in force", name="last_reconcile_timestamp_seconds"
-    )
+    last_reconcile = _gauge("When the requested state was last in force", name="last_reconcile_timestamp_seconds")
 
     # ── What goes out and comes in on links, and other speakers ──
 
@@ -234,7 +234,7 @@ class Metrics:
     name_taken = _gauge("1 while another host uses the name of this node")
     hellos_filtered = _counter("Times a node was found to answer for EIPs although none of its hellos arrives", "link")
     claim_changes = _counter("EIPs claimed, and EIPs given up by reason", "change")
-    peers = _gauge("Other speakers that live, by the link they were heard on", "link")
+    peers = _gauge("Other speakers that are alive, by the link they were heard on", "link")
     peers_silent = _gauge(
         "Other speakers heard on a link within the last hour that fell silent without saying goodbye", "link"
     )
@@ -340,7 +340,7 @@ BYTES = "eip_speaker_virtual_server_bytes_total"
 REAL_SERVER = "eip_speaker_real_server_connections"
 TEXTS = {
     SINCE: "When this node began to hold the EIP; only its holder has this",
-    ENDPOINTS: "Ready endpoints of the EIP's Services, on whatever node, as its holder counts them",
+    ENDPOINTS: "Ready endpoints of the EIP's Services on all nodes, as its holder counts them",
     ANSWERED: "Hosts that answer for the EIP when a node that does not hold it asks by ARP or NDP",
     CONNECTIONS: "Connections to a virtual server that has had any on this node",
     PACKETS: "Packets from clients (in) and to them (out)",

@@ -1,4 +1,4 @@
-"""What commands write for people: tables of text that strangers may have written, what to do next, what takes long."""
+"""What commands print for people: tables of text that strangers may have written, next steps, and what takes long."""
 
 import shlex
 import shutil

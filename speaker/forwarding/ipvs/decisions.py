@@ -1,4 +1,4 @@
-"""What the IPVS forwarder decides: whose a virtual server is, what the guard holds, what a refusal means. Pure."""
+"""What the IPVS forwarder decides: who owns a virtual server, what the guard contains, what a refusal means. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

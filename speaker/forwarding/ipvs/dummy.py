@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, of_speakers
-from speaker.netlink import numbers as rt
+from speaker.netlink import messages as rt
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
 from speaker.netlink.requests import Netlink, Request
 

@@ -96,7 +96,7 @@ class IpvsTables:
         wanted = b"".join(attribute(kind, u32(value)) for kind, value in zip(TIMEOUTS, timeouts, strict=True))
         (answer,) = self._netlink.send([self._message(SET_CONFIG, wanted)])
         if answer or any(want not in (0, now) for want, now in zip(timeouts, self.timeouts(), strict=True)):
-            raise EdgeError(f"IPVS does not take the timeouts {timeouts}: {_permission(answer)}")
+            raise EdgeError(f"IPVS refuses the timeouts {timeouts}: {_permission(answer)}")
 
     def real_servers(self, key: VirtualServerKey) -> dict[RealServer, int]:
         """Sorted, each with the number of its connections; IPVS does not know which are local: none is marked so."""
@@ -116,7 +116,7 @@ class IpvsTables:
         try:
             return self._netlink.dump(self._message(command, payload))
         except OSError as error:
-            raise EdgeError(f"the kernel does not list its IPVS tables: {_permission(error.errno or 0)}") from error
+            raise EdgeError(f"cannot list the kernel's IPVS tables: {_permission(error.errno or 0)}") from error
 
     def _message(self, command: int, payload: bytes) -> Request:
         return Request(self._kind, _GENERIC.pack(command, 1, 0) + payload)

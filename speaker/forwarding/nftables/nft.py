@@ -1,6 +1,6 @@
-"""The ``nft`` program: one script is one transaction, which the kernel takes whole or not at all. An edge.
+"""The ``nft`` program: one script is one transaction, which the kernel applies completely or not at all. An edge.
 
-Whether anybody has changed nftables since we last looked is asked of the kernel itself, without a program or a list:
+The kernel itself tells whether anybody has changed nftables since the last look, without a program or a list:
 ``NFT_MSG_GETGEN`` and ``NFT_MSG_GETTABLE`` of net/netfilter/nf_tables_api.c.
 """
 

@@ -1,6 +1,6 @@
-"""What is said to a broker, and on which topic: retained states, and passing events. Pure.
+"""What is published, and on which topic: retained states, and passing events. Pure.
 
-``v1`` in the topics is the version of the payloads: what is there keeps its meaning, and fields may be added.
+``v1`` in the topics is the version of the payloads: fields keep their meaning, and new ones may be added.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

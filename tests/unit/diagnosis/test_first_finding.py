@@ -37,7 +37,7 @@ from speaker.diagnosis.report import LINES, finding_lines
 from speaker.errors import COLUMNS
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot
-from speaker.lab.practice.table import FAULTS
+from speaker.lab.practice_table import FAULTS
 from speaker.model import (
     CanReach,
     Endpoint,

@@ -309,19 +309,19 @@ kind: EndpointSlice
 metadata: {name: web, labels: {kubernetes.io/service-name: webb}}
 addressType: IPv4
 """
-UNREAD = "passed over: the speaker does not read this kind of apiVersion "
+UNREAD = "ignored: the speaker does not read this kind of apiVersion "
 NOTICED = [
     (thing("apps/v1", "Deployment"), f"{UNREAD}'apps/v1'"),
     (thing("v1", "ConfigMap"), f"{UNREAD}'v1'"),
     (thing("serving.knative.dev/v1", "Service"), f"{UNREAD}'serving.knative.dev/v1'"),
     (
         thing("network.kubesphere.io/v1alpha2", "Eip"),
-        "passed over: it is OpenELB's: `speaker convert` makes pools of ours of it",
+        "ignored: it belongs to OpenELB: `speaker convert` translates it",
     ),
-    (thing("v1", "Service", ", spec: {ports: [{port: 80}]}"), "passed over: it is not of type LoadBalancer"),
+    (thing("v1", "Service", ", spec: {ports: [{port: 80}]}"), "ignored: it is not of type LoadBalancer"),
     (
         thing("v1", "Service", ", spec: {type: LoadBalancer, loadBalancerClass: example.com/x}"),
-        "passed over: its loadBalancerClass is not eip-speaker.io/speaker",
+        "ignored: its loadBalancerClass is not eip-speaker.io/speaker",
     ),
     (ORPHAN, "gives endpoints to Service default/webb, which is not in these manifests"),
 ]
@@ -341,7 +341,7 @@ def test_a_service_without_a_class_is_ours_only_by_default_class(tmp_path):
     reading = load(tmp_path, default_class=False)
     assert not reading.world.services
     assert [notice.sentence for notice in reading.notices] == [
-        "passed over: it names no loadBalancerClass (ours is eip-speaker.io/speaker)"
+        "ignored: it names no loadBalancerClass (ours is eip-speaker.io/speaker)"
     ]
 
 
