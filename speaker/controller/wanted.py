@@ -167,6 +167,8 @@ Orders: TypeAlias = Mapping[str, Order | None]
 READY = "Ready"
 NAMESPACES_FULL = "NamespacesFull"
 """Of a pool with ``perNamespace``: whether namespaces have all that they may, and which."""
+STALLED = "Stalled"
+"""Of a pool with a mistake, which waiting does not mend: what asks by kstatus (Flux, Helm 4) gives up at once."""
 UNHEEDED = "Unheeded"
 """It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
@@ -187,7 +189,7 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL)
+_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL, STALLED)
 """Conditions that are ours."""
 
 
@@ -340,6 +342,8 @@ def pool_writes(
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
+    if judged.verdict in (Verdict.INVALID, Verdict.OVERLAP):
+        conditions.append(_observed(found, STALLED, condition["reason"], condition["message"], holds=True))
     writes = (_finalizer(found, in_use=in_use), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 
