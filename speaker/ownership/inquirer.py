@@ -23,7 +23,7 @@ PAUSE = 0.02
 """Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
 FRAMES = 64
 FRAMES_THAT_WAIT = 5 * FRAMES
-"""Read at a time of what waits: nearly all that the kernel keeps, as many as in a beat of one that listens."""
+"""Read at a time of what waits, nearly all that the kernel keeps; of a flood not before 4 PAUSEs are over."""
 MAX_ASKED = 1024
 """Addresses whose answers are told, while the sockets are open; of more those asked for last."""
 
@@ -90,7 +90,9 @@ class Inquirer:
         """The answers that wait, for so many seconds at most. Whether these are all."""
         if self._answers is None or self._talk is not None:
             return True
-        if frames := list(self._answers.asker.frames(FRAMES_THAT_WAIT)):
+        if (frames := self._answers.waiting()) is None:
+            return False
+        if frames:
             self._take_answers(frames, waited)
         return len(frames) < FRAMES_THAT_WAIT
 
@@ -193,6 +195,15 @@ class _Listener:
         if self._again is not None:
             self._again.cancel()
             self._again = None
+
+    def waiting(self) -> list[bytes] | None:
+        """What waits while it does not listen; None: that was read a moment ago."""
+        now = self._loop.time()
+        if now < self._until:
+            return None
+        frames = list(self.asker.frames(FRAMES_THAT_WAIT))
+        self._until = now + (PAUSE if len(frames) < FRAMES else 4 * PAUSE)
+        return frames
 
     def _read(self) -> None:
         now = self._loop.time()
