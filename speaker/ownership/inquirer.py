@@ -52,6 +52,9 @@ class Inquirer:
     def __init__(self, link: Link, asker: AsksLinks, supervisor: Supervisor) -> None:
         self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
+        self.awaited: set[IPAddress] = set()
+        """Of those asked for lately what nobody was heard to answer for yet. Other answers may wait unread."""
+        self._asked_at = float("-inf")
         self._others_until = 0.0
         """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
         self._talk: _Listener | None = None
@@ -102,13 +105,21 @@ class Inquirer:
         """Sends ``questions``, of which some are to ``others``; ``answered`` is called for who answers for one of
         ``eips``. What finds no room is asked again or never. To be opened before, alike. Raises EdgeError: the link is
         down or gone, and all is closed."""
+        now = asyncio.get_running_loop().time()
         if others:
-            self._others_until = asyncio.get_running_loop().time() + LISTEN
+            self._others_until = now + LISTEN
+        if now >= self._asked_at + LISTEN:
+            self.awaited.clear()
+        self._asked_at = now
+        if not self.awaited and self._talk is None and self._answers is not None:
+            self._answers.asker.drop(FRAMES_THAT_WAIT)  # what came before is no answer to this
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
+            self.awaited.add(eip)
         while len(self._asked) > MAX_ASKED:
-            del self._asked[next(iter(self._asked))]
+            del self._asked[gone := next(iter(self._asked))]
+            self.awaited.discard(gone)
         self._stay(talk)
         try:
             for frame in questions:
@@ -147,6 +158,7 @@ class Inquirer:
             self._answers.close()
             self._answers = None
         self._asked.clear()
+        self.awaited.clear()
 
     def _take_talk(self, frames: list[bytes]) -> bool:
         if all(self._asker.is_ours(Mac(frame[6:12])) for frame in frames):
@@ -160,6 +172,7 @@ class Inquirer:
             if self._asker.is_ours(answer.mac):
                 continue
             if answer.address in self._asked:
+                self.awaited.discard(answer.address)
                 self._asker.hear_answer(self._link.index, answer, waited)
             else:
                 self._tell_heard(answer.address.version, waited)
