@@ -283,7 +283,9 @@ def _at_link(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
     if chain.family == "arp" and ip_address(eip.address).version == 4:
         yield from kernel_arp(eip.link, chain.hook)
         return
-    if chain.hook != "forward" and (not chain.device or eip.link in devices):
+    uplinks = link.uplinks if link is not None else ()
+    meets = not chain.device or eip.link in devices or (uplinks and {*uplinks} <= {*devices})
+    if chain.hook != "forward" and meets:
         yield from (_leaving if leaving else _arriving)(facts, eip)
     for _, each in taking(facts, eip):
         if way(facts, each.address) in devices:

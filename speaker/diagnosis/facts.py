@@ -43,6 +43,8 @@ class LinkSeen:
     wireless: bool = False
     deaf_ports: tuple[str, ...] = ()
     """Of a bridge: those whose own packets never come back to them."""
+    uplinks: tuple[str, ...] = ()
+    """Of a bridge or bond: the links below it, without those of pods and virtual machines where there are others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ _PASSING = frozenset(
 )
 _CONDITIONS = frozenset({"limit", "quota", "ct count", "meter", "xt"})
 """Which may let a rule count, or not."""
-_KEEPS = frozenset({"dscp", "ecn", "ttl", "hoplimit", "flowlabel"})
+_KEEPS = frozenset({"dscp", "ecn", "flowlabel"})
 """Fields that may be written without another way for the packet."""
 _XT_PASSING = frozenset(
-    {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "DSCP", "HL", "LOG", "MARK", "NFLOG", "SET", "TCPMSS", "TRACE", "TTL"}
+    {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "DSCP", "LOG", "MARK", "NFLOG", "SET", "TCPMSS", "TRACE"}
     | {"comment"}
 )
 """What has no part in whether a packet passes."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from itertools import islice
@@ -34,7 +34,7 @@ from speaker.interfaces.martians import coming_in, reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
-from speaker.model import NO_GROUP, Group, IPAddress
+from speaker.model import NO_GROUP, Group, IPAddress, Link
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
@@ -145,6 +145,9 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
     for bound in snapshot.addresses:
         if not bound.address.is_link_local:
             subnets.setdefault(bound.link, []).append(str(bound.subnet))
+    below: dict[int | None, list[Link]] = {}
+    for link in snapshot.links.values():
+        below.setdefault(link.master, []).append(link)
     links = tuple(
         LinkSeen(
             link.name,
@@ -156,12 +159,18 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
             tuple(subnets.get(link.index, ())),
             kernel.is_wireless(link),
             kernel.deaf_ports(link) if link.kind == "bridge" else (),
+            _uplinks(below.get(link.index, [])),
         )
         for link in snapshot.links.values()
     )
     names_ = {link.index: link.name for link in snapshot.links.values()}
     gateways = sorted((names_.get(each.link, ""), str(each.address)) for each in snapshot.gateways)
     return replace(facts, links=links, gateways=tuple(gateways), ways=tuple(_ways(facts, snapshot, names_)))
+
+
+def _uplinks(below: Sequence[Link]) -> tuple[str, ...]:
+    outward = [link.name for link in below if link.kind not in ("veth", "tun")]
+    return tuple(outward or [link.name for link in below])
 
 
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:

@@ -742,6 +742,24 @@ def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found,
     assert not explain(facts).unseen
 
 
+@pytest.mark.parametrize(
+    ("devices", "uplinks", "found"),
+    [
+        ("eno1", ("eno1",), ["frames_dropped"]),
+        ("eno1,eno2", ("eno1", "eno2"), ["frames_dropped"]),
+        ("eno1", ("eno1", "eno2"), []),  # who comes in by the other one is heard
+        ("tap0", ("eno1",), []),
+        ("eno1", (), []),
+    ],
+)
+def test_frames_of_a_bridge_or_bond_pass_the_links_below_it(devices, uplinks, found):
+    facts = chained("netdev", "ingress", matching(of("arp", "operation"), "==", 1, "drop"))
+    (chain,) = facts.chains
+    links = tuple(replace(each, uplinks=uplinks) if each.name == "eth0" else each for each in facts.links)
+    facts = replace(facts, chains=(replace(chain, device=devices),), links=links)
+    assert [each.kind for each in findings(facts)] == found
+
+
 def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
     rule = matching({"fib": {"result": "type", "flags": ["daddr"]}}, "!=", "local", "drop")
     facts = with_ipvs(chained("inet", "output", rule))

@@ -146,6 +146,23 @@ def pair(protocol):
         ([[{"xt": {"type": "target", "name": "LOG"}}]], [], "accept", "passes"),
         ([[{"xt": {"type": "match", "name": "comment"}}, {"drop": None}]], [], "accept", "dropped"),
         ([matching({"meta": {"key": "mark"}}, "==", 1, "drop")], [], "accept", "not seen"),
+        # what changes the packet
+        ([[{"mangle": {"key": {"meta": {"key": "mark"}}, "value": 1}}]], [], "accept", "passes"),
+        ([[{"mangle": {"key": of("ip", "dscp"), "value": 1}}]], [], "accept", "passes"),
+        ([[{"mangle": {"key": of("tcp", "dport"), "value": 81}}]], [], "accept", "not seen"),
+        ([[{"mangle": {"key": of("ip", "ttl"), "value": 1}}]], [], "accept", "not seen"),
+        ([[{"mangle": {"key": {"ct": {"key": "zone"}}, "value": 1}}]], [], "accept", "not seen"),
+        ([[{"xt": {"type": "target", "name": "TTL"}}]], [], "accept", "not seen"),
+        ([[{"notrack": None}]], [], "accept", "not seen"),
+        ([[{"synproxy": {"mss": 1460}}]], [], "accept", "not seen"),
+        ([[{"tproxy": {"port": 3128}}]], [], "accept", "not seen"),
+        ([[{"set": {"op": "add", "elem": of("ip", "saddr"), "set": "@s"}}, {"drop": None}]], [], "accept", "dropped"),
+        (
+            [[{"set": {"op": "add", "set": "@s", "stmt": [{"limit": {"rate": 1}}]}}, {"drop": None}]],
+            [],
+            "accept",
+            "not seen",
+        ),
     ],
 )
 def test_jumps_maps_sets_states_and_policies_are_followed(rules, x, policy, told):
@@ -271,6 +288,9 @@ def forward(text, policy="ACCEPT", more="", dnat=""):
             )
         ),
         (forward(ALONE, more='-A FORWARD -m comment --comment "-j ACCEPT" -j DROP'), "dropped", "dropped"),
+        (forward(ALONE, more="-A FORWARD -j TTL --ttl-set 1"), "not seen", "not seen"),
+        (forward(ALONE, more="-A FORWARD -j CT --helper ftp"), "passes", "passes"),
+        (forward(ALONE, more="-A FORWARD -j CT --zone 5"), "not seen", "not seen"),
         (forward(ALONE, "DROP", "-A FORWARD -d 10.244.0.0/16 -j ACCEPT"), "passes", "not seen"),
         (forward(ALONE, more="-A FORWARD -d 10.244.0.11/255.255.0.255 -j DROP"), "not seen", "not seen"),
         (forward(ALONE, "DROP", "-A FORWARD ! -d 10.0.0.0/8 -j ACCEPT"), "dropped", "not seen"),
