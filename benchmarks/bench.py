@@ -198,15 +198,30 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def of_arp(found: Any) -> Iterator[Row]:
+    titles = {"kernel": "the kernel", "farpd": "farpd", "metallb": "MetalLB"}
     for row in found["answers"]:
-        protocol = "ARP" if row["family"] == "IPv4" else "NDP"
-        what, kernel = f"{protocol}, {row['count']:,} EIPs", row["kernel"]["per_second"]
-        for by in ("program", "sockets"):
-            ratio = row[by]["per_second"] / kernel
-            least = None if by == "sockets" else 15.0 if (protocol, row["count"]) == ("NDP", 10_000) else 1.0
-            yield Row(f"{what}, by {by}: of the kernel's rate", "x", ratio, {"the kernel": 1.0}, least, more=True)
-        p50 = row["kernel"]["p50"]
-        yield Row(f"{what}: median wait for an answer", "µs", row["program"]["p50"], {"the kernel": p50}, 10.0)
+        protocol, by = "ARP" if row["family"] == "IPv4" else "NDP", row["measured"]
+        what = f"{protocol}, {row['count']:,} EIPs"
+        peers = {title: by.get(name) for name, title in titles.items() if name in by or name in found["absent"]}
+
+        def of(field_: str, peers: Mapping[str, Any] = peers) -> dict[str, float | None]:
+            return {name: each and each[field_] for name, each in peers.items()}
+
+        least = 15.0 if (protocol, row["count"]) == ("NDP", 10_000) else 1.0
+        ratio = row["ratios"]["program"]
+        yield Row(f"{what}: answers by the kernel's own rate", "x", ratio, {"the kernel": 1.0}, least, more=True)
+        for name in ("program", "sockets"):
+            rate = by[name]["per_second"]
+            yield Row(f"{what}, {name}: answers a second", "/s", rate, of("per_second"), more=True)
+        yield Row(f"{what}, program: median wait", "µs", by["program"]["p50"], of("p50"), 10.0)
+        for name in ("program", "sockets"):
+            if (cpu := by[name]["foreign_cpu"]) is not None:
+                theirs = {
+                    title: each and 100 * each for title, each in of("foreign_cpu").items() if title != "the kernel"
+                }
+                most = 0.05 if name == "program" else None
+                rate = f"{by[name]['foreign_per_second'] / 1000:.0f},000 foreign requests a second"
+                yield Row(f"{rate}, {what}, {name}", "% of a core", 100 * cpu, theirs, most)
 
 
 def of_failover(found: Any) -> Iterator[Row]:
@@ -332,7 +347,7 @@ class Bench:
 
 
 BENCHES = (
-    Bench("arp.py --quick --json", 240, of_arp),
+    Bench("arp.py --quick --json", 400, of_arp),
     Bench(
         "failover.py --rounds 2 --only cut,crash,drain --contenders keepalived-0.1s,ours-100,agents-100 --json",
         300,
@@ -347,7 +362,7 @@ BENCHES = (
     Bench("health.py --targets 300 --seconds 5 --kinds tcp,http --json", 90, of_health),
     Bench("loaded.py --seconds 20 --contenders keepalived,ours --json", 150, of_loaded),
     Bench("netlink.py --count 500 --json", 60, of_netlink),
-    Bench("memory.py --services 200 --json", 300, of_memory),
+    Bench("memory.py --services 200 --with-metallb --json", 300, of_memory),
 )
 
 

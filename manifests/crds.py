@@ -252,7 +252,8 @@ def _conditions() -> Schema:
         {
             "type": _described(
                 {"type": "string", "maxLength": 316},
-                "Ready: whether the pool is in use. NamespacesFull: whether any has all it may.",
+                "Ready: whether the pool is in use. Stalled: a mistake, which no waiting mends. NamespacesFull: "
+                "whether any has all it may.",
             ),
             "status": _described({"type": "string", "enum": ["True", "False", "Unknown"]}, "Whether that is so."),
             "reason": _described({"type": "string", "minLength": 1, "maxLength": 1024}, "Why, in a word."),

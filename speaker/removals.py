@@ -18,8 +18,8 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 def is_much(gone: int, known: int, said: int) -> bool:
-    """Whether what lacks ``gone`` of ``known`` has to be said twice. ``said``: how much it names at all, of whatever
-    kind. What names nothing is much if anything was known, and so is the loss of all of several."""
+    """Whether the loss of ``gone`` of ``known`` has to be confirmed. ``said``: how many objects there are now, of any
+    kind. If there are none, any loss is much, and so is the loss of all of several."""
     if not said or gone == known:
         return gone > (1 if said else 0)
     return gone >= FEW and gone > known * SHARE
@@ -49,7 +49,8 @@ class Doubt(NamedTuple):
 
 
 class Removals(Generic[_K]):
-    """What lists of one kind lack, and since when. ``seconds``: how long it has to be lacking; 0: it goes at once."""
+    """What is missing from lists of one kind, and since when. ``seconds``: how long it has to be missing; 0: it goes at
+    once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -69,7 +70,7 @@ class Removals(Generic[_K]):
         return len(self._since)
 
     def kept(self, gone: Collection[_K], known: int, said: int, now: float) -> Collection[_K]:
-        """Of what a list lacks, what stays for now. ``known`` and ``said`` as in ``is_much``."""
+        """What is missing from a list but stays for now. ``known`` and ``said`` as in ``is_much``."""
         much = is_much(len(gone), known, said)
         since = {key: self._since.get(key, now) for key in gone} if much else {}
         self._since = {key: at for key, at in since.items() if now < at + self._seconds}

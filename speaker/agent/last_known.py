@@ -135,8 +135,8 @@ class LastKnown:
         return known  # noqa: RET504 -- a refusal is told, and leaves None
 
     async def held_against(self, *mirrors: Reflector[Any]) -> None:
-        """Of Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
-        said last has to say so twice."""
+        """For Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
+        said last has to be confirmed."""
         if (last := await self.last()) is not None:
             known = (last.services, last.slices, last.eips, tuple(filter(None, (last.node,))))
             for mirror, found in zip(mirrors, known, strict=True):

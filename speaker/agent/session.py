@@ -108,7 +108,7 @@ class ApiState:
         self._doubt()
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
         edge = f"list of {resource}"
         self._report.removals_waiting(resource, 0 if doubt is None else doubt.waiting.gone)
         if doubt is None:

@@ -309,13 +309,13 @@ class Cluster:
         return read_record(found).holder if found is not None else None
 
     def lost(self, nodes: frozenset[str]) -> None:
-        """On record at once, for the controller: one agent's word is none."""
+        """Written at once, for the controller, which does not act on the word of one agent."""
         self._session.misses(nodes)
 
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def hear(self, event: Began | WireEvent) -> None:
-        """Which life this is: until the next one nothing is said in our name where another host keeps it."""
+        """Which life this is. Until the next one, nothing is said in our name if another host keeps it."""
         match event:
             case Began(found=found) if found.incarnation is not None:
                 self._session.live(found.incarnation)

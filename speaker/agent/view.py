@@ -54,8 +54,8 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeIntent:
-    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
-    its network is set up, too."""
+    """What our Node object asks for. ``drained``: the reason to hand everything over, or None. ``ready``: its network
+    is set up, too."""
 
     node: Node
     drained: str | None = None

@@ -44,8 +44,8 @@ from speaker.system.supervise import Failures, contained
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a Service has and what it was refused. Both, where it is served but not with all that it asks for;
-    ``assignment`` is None where it is not served at all."""
+    """What a Service has and what it was refused: both, if it is served but not with all that it asks for.
+    ``assignment`` is None if it is not served at all."""
 
     assignment: Assignment | None
     refusal: Refusal | None = None

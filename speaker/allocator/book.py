@@ -69,7 +69,7 @@ class Rules:
         return cls(pool.name, _written(pool.interface), pool.node_selector.rules, pool.gratuitous)
 
     def as_pool(self) -> Pool:
-        """One that offers nothing. Raises ValueError where ``interface`` is none."""
+        """A pool that offers nothing. Raises ValueError if ``interface`` is not valid."""
         interface = parse_interface(self.interface) if self.interface else OwnSubnet()
         return Pool(
             self.pool, (), interface=interface, node_selector=LabelSelector(self.nodes), gratuitous=self.gratuitous
@@ -112,7 +112,7 @@ class NotServed(Enum):
 
 @dataclass(slots=True)
 class Eip:
-    """One address in use. It is announced on one link, so it belongs to one pool, whoever shares it."""
+    """One address in use. It is announced on one link, so it belongs to one pool, even if it is shared."""
 
     pool: str
     holders: dict[ServiceKey, Service | NotServed] = field(default_factory=dict)

@@ -223,7 +223,8 @@ class Catalogue:
         return pools == self.pools and reserved == self.reserved and self.withheld == frozenset(withheld)
 
     def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]], *, all_known: bool = False) -> None:
-        """``all_known``: whichever is not among them was not read yet, and may have any labels; else it has none."""
+        """``all_known``: a namespace that is not among them was not read yet, and may have any labels; otherwise it has
+        none."""
         if namespaces == self._namespaces and all_known is self._all_known:
             return
         for name in self._namespaces.keys() | namespaces.keys():

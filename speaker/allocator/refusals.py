@@ -65,8 +65,8 @@ def in_use(
 
 
 def objection(service: Service, other: Service, address: IPAddress) -> Refusal | None:
-    """Why ``service`` may not share ``address`` with ``other``; None when it may. The rule itself is symmetric.
-    Only who agrees to share is told with whom."""
+    """Why ``service`` may not share ``address`` with ``other``, or None if it may. The rule itself is symmetric. Only a
+    Service that agrees to share is told with whom."""
     if service.share is None or service.share != other.share:
         then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
         return in_use(service.key, other.key, address, "held by", then)

@@ -21,8 +21,8 @@ _NOTHING: Mapping[ServiceKey, Collection[IPAddress]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A Service is in ``assignments`` if it is served, in ``refusals`` if it lacks something it asks for, and in both
-    if it is served with less than that."""
+    """A Service is in ``assignments`` if it is served, in ``refusals`` if it lacks something that it asks for, and in
+    both if it is served with less."""
 
     assignments: Mapping[ServiceKey, Assignment]
     refusals: Mapping[ServiceKey, Refusal]
@@ -100,7 +100,7 @@ class Settling:
         return {key: former for key, former in self._before.items() if self.outcomes.get(key) != former}
 
     def ask(self, due: _Due, nothing_new: Collection[ServiceKey], now: float) -> None:
-        """These, and then everybody for whom that changed something, until nothing moves."""
+        """These Services, and then all for which that changed something, until nothing changes any more."""
         while due or self._anyone_stale():
             self._round(due, nothing_new, now)
             due = self._known(self._allocator.outdated)

@@ -237,7 +237,7 @@ class Field(msgspec.Struct, frozen=True, eq=False, gc=False):
         return number
 
     def choice(self, options: type[E], default: E, stand_in: E | None = None) -> E:
-        """``stand_in``: for what is none of the options; ``default`` where it is not told."""
+        """``stand_in`` is used for anything that is not one of the options, and ``default`` if nothing is given."""
         if not self.given:
             return default
         found = self.parsed(lambda text: _option(options, text))
@@ -303,7 +303,7 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds; NaN for what is none."""
+    """Seconds; NaN if it is not a duration."""
     parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return math.nan
@@ -365,7 +365,8 @@ def label_key(text: str, what: str = "label") -> str:
 
 
 def annotation_key(text: str) -> str:
-    """As ``ValidateAnnotations`` has it: a label's, but for capitals in the prefix. ValueError says the rule."""
+    """As ``ValidateAnnotations`` has it: like a label's, but with capitals allowed in the prefix. ValueError says the
+    rule."""
     label_key(text.lower(), "annotation")
     return text
 
@@ -377,7 +378,7 @@ def label_value(text: str) -> str:
 
 
 def timestamp(text: str) -> str:
-    """A moment, written as the API writes it: in UTC, to the second, so that it sorts; '' is none. ValueError says the
+    """A moment as the API writes it, in UTC and to the second, so that it sorts; '' means none. ValueError says the
     rule."""
     if not text:
         return ""

@@ -374,7 +374,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``pool`` is None where it must not be used; ``refused`` is what it would be where that can be read."""
+    """``pool`` is None if it must not be used. ``refused`` is what the pool would be otherwise, if it can be read."""
 
     pool: Pool | None
     verdict: Verdict

@@ -82,7 +82,7 @@ def sayable(field: str, text: str) -> str:
 
 
 class Claim(Repetitive, frozen=True, rename="camel", gc=False):
-    """What both the agents and the controller look at; as it stands there, whoever wrote it."""
+    """What both the agents and the controller look at, as it is written there, by whomever."""
 
     REPEATED = ("holder", "link", "mac")
 

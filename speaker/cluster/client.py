@@ -296,7 +296,7 @@ _MOST_WORDS = 64 * 1024
 
 
 class Said(NamedTuple):
-    """``failed``: how it ended, '' where well; both it and ``err`` in the words of whoever ran it."""
+    """``failed``: how it ended, '' if well. It and ``err`` are in the words of the command."""
 
     out: bytes
     err: str

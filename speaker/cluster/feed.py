@@ -29,7 +29,7 @@ Index: TypeAlias = Callable[[T], Iterable[Hashable]]
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """``before`` is None for what is new, ``after`` for what is gone; never both."""
+    """``before`` is None for a new object, ``after`` for one that is gone; never both."""
 
     key: Key
     before: T | None
@@ -82,7 +82,8 @@ class Store(Generic[T]):
         return Store(self._terms)
 
     def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
-        """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
+        """What ``replaced_by`` would change, beginning with what is gone; to be taken a piece at a time, as it may be
+        long."""
         for key, before in tuple(self._objects.items()):  # others get turns meanwhile
             if key not in successor._objects:
                 yield differences(key, before, None)
@@ -90,7 +91,7 @@ class Store(Generic[T]):
             yield differences(key, self._objects.get(key), after)
 
     def replaced_by(self, successor: "Store[T]") -> None:
-        """Takes over everything at once: whoever reads sees the one or the other, never a mixture."""
+        """Takes over everything at once: a reader sees the old or the new state, never a mixture."""
         self._objects, self._indexed = successor._objects, successor._indexed
 
     def _unindex(self, name: str, found: T | None, but: Collection[Hashable] = ()) -> None:

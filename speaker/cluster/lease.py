@@ -108,7 +108,7 @@ class Elector:
 
     @property
     def leads_until(self) -> float:
-        """The instant from which on this candidate leads no more, unless it renews; -inf when it does not lead."""
+        """The instant from which this candidate no longer leads unless it renews; -inf if it does not lead."""
         return self._leads_until
 
     def leadership(self, now: float) -> Leadership | None:
@@ -131,7 +131,7 @@ class Elector:
         return Rest(self._due)
 
     def looked(self, seen: LeaseRecord | None, now: float) -> None:
-        """The Lease as it is, None when there is none."""
+        """The Lease as it is, or None if there is none."""
         self._observe(seen, now)
         self._current = True
 
@@ -150,7 +150,7 @@ class Elector:
         self._due = now + self.timing.retry / 20
 
     def failed(self, now: float) -> None:
-        """No answer, or none that says anything about the Lease. A write may have been done all the same."""
+        """No answer, or one that says nothing about the Lease. A write may have been done all the same."""
         self._current = False
         self._due = now + self.timing.retry
 

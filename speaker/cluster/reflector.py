@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
 
     @property
     def following(self) -> bool:
-        """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
+        """A watch has begun since the last ``reconnect`` and continues, so nothing is listed again."""
         return self.synced and self._watching and not self.feed.listing
 
     def reconnect(self) -> None:
@@ -424,7 +424,7 @@ class Mirrors:
         self._lease = version
 
     def restored(self) -> None:
-        """Whatever is known is of other data, and so is the Lease's version: everything is listed anew, once."""
+        """All that is known comes from other data, and so does the Lease's version: all is listed again, once."""
         self._lease = 0
         log.warning("the API server's data went back, as if a backup was restored: listing everything again")
         for mirror in self._all:

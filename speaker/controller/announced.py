@@ -272,7 +272,7 @@ class Uses:
         return found
 
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
-        """``found``: as it stands in the API, None where it is gone."""
+        """``found``: the record as it is in the API, or None if it is gone."""
         addresses = set(assignment.addresses if assignment is not None else ())
         if found is not None and has_ours(found.status.conditions):
             addresses.update(found.status.load_balancer.addresses)

@@ -56,7 +56,7 @@ class News:
 
 
 class Decided(NamedTuple):
-    """What was decided, as it is at one time; ``usage`` by pool."""
+    """What is decided at one moment; ``usage`` by pool."""
 
     outcomes: Mapping[ServiceKey, Outcome]
     usage: Mapping[str, Mapping[Family, Usage]]

@@ -29,7 +29,7 @@ RELEASED = "released"
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """``address`` stands in the status of Service ``loser``, and in that of an older one that keeps it."""
+    """``address`` is in the status of Service ``loser``, and in that of an older one, which keeps it."""
 
     loser: ServiceKey
     address: IPAddress

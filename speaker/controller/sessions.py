@@ -33,9 +33,9 @@ def _seen(before: Mapping[str, _Seen], versions: Mapping[str, str | None], now: 
 
 
 class Forwarders:
-    """Whether all agents forward. One without a forwarder needs kube-proxy's rules, and one with a forwarder works
-    beside them. So kube-proxy is told to leave the EIPs alone once no agent is left that does not forward, and to carry
-    them again as soon as one is."""
+    """Whether all agents forward. An agent without a forwarder needs kube-proxy's rules, and one with a forwarder works
+    beside them. So kube-proxy leaves the EIPs alone once no agent is left that does not forward, and carries them again
+    as soon as there is one."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, _Seen] = {}
@@ -56,7 +56,7 @@ class Forwarders:
 
 
 class Lives:
-    """Which holders are gone: a record names its holder until another takes the EIP, and where nobody may, for ever."""
+    """Which holders are gone: a record names its holder until another takes the EIP, and forever if nobody may."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, _Seen] = {}
@@ -198,6 +198,6 @@ class Kubelets:
             self.silent[node] = Silence(before.since, begun)
 
     def only(self, nodes: Collection[str]) -> None:
-        """The others are looked at no more."""
+        """Forgets all others."""
         self.silent = {node: silence for node, silence in self.silent.items() if node in nodes}
         self._versions = {node: self._versions[node] for node in self.silent}

@@ -67,7 +67,7 @@ class Event:
         return f"/api/v1/namespaces/{self._namespace}/events"
 
     def joined(self, later: "Event") -> "Event":
-        """One that tells of both, in place of the later one."""
+        """One Event that reports both, in place of the later one."""
         return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
@@ -167,6 +167,8 @@ Orders: TypeAlias = Mapping[str, Order | None]
 READY = "Ready"
 NAMESPACES_FULL = "NamespacesFull"
 """Of a pool with ``perNamespace``: whether namespaces have all that they may, and which."""
+STALLED = "Stalled"
+"""Of a pool with a mistake, which waiting does not mend: what asks by kstatus (Flux, Helm 4) gives up at once."""
 UNHEEDED = "Unheeded"
 """It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
@@ -187,7 +189,7 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL)
+_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL, STALLED)
 """Conditions that are ours."""
 
 
@@ -243,7 +245,7 @@ def _event(
     if moved and addresses:
         gone = [each for each in before if each.ip not in addresses] if releases else ()
         if gone:
-            return "Normal", "Released", f"{_listed(gone)}, as it asks by eip-speaker.io/release, for {told}"
+            return "Normal", "Released", f"{_listed(gone)} replaced by {told}, as eip-speaker.io/release asks"
         return "Normal", "Assigned", told
     return ("Normal", "Released", _listed(before)) if moved else None
 
@@ -340,6 +342,8 @@ def pool_writes(
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
+    if judged.verdict in (Verdict.INVALID, Verdict.OVERLAP):
+        conditions.append(_observed(found, STALLED, condition["reason"], condition["message"], holds=True))
     writes = (_finalizer(found, in_use=in_use), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 

@@ -244,12 +244,10 @@ def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
 def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged]]:
     """Of each chain the first packet that it drops, or else those of which it cannot be told."""
     services = services_of(facts, eip)
-    every = (
-        None
-        if any(each.unread or each.endpoints.more for each in services)
-        else frozenset(end.address for each in services for end in each.endpoints.first)
-    )
-    ruleset = Ruleset.of(facts.chains, facts.sets, every, kube_proxy=facts.knowledge.forwarder in _BY_KUBE_PROXY)
+    known = not any(each.unread or each.endpoints.more for each in services)
+    ends = frozenset(end.address for each in services for end in each.endpoints.first) if known else None
+    bound, kube_proxy = any(each.address == eip.address for each in facts.bound), _by_kube_proxy(facts)
+    ruleset = Ruleset.of(facts.chains, facts.sets, ends, bound=bound, kube_proxy=kube_proxy)
     for chain in (each for each in facts.chains if each.hook):
         found = []
         for packet in (_at_link if _at_links(chain) else _translated if chain.nat else _passing)(facts, eip, chain):
@@ -311,11 +309,9 @@ def _leaving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
 
 
 def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
-    local = 2 if any(each.address == eip.address for each in facts.bound) else 1  # RTN_LOCAL, RTN_UNICAST
     for protocol, port in _ports(facts, eip):
         words = f"who connects to {protocol.upper()} port {port}"
-        fields: dict[str, str | int] = {"dport": port, "iifname": eip.link, "fib daddr type": local}
-        packet = ip_packet(words, None, eip.address, protocol, fields)
+        packet = ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
         yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
 
@@ -334,7 +330,10 @@ def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
 
 _DSTNAT, _SRCNAT, _IPVS = -100, 100, 99
 """Priorities at which addresses are translated, and at which IPVS takes packets (docs/forwarding.md)."""
-_BY_KUBE_PROXY = "none", "assist"
+
+
+def _by_kube_proxy(facts: Facts) -> bool:
+    return facts.knowledge.forwarder in ("none", "assist")
 
 
 def _passing(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
@@ -366,14 +365,14 @@ def _translated(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
 
 def _turn(facts: Facts) -> int:
     """The priority of what translates packets to EIPs."""
-    return _DSTNAT if facts.knowledge.forwarder in _BY_KUBE_PROXY else _DSTNAT - 5
+    return _DSTNAT if _by_kube_proxy(facts) else _DSTNAT - 5
 
 
 def _first(facts: Facts, chain: Chain) -> bool:
     """Whether it is asked before what translates packets of EIPs, or leads there itself."""
     if chain.hook == "postrouting":
         return chain.priority < _SRCNAT - 5
-    leads = any("KUBE-SERVICES" in text for text in chain.texts)
+    leads = _by_kube_proxy(facts) and any("KUBE-SERVICES" in text for text in chain.texts)
     return facts.knowledge.forwarder == "ipvs" or leads or chain.priority < _turn(facts)
 
 

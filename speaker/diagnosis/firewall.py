@@ -56,6 +56,8 @@ DNAT = 32
 """Of ``ct status``: IPS_DST_NAT."""
 _ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
 _LISTED = 5
+KUBE = "KUBE-"
+"""Chains of kube-proxy begin so: of those that translate it is known what they do."""
 _LOSES: Final = dict.fromkeys(("drop", "reject"), "drops") | {
     "notrack": "leaves untracked, so that nothing translates it,",
     **dict.fromkeys(("dnat", "redirect", "fwd"), "sends elsewhere"),
@@ -99,11 +101,12 @@ class Judged:
 @dataclass(frozen=True, slots=True)
 class Ruleset:
     """``chains`` by family, table and name; ``sets``, and maps, by the same in one string; ``endpoints``: where it may
-    be sent on to, None where they are not all known; ``kube_proxy`` translates it."""
+    be sent on to, None where they are not all known; ``bound``: the EIP is, here; ``kube_proxy`` translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     endpoints: frozenset[str] | None = None
+    bound: bool = False
     kube_proxy: bool = False
 
     @classmethod
@@ -112,10 +115,9 @@ class Ruleset:
         chains: Iterable[Chain],
         sets: Mapping[str, tuple[Any, ...]],
         endpoints: frozenset[str] | None = None,
-        *,
-        kube_proxy: bool = False,
+        **more: bool,
     ) -> "Ruleset":
-        return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, kube_proxy)
+        return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
 
     def judge(self, chain: Chain, packet: Packet) -> Judged:
         """What becomes of it in the base chain ``chain``, its policy included."""
@@ -280,7 +282,7 @@ class _Walk:
         if kind not in ("jump", "goto"):
             return None
         name = str((verdict[kind] or {}).get("target"))
-        if chain.nat and name.startswith("KUBE-"):
+        if chain.nat and name.startswith(KUBE):
             return frozenset({_ACCEPT if self._ruleset.kube_proxy else _NEXT})
         target = self._ruleset.chains.get((chain.family, chain.table, name))
         if target is None or depth >= DEEP:
@@ -356,10 +358,17 @@ class _Walk:
             case {"meta": {"key": str(key)}}:
                 return self._field(f"meta {key}")
             case {"fib": {"result": "type", "flags": "daddr" | ["daddr"]}}:
-                return self._packet.fields.get("fib daddr type")
+                return self._local()
             case {"ct": {"key": str(key), **rest}}:
                 return self._field(" ".join(["ct", *filter(None, [str(rest.get("dir", ""))]), key]))
         return None
+
+    def _local(self) -> int | None:
+        """RTN_LOCAL or RTN_UNICAST of a packet to the EIP; of others it is not known."""
+        fields = self._packet.fields
+        if fields.get("ct direction") != 0 or any(name.startswith("ct original") for name in fields):
+            return None
+        return 2 if self._ruleset.bound else 1
 
     def _field(self, name: str) -> Any:
         if name == "ether type":
@@ -493,19 +502,21 @@ def chains(family: str, table: str, text: str) -> Iterator[Chain]:
     """``family``: ip or ip6. Chains of the kernel have a hook."""
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] = {}
+    nat = table.removeprefix(OLD) == "nat"
     for line in text.splitlines():
+        if nat and line.startswith(f":{KUBE}"):
+            continue
         if (chain := _CHAIN.match(line)) is not None:
             policies[chain[1]] = chain[2]
             rules.setdefault(chain[1], [])
-        elif line.startswith("-A "):
+        elif line.startswith("-A ") and not (nat and line.startswith(f"-A {KUBE}")):
             rules.setdefault(line.split()[1], []).append(line)
     for name, lines in rules.items():
         hook = name.lower() if name in _HOOKS else ""
         policy = "drop" if policies.get(name) == "DROP" else "accept"
         made = tuple(_rule(family, line, policies) for line in lines)
-        kind = table.removeprefix(OLD)
-        priority = 100 if (kind, hook) == ("nat", "postrouting") else _PRIORITIES.get(kind, 0)
-        yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, kind == "nat")
+        priority = 100 if nat and hook == "postrouting" else _PRIORITIES.get(table.removeprefix(OLD), 0)
+        yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, nat)
 
 
 def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
@@ -545,7 +556,9 @@ def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str
         return {"mangle": {"key": {"ct": {"key": "zone" if any("--zone" in each for each in options) else ""}}}}
     if name in _VERDICTS:
         return {_VERDICTS[name]: None}
-    return {way: {"target": name}} if name in chains else {"xt": {"type": "target", "name": name}}
+    return (
+        {way: {"target": name}} if name in chains or name.startswith(KUBE) else {"xt": {"type": "target", "name": name}}
+    )
 
 
 def _without_port(to: str) -> str:

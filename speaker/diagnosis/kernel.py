@@ -42,6 +42,10 @@ Rules: TypeAlias = tuple[tuple[Chain, ...], Mapping[str, tuple[Any, ...]]]
 """Chains, and the elements of sets."""
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _SAVE = {"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}
+_ONE = {"ip": "iptables-nft", "ip6": "ip6tables-nft"}
+"""Lists one chain."""
+AROUND = 64
+"""Chains of others in the table that kube-proxy translates in."""
 _HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
 SYS = Path("/sys/class/net")
 """It shows the network that it was mounted in: links of another one are passed over."""
@@ -88,7 +92,9 @@ async def rules() -> Rules:
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
     others = [each for each in tables if not each[1].startswith("eip-speaker") and each[1] != "kube-proxy"]
-    return _joined(await asyncio.gather(*(_table(*each) for each in others)))
+    names = {each: [str(one.get("name")) for one in listed if (one.get("family"), one.get("table")) == each]
+             for each in others}  # fmt: skip
+    return _joined(await asyncio.gather(*(_table(*each, names[each]) for each in others)))
 
 
 async def legacy_rules() -> Rules:
@@ -106,7 +112,9 @@ def _joined(found: Iterable[Rules]) -> Rules:
     return tuple(chain for chains, _ in every for chain in chains), dict(ChainMap(*(dict(sets) for _, sets in every)))
 
 
-async def _table(family: str, table: str) -> Rules:
+async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
+    if family in _ONE and table == "nat" and any(name.startswith(firewall.KUBE) for name in names):
+        return await _around_kube_proxy(family, table, [name for name in names if not name.startswith(firewall.KUBE)])
     listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         status, text, _ = await programs.run(program, "--table", table)
@@ -118,6 +126,18 @@ async def _table(family: str, table: str) -> Rules:
         return listed_rules(family, table, items, text.decode(errors="replace"))
     except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
+
+
+async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> Rules:
+    """Without its own chains, which may be ten thousands: they are not followed."""
+    program, saved = shutil.which(_ONE[family]), []
+    for name in islice(names, AROUND):
+        text = f"-A {name} -j rules-that-could-not-be-read"
+        if program is not None:
+            status, listed, _ = await programs.run(program, "--table", table, "--list-rules", name)
+            text = listed.decode(errors="replace") if status == 0 else text
+        saved.append(f":{name} ACCEPT [0:0]\n{text}")
+    return tuple(firewall.chains(family, table, "\n".join(saved))), {}
 
 
 def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:

@@ -42,6 +42,8 @@ _AGAIN, _QUIET, _ARRIVES, _ENOUGH = 0.3, 0.3, 5.0, 2.0
 and from then on for the answer."""
 _TUN, _TUNSETIFF, _TAP_NO_PI = "/dev/net/tun", 0x400454CA, 0x1002
 _SYN, _RST = 2, 4
+_OPTIONS = bytes.fromhex("020405b4 0402 080a 00000001 00000000 01 030307")
+"""MSS, SACK permitted, timestamps, window scale: firewalls drop a SYN without them (RFC 9293, 7323, 2018)."""
 _ALL = 0x0003
 
 
@@ -224,8 +226,11 @@ async def _redirect(name: str, link: Link) -> None:
 
 
 def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
-    """TCP with nothing in it."""
-    head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, 0x50, flags, 64240, 0, 0)
+    """TCP with nothing in it; a SYN with the options that clients send."""
+    options = _OPTIONS if flags == _SYN else b""
+    words = 5 + len(options) // 4 << 4
+    head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, words, flags, 64240, 0, 0)
+    head += options
     addresses = flow.source.packed + flow.eip.packed
     summed = checksum_of(word_sum(addresses + struct.pack("!HH", 6, len(head)) + head))
     tcp = head[:16] + struct.pack("!H", summed) + head[18:]

@@ -37,7 +37,8 @@ class Row(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """How a table is written: ``row`` raises ValueError for what is none, and returns None for one of no concern."""
+    """How a table is written: ``row`` raises ValueError for a line that is not a row, and returns None for one that
+    does not matter."""
 
     row: Callable[[str], Row | None]
     address: Callable[[IPAddress], str]
@@ -153,7 +154,7 @@ class Survey(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Connections; that a client sticks to a real server is none."""
+        """Connections, without entries for clients that stick to a real server."""
         return sum(counts.established + counts.others for counts in self.real_servers.values())
 
 

@@ -63,7 +63,7 @@ class Forwarder(Protocol):
 
 
 class NoForwarder:
-    """``none``: kube-proxy, or whoever else, forwards."""
+    """``none``: kube-proxy or another program forwards."""
 
     name = "none"
 

@@ -133,7 +133,7 @@ def _chain(hop: NextHop, links: Mapping[str, int]) -> str:
 
 
 class Fate(Enum):
-    """What becomes of the unknown flows of an EIP. The value is the metric label."""
+    """What happens to the unknown flows of an EIP. The value is the metric label."""
 
     HANDED_OVER = "handed_over"
     RESET = "reset"
@@ -143,7 +143,7 @@ class Fate(Enum):
 
 
 class HandingOver:
-    """From whom the EIPs that this node holds were taken."""
+    """From which nodes this node took the EIPs that it holds."""
 
     def __init__(self) -> None:
         self._held: dict[IPAddress, NextHop | None] = {}

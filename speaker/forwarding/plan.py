@@ -274,7 +274,7 @@ def _real_servers(
 
 
 def crowded(plan: Plan) -> tuple[str, ...]:
-    """A sentence for each virtual server that may lack real servers, because nobody needs so many."""
+    """A sentence for each virtual server with as many real servers as are used of a port: others may be left out."""
     return tuple(
         f"{server}: no more than {MAX_REAL_SERVERS} endpoints of a port are used"
         for server in plan.virtual_servers.values()

@@ -183,7 +183,7 @@ def neighbors_request(link: int, family: int, sequence: int) -> bytes:
 
 
 def read_neighbor(data: bytes, start: int, end: int) -> Neighbor | None:
-    """None for one that is none at present, or has no Ethernet address."""
+    """None for an entry that is not a neighbour at present, or has no Ethernet address."""
     family, link, state, _, _ = _NDMSG.unpack_from(data, start)
     found = attributes(data, start + _NDMSG.size, end)
     mac = found.get(_NDA_LLADDR, b"")

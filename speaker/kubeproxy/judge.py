@@ -175,8 +175,8 @@ class Rules:
 
 
 class Judgement(NamedTuple):
-    """The result of one look. ``notes`` are worth knowing, but nobody's fault; ``without_rules`` counts EIPs held here,
-    and is None if that cannot be told. ``unsure``: something is missing, and has not been for long."""
+    """The result of one look. ``notes`` are worth knowing, but are not faults. ``without_rules`` counts EIPs held here,
+    and is None if that is unknown. ``unsure``: something is missing, but only recently."""
 
     kube_proxy: KubeProxy
     problems: tuple[Finding, ...] = ()

@@ -55,7 +55,7 @@ async def _words() -> ModuleType:
 
 
 class KubeProxyWatch:
-    """Whoever implements Services on this node besides us."""
+    """The program that implements Services on this node besides us."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Backends that say their name, and clients that ask them: every answer is ``pod1 saw 192.0.2.100``.
 
 One event loop serves them all; only their sockets are spread over the namespaces. On TCP an HTTP request gets an HTTP
-answer, so that ``curl`` works, and anything else the bare line. What the demo's manifests
-promise is read here, too: on purpose not with ``speaker.standalone``, because the lab checks the speaker.
+answer, so that ``curl`` works, and anything else gets the bare line. This file also reads what the demo's manifests
+promise, without ``speaker.standalone``, because the lab checks the speaker.
 """
 
 import asyncio

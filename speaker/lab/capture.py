@@ -1,9 +1,9 @@
 """Which MAC said when that it has which address: a capture of ARP replies, gratuitous ARP and neighbour advertisements.
 
 The kernel stamps every frame when it arrives, so a busy lab reads late but not wrong. Times are seconds of
-CLOCK_MONOTONIC, as ``time.monotonic`` and the event loop give them. ARP (RFC 826) and neighbour advertisements
-(RFC 4861 §4.4) are read by code of the lab's own, so that it does not check the speaker's packets with the speaker's
-own codec.
+CLOCK_MONOTONIC, as ``time.monotonic`` and the event loop have them. The lab parses ARP (RFC 826) and neighbour
+advertisements (RFC 4861 §4.4) with its own code, so that it does not check the speaker's packets with the speaker's own
+codec.
 """
 
 import socket

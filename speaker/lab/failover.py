@@ -1,8 +1,8 @@
-"""``crash``, ``cable``, ``freeze``, ``drain``, ``rejoin`` and ``partition``: something happens, and the EIPs live on.
+"""``crash``, ``cable``, ``freeze``, ``drain``, ``rejoin`` and ``partition``: something breaks, and the EIPs survive.
 
-Every scenario goes the same way. The speakers of all nodes share the EIPs out; clients probe them without a pause;
-something happens to the node that holds most of them, or to the switch; and when everybody agrees again, what the
-clients saw is held against the promise.
+Every scenario works the same way. The speakers of all nodes share the EIPs; clients probe them all the time; something
+happens to the node that holds most of them, or to the switch. When all nodes agree again, what the clients saw is
+compared with the promise.
 """
 
 import asyncio

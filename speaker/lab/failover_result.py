@@ -1,4 +1,4 @@
-"""What a failover scenario saw, what it promised, and whether that was kept (pure).
+"""What a failover scenario saw, what it promised, and whether the promise was kept (pure).
 
 A ``View`` is what one neighbour on the LAN saw of one EIP. All times are seconds of CLOCK_MONOTONIC; durations say
 their unit.

@@ -1,7 +1,7 @@
-"""A topology made real: one network namespace a host, veth pairs for cables, bridges for switches.
+"""Builds a topology: one network namespace per host, veth pairs for cables, bridges for switches.
 
-Everything lives as long as the ``with`` block, and no longer than this process: namespaces have no name. Only
-netlink (no ``ip`` program), and synchronous: build it before an event loop runs.
+Everything lives as long as the ``with`` block, and no longer than this process, because namespaces have no name. It
+uses only netlink (no ``ip`` program) and is synchronous: build it before an event loop runs.
 """
 
 from collections.abc import Mapping

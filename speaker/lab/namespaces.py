@@ -1,7 +1,7 @@
-"""Network namespaces without names: a file descriptor is the only thing that keeps one alive.
+"""Network namespaces without names: only a file descriptor keeps one alive.
 
-Whatever ends the process that made it, the kernel removes the namespace and every link in it. A shell gets in
-through ``nsenter --net=/proc/PID/fd/FD`` (see ``Namespace.path``).
+Whatever ends the process that made it, the kernel removes the namespace and every link in it. A shell gets in through
+``nsenter --net=/proc/PID/fd/FD`` (see ``Namespace.path``).
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""How long an EIP was out, seen by its clients: probes at a fixed beat, and when each was sent and answered.
+"""How long an EIP was out, as its clients saw it: probes at a fixed rate, and when each was sent and answered.
 
-``probing`` sends datagrams through the EIPs, so all of it is measured: the client's neighbour table, which follows
-gratuitous ARP as the kernel sees fit, the node's forwarding, the backend. ``asking`` is a client that knows nobody:
+``probing`` sends datagrams through the EIPs, and so measures everything: the client's neighbour table, which follows
+gratuitous ARP as the kernel decides, the node's forwarding, and the backend. ``asking`` is a client that knows nobody:
 it broadcasts ARP requests and neighbour solicitations, and anybody may answer.
 """
 

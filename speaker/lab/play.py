@@ -1,4 +1,4 @@
-"""A lab from beginning to end: leave the host's network, build the LAN, play a scenario, leave nothing behind."""
+"""A lab from beginning to end: leave the host's network, build the LAN, play a scenario, and leave nothing behind."""
 
 import asyncio
 import os

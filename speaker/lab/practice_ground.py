@@ -1,6 +1,6 @@
 """Where faults are practised: two nodes that share EIPs, a gateway, two clients; broken and repaired by commands.
 
-The nodes serve a few Services whose addresses are named, so that both agree.
+The nodes serve a few Services that name their addresses, so that both nodes agree.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The faults: what is done, where it is asked about, and what has to be named first."""
+"""The faults: what is done, where to ask about it, and what has to be named first."""
 
 import signal
 from collections.abc import Callable

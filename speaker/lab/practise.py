@@ -1,7 +1,8 @@
-"""``speaker lab --fault NAME``: it is injected, ``explain`` or ``doctor`` names it, it is repaired, and all is well.
+"""``speaker lab --fault NAME``: injects a fault, waits until ``explain`` or ``doctor`` names it, repairs it, and
+checks.
 
-Each is asked again and again until it is named first, or PATIENCE is over: a speaker needs a moment to notice. ``all``
-plays every fault in one LAN, one after the other, ``NAME,NAME`` some.
+Each is asked again until the fault is named first, or PATIENCE is over, because a speaker needs a moment to notice.
+``all`` plays every fault in one LAN, one after the other; ``NAME,NAME`` plays some.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What ``COURSES`` has: sick links, and nodes that stutter.
+"""The scenarios of ``COURSES``: sick links, and nodes that stutter.
 
-The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames, or
-nodes stand still, as the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer``
-and ``judge`` know no more of the speakers than a ``Scene`` does, so the same is played with agents.
+The speakers of all nodes share the EIPs; clients ask for each of them all the time; the switch spoils frames, or nodes
+stall, as the scenario's ``Course`` says. Then what the clients saw is compared with the promise. ``suffer`` and
+``judge`` know no more of the speakers than a ``Scene`` does, so the same is played with agents.
 """
 
 import asyncio

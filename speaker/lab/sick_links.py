@@ -1,6 +1,6 @@
-"""What clients saw of EIPs while a link was sick, and whether that was what was promised (pure).
+"""What clients saw of EIPs while a link was sick, and whether that was as promised (pure).
 
-A ``Sight`` is what one client was told and got; a ``Line`` is what became of one EIP for it. Times are seconds
+A ``Sight`` is what one client heard and got; a ``Line`` is what happened to one EIP for that client. Times are seconds
 of CLOCK_MONOTONIC; durations say their unit.
 """
 

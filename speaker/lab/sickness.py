@@ -1,7 +1,7 @@
 """What a switch does to the frames on a LAN while a link is sick, and for how long: schedules, and whom they cut off.
 
-A ``Course`` is what a scenario plays: at which second the switch drops or holds which frames, and which nodes stand
-still. Who can be served by whom follows from it, so that the judgement needs no other word about it. Pure.
+A ``Course`` is what a scenario plays: in which second the switch drops or delays which frames, and which nodes stall.
+It implies who can be served by whom, so the verdict needs nothing else. Pure.
 """
 
 import math

@@ -2,9 +2,9 @@
 
 Each is the real one as a child process inside a node's namespace, and dies with the lab, whatever ends the lab.
 
-The manifests that they share have one Service for each EIP, named by address. ``externalTrafficPolicy: Local``, with
-pods of every node behind every EIP: whichever node holds one answers through a pod of its own, so a probe tells of that
-node alone and not of the way to another node's pods.
+The manifests that they share have one Service for each EIP, named by address, with ``externalTrafficPolicy: Local`` and
+pods on every node. So each holder answers through a pod of its own, and a probe depends on that node alone, not on the
+way to another node's pods.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """A switch that spoils frames: it drops what it is told to, port by port, while every carrier stays.
 
-The bridge in ``switch`` forwards as before, and nftables sees each frame once for every port that it would leave by
-(family bridge, hook forward); where frames are counted, it sees each once (hook prerouting). One script is one
-transaction, so a fault is there from one moment to the next. Frames that wait do so in a process to which the kernel
-redirects them: few kernels outside of distributions have netem.
+The bridge in ``switch`` forwards as before. nftables sees each frame once for every port that it would leave by (family
+bridge, hook forward); where frames are counted, it sees each once (hook prerouting). One script is one transaction, so
+a fault begins from one moment to the next. Delayed frames wait in a process to which the kernel redirects them, because
+few kernels outside of distributions have netem.
 
-Cables are pulled there as well. No host is told anything but, where the fault has it so, that its carrier went. Every
-function blocks for a millisecond or two and returns when the fault is there: inside an event loop call it through
+Cables are pulled there as well. Hosts notice nothing except, in some faults, that their carrier is gone. Every function
+blocks for a millisecond or two and returns when the fault is in place. Inside an event loop, call it through
 ``in_thread``.
 """
 

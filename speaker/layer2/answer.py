@@ -14,7 +14,7 @@ from speaker.packets import PACKET_MULTICAST, PACKET_OTHERHOST, arp, is_station,
 
 
 class Mirror(Protocol):
-    """What is told of each EIP as ``Claims`` is: the responder in the kernel."""
+    """The responder in the kernel, which is told the same about each EIP as ``Claims``."""
 
     def answer(self, address: bytes) -> None: ...
 

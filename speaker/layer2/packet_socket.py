@@ -178,7 +178,7 @@ class PacketSocket:
         return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
 
     def discard(self) -> None:
-        """Drops unread what is queued; under a flood no more than the queue can have held."""
+        """Drops what is queued, unread; under a flood no more than the queue can have held."""
         buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
             if self._take() < self.RECEIVE:

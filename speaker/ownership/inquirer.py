@@ -23,7 +23,7 @@ PAUSE = 0.02
 """Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
 FRAMES = 64
 FRAMES_THAT_WAIT = 5 * FRAMES
-"""Read at a time of what waits: nearly all that the kernel keeps, as many as in a beat of one that listens."""
+"""Read at a time of what waits, nearly all that the kernel keeps; of a flood not before 4 PAUSEs are over."""
 MAX_ASKED = 1024
 """Addresses whose answers are told, while the sockets are open; of more those asked for last."""
 
@@ -52,6 +52,9 @@ class Inquirer:
     def __init__(self, link: Link, asker: AsksLinks, supervisor: Supervisor) -> None:
         self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
+        self.awaited: set[IPAddress] = set()
+        """Of those asked for lately what nobody was heard to answer for yet. Other answers may wait unread."""
+        self._asked_at = float("-inf")
         self._others_until = 0.0
         """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
         self._talk: _Listener | None = None
@@ -90,7 +93,9 @@ class Inquirer:
         """The answers that wait, for so many seconds at most. Whether these are all."""
         if self._answers is None or self._talk is not None:
             return True
-        if frames := list(self._answers.asker.frames(FRAMES_THAT_WAIT)):
+        if (frames := self._answers.waiting()) is None:
+            return False
+        if frames:
             self._take_answers(frames, waited)
         return len(frames) < FRAMES_THAT_WAIT
 
@@ -100,13 +105,21 @@ class Inquirer:
         """Sends ``questions``, of which some are to ``others``; ``answered`` is called for who answers for one of
         ``eips``. What finds no room is asked again or never. To be opened before, alike. Raises EdgeError: the link is
         down or gone, and all is closed."""
+        now = asyncio.get_running_loop().time()
         if others:
-            self._others_until = asyncio.get_running_loop().time() + LISTEN
+            self._others_until = now + LISTEN
+        if now >= self._asked_at + LISTEN:
+            self.awaited.clear()
+        self._asked_at = now
+        if not self.awaited and self._talk is None and self._answers is not None:
+            self._answers.asker.drop(FRAMES_THAT_WAIT)  # what came before is no answer to this
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
+            self.awaited.add(eip)
         while len(self._asked) > MAX_ASKED:
-            del self._asked[next(iter(self._asked))]
+            del self._asked[gone := next(iter(self._asked))]
+            self.awaited.discard(gone)
         self._stay(talk)
         try:
             for frame in questions:
@@ -145,6 +158,7 @@ class Inquirer:
             self._answers.close()
             self._answers = None
         self._asked.clear()
+        self.awaited.clear()
 
     def _take_talk(self, frames: list[bytes]) -> bool:
         if all(self._asker.is_ours(Mac(frame[6:12])) for frame in frames):
@@ -158,6 +172,7 @@ class Inquirer:
             if self._asker.is_ours(answer.mac):
                 continue
             if answer.address in self._asked:
+                self.awaited.discard(answer.address)
                 self._asker.hear_answer(self._link.index, answer, waited)
             else:
                 self._tell_heard(answer.address.version, waited)
@@ -193,6 +208,15 @@ class _Listener:
         if self._again is not None:
             self._again.cancel()
             self._again = None
+
+    def waiting(self) -> list[bytes] | None:
+        """What waits while it does not listen; None: that was read a moment ago."""
+        now = self._loop.time()
+        if now < self._until:
+            return None
+        frames = list(self.asker.frames(FRAMES_THAT_WAIT))
+        self._until = now + (PAUSE if len(frames) < FRAMES else 4 * PAUSE)
+        return frames
 
     def _read(self) -> None:
         now = self._loop.time()

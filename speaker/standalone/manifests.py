@@ -36,8 +36,7 @@ def is_manifest(name: str) -> bool:
 
 
 def manifest_files(directory: Path) -> list[Path]:
-    """The names that are read, in order, whatever they lead to. Raises OSError where ``directory`` is none that can be
-    read."""
+    """The names that are read, in order, whatever they lead to. Raises OSError if ``directory`` cannot be read."""
     return sorted(path for path in directory.iterdir() if is_manifest(path.name))
 
 

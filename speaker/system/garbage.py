@@ -174,7 +174,7 @@ def _sizes() -> dict[str, int]:
 
 
 def end_if_exhausted(error: BaseException) -> None:
-    """Ends a process that can get no more memory, and would go on only in part. Another one takes its place."""
+    """Ends a process that can get no more memory and would continue only in part. Another one takes its place."""
     if isinstance(error, MemoryError):
         _end_if_near()
 

@@ -171,8 +171,8 @@ async def sparing(least: float, most: float = float("inf")) -> AsyncGenerator[No
 
 
 def boottime() -> float:
-    """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands. Whoever
-    was away so long no longer holds a Lease."""
+    """Seconds of CLOCK_BOOTTIME, which continues through suspend and most VM pauses, unlike CLOCK_MONOTONIC. A process
+    that was away for so long no longer holds a Lease."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

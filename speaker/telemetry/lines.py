@@ -59,7 +59,7 @@ def as_line(one: Transition | Line) -> Line:
 
 
 def in_lines(found: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
-    """A line each where a cause has no more than ``few``; one for all of them where it has."""
+    """A line for each if a cause has at most ``few``, otherwise one line for all of them."""
     groups: dict[Hashable, list[Transition]] = {}
     for one in found:
         groups.setdefault((one.event, one.cause), []).append(one)
@@ -161,7 +161,7 @@ class Bound:
         self._sources: dict[str, _Source] = {}
 
     def admits(self, now: float, source: str) -> bool:
-        """Whether there is room for another line of ``source``; where there is none, it is counted."""
+        """Whether there is room for another line of ``source``; if not, it is counted."""
         found = self._sources.get(source)
         if found is None:
             self._forget(now)

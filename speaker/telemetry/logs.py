@@ -72,7 +72,7 @@ def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A00
 
 
 def unfailing(kind: Any, writer: "Writer") -> Any:
-    """As ``kind``, and no line fails whoever writes it."""
+    """Like ``kind``, but an error in a line never reaches the caller."""
 
     class Unfailing(kind):  # type: ignore[misc]
         def _proxy_to_logger(self, name: str, event: str | None = None, **fields: Any) -> Any:

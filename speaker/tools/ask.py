@@ -47,7 +47,7 @@ def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = F
 
 
 def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]:
-    """Raises EdgeError where it is none of them."""
+    """Raises EdgeError if it is not among them."""
     if found := [each for each in eips if each.get("address") == eip]:
         return found
     raise EdgeError(f"{eip} is not an EIP in use here: ask `speaker explain {eip}`")

@@ -24,7 +24,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Names of peers come from the LAN: whoever has the key must not be able to speak to the operator's terminal."""
+    """Names of peers come from the LAN: a host that has the key must not be able to control the operator's terminal."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

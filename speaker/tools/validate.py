@@ -44,7 +44,7 @@ def settled(allocator: Allocator, world: World, now: float) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a Service has and what it lacks; ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
+    """What a Service has and what it lacks. ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
 
     assignment: Assignment | None
     refusal: Refusal | None

@@ -79,7 +79,7 @@ class Inquiries:
 
     def read(self, waited: float) -> bool:
         """Answers for which nothing wakes, and that wait for so many seconds at most. Whether these are all."""
-        read = [inquirer.read(waited) for inquirer in [*self._inquirers.values()]]
+        read = [inquirer.read(waited) for inquirer in [*self._inquirers.values()] if inquirer.awaited]
         return all(read)
 
     def retell(self) -> None:

@@ -156,3 +156,54 @@ def test_what_there_is_no_time_for_is_not_begun(bench: ModuleType) -> None:
 def test_every_short_form_is_of_a_script_that_exists(bench: ModuleType) -> None:
     assert all((SCRIPT.parent / each.command.split()[0]).is_file() for each in bench.BENCHES)
     assert len({each.name for each in bench.BENCHES}) == len(bench.BENCHES)
+
+
+def answers(**other: float | None) -> dict[str, object]:
+    one = {"per_second": 300_000.0, "p50": 12.0, "p99": 90.0, "lost": 0, "foreign_cpu": None, "foreign_per_second": 5e4}
+    return {**one, **other}
+
+
+def test_rates_are_beside_the_best_of_all_responders_and_who_is_not_here_is_named(bench: ModuleType) -> None:
+    measured = {
+        "kernel": answers(),
+        "sockets": answers(per_second=150_000.0, foreign_cpu=0.04),
+        "program": answers(per_second=360_000.0, p50=9.0, foreign_cpu=0.0),
+        "metallb": answers(per_second=75_000.0, p50=54.0, foreign_cpu=0.14),
+    }
+    row = {"family": "IPv4", "count": 1, "measured": measured, "ratios": {"program": 1.2, "sockets": 0.5}}
+    found = {"absent": {"farpd": "farpd is not installed"}, "answers": [row]}
+    rows = {row.measure: row.cells() for row in bench.of_arp(found)}
+    assert rows["ARP, 1 EIPs: answers by the kernel's own rate"][1:] == ("≥ 1 x", "1 the kernel", "1.2 x", "1.20")
+    assert rows["ARP, 1 EIPs, sockets: answers a second"][2:] == ("300,000 the kernel", "150,000 /s", "0.50")
+    foreign = "50,000 foreign requests a second, ARP, 1 EIPs, sockets"
+    assert rows[foreign][2:] == ("14 MetalLB", "4 % of a core", "0.29")
+
+
+def test_without_any_peer_it_says_who_is_not_installed(bench: ModuleType) -> None:
+    measured = {name: answers(foreign_cpu=0.0) for name in ("sockets", "program")} | {"kernel": answers()}
+    row = {"family": "IPv4", "count": 1, "measured": measured, "ratios": {"program": 1.0, "sockets": 1.0}}
+    found = {"absent": {"farpd": "", "metallb": ""}, "answers": [row]}
+    (cells,) = (row.cells() for row in bench.of_arp(found) if "foreign" in row.measure and "sockets" in row.measure)
+    assert cells[2] == "farpd, MetalLB: not installed"
+
+
+FAILOVER = [
+    {"contender": "keepalived-0.1s", "fault": "cut", "served_ms": 300.0, "asked_ms": 300.0, "stall_ms": 1.0},
+    {"contender": "ours-100", "fault": "cut", "served_ms": 200.0, "asked_ms": 210.0, "stall_ms": 1.0},
+    {"contender": "ours-100", "fault": "cut", "served_ms": 220.0, "asked_ms": 210.0, "stall_ms": 1.0},
+    {"contender": "ours-100", "fault": "cut", "served_ms": 9000.0, "asked_ms": 9000.0, "stall_ms": 900.0},
+]
+
+
+def test_a_round_in_which_the_prober_stood_still_does_not_count(bench: ModuleType) -> None:
+    (row,) = bench.of_failover({"rounds": FAILOVER})
+    assert (row.ours, row.best) == (210.0, ("keepalived 0.1 s", 300.0))
+
+
+def test_at_rest_the_worst_node_counts_with_all_its_processes(bench: ModuleType) -> None:
+    part = {"cpu_s": 0.1, "wakes": 5.0, "pss_mb": 20.0}
+    agents = {"a": {"parts": {"wire": part}}, "b": {"parts": {"wire": part, "main": part}}}
+    rest = {"services": 1000, "seconds": 30.0, "agents": agents, "keepalived": {}, "requests": {"get": 3, "patch": 2}}
+    rows = list(bench.of_rest({"rest": [rest]}))
+    assert [row.ours for row in rows] == pytest.approx([0.2, 10.0, 40.0, 10.0])
+    assert rows[0].cells()[2] == "keepalived 0.1 s: not installed"

@@ -77,7 +77,8 @@ _TAILS = (ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(ATTRIBUTE.pack(12, kind) fo
 
 
 def parse_counters(payload: bytes) -> Counted | None:
-    """One message of a dump; None for a virtual server of a firewall mark. Raises EdgeError where it is none."""
+    """One message of a dump; None for a virtual server of a firewall mark. Raises EdgeError if it is not a virtual
+    server."""
     if len(payload) >= _HEAD.size + _TAIL.size:
         head, tail = _HEAD.unpack_from(payload), _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
         if head[::2] == _HEADS and (tail[0], *tail[1::2]) == _TAILS:
@@ -138,7 +139,7 @@ def buckets(lines: Iterable[str]) -> int:
 
 
 def listed(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], Listed]]:
-    """Each real server with its virtual server's protocol and place. Raises EdgeError for a line that is none."""
+    """Each real server with its virtual server's protocol and place. Raises EdgeError for a line that is not one."""
     virtual_server = ("", "")
     for line in lines:
         if not line.startswith(_REAL):

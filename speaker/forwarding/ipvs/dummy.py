@@ -41,7 +41,7 @@ class DummyLink:
             return frozenset(_addresses(netlink, index)) if index else frozenset()
 
     def index(self) -> int:
-        """The kernel's number of it, another one after it was removed and made again; 0 where there is none."""
+        """The kernel's number of the link, which changes if it is removed and made again; 0 if there is no link."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             return self._find(netlink)
 

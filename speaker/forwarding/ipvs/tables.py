@@ -74,7 +74,7 @@ class IpvsTables:
         self._netlink, self._kind = netlink, _family_id(netlink)
 
     def virtual_servers(self) -> list[VirtualServer]:
-        """Every one, whoever made it, without its real servers; those that match a firewall mark are left out."""
+        """All of them, no matter who made them, without their real servers, except those that match a firewall mark."""
         return [server for server in map(parse_service, self.service_messages()) if server is not None]
 
     def service_messages(self) -> list[bytes]:
@@ -256,7 +256,7 @@ _QUICK_HEADS = tuple(
 
 
 def parse_dest(payload: bytes) -> Dest:
-    """One message of a dump of real servers. Raises EdgeError where it is none."""
+    """One message of a dump of real servers. Raises EdgeError if it is not one."""
     if len(payload) >= _QUICK.size:
         fields = _QUICK.unpack_from(payload)
         if fields[::2] == _QUICK_HEADS:

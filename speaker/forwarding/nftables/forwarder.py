@@ -199,7 +199,7 @@ async def forget(
 
 
 def refusal(words: str, *, privileged: bool) -> str:
-    """What ``nft`` said, and what it takes: a kernel says the same to whom it shows nothing."""
+    """What ``nft`` said, and what it needs: a kernel says the same to a process that may see nothing."""
     if privileged:
         return f"this kernel refuses our nftables rules (it needs Linux 5.9): {words}"
     return f"nftables needs CAP_NET_ADMIN (root): {words}"

@@ -162,7 +162,7 @@ def _translating(table: str, skeleton: str, plan: Plan, before: str = "") -> Rul
 
 
 def guard_ruleset(plan: Plan) -> Ruleset:
-    """What IPVS lacks: the guard, source ranges, masquerade. ``plan`` is ``expressible``."""
+    """What IPVS does not do itself: the guard, source ranges, masquerade. ``plan`` is ``expressible``."""
     elements = _elements(plan)
     for key in plan.virtual_servers:
         elements[f"ports{key[0].version}"].add(_element(key))

@@ -45,6 +45,8 @@ class Arrivals:
         step, self.links = max(self.links, links), links
         if before is None or not links:
             return
+        if sequence - before == step and not self._lost:
+            return  # nearly always
         missing = min(max((sequence - before) // step - 1, 0), RUN)
         self._lost = ((self._lost + 1 << missing) - 1 << 1) & _ALL
         self._say(self.percent)

@@ -378,7 +378,7 @@ class Ownership:
 
     def _end_listening(self, now: float) -> None:
         for segment in self.known.segments.values():
-            if segment.listen_until > now and not segment.heard_out:
+            if not segment.listening or (segment.listen_until > now and not segment.heard_out):
                 continue
             if self._agenda.attempt(
                 "end listening", segment, partial(self._rules.must_listen, self.known, segment, now), otherwise=False

@@ -205,7 +205,7 @@ _json = msgspec.json.encode
 
 
 def turn(before: States, after: States) -> Iterator[Message]:
-    """What turns the retained state ``before`` into ``after``, and no more than that."""
+    """The messages that turn the retained state ``before`` into ``after``, and no others."""
     for topic in before:
         if topic not in after:
             yield Message(topic, b"", retain=True)

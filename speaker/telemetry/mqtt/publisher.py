@@ -45,7 +45,7 @@ class Me(NamedTuple):
 
 
 class Publisher:
-    """``failed`` hears why nothing is said, ``recovered`` that it is again."""
+    """``failed`` hears why nothing is published, ``recovered`` that publishing works again."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ _TICK = 0.1
 
 
 def need_scapy() -> None:
-    """Raises SettingError where there is none."""
+    """Raises SettingError if it is not installed."""
     import logging
 
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)

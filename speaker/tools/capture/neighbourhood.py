@@ -97,7 +97,7 @@ class What(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``at``: seconds since 1970 by whoever captured it. ``node``: of ``mac``, by its hellos."""
+    """``at``: seconds since 1970, by the capturing host. ``node``: of ``mac``, according to its hellos."""
 
     at: float
     what: What

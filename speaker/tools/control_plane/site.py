@@ -83,7 +83,7 @@ class Site:
 
 
 def node_name(server: IPAddress) -> str:
-    """A DNS label: hosts are told apart by their servers, as nobody knows the others' names before there is an API."""
+    """A DNS label. Hosts are named after their servers, because nobody knows their names before there is an API."""
     return server.exploded.replace(".", "-").replace(":", "-")
 
 

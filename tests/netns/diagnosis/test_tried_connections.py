@@ -44,6 +44,17 @@ def test_one_that_every_rule_lets_pass_is_answered_by_the_link_that_it_came_in_o
 
 
 FORWARD = "type filter hook forward priority 0;"
+
+
+@pytest.mark.parametrize(
+    "option", ["maxseg missing", "sack-perm missing", "timestamp missing", "window missing", "maxseg size 1-500"]
+)
+def test_it_has_the_options_that_clients_send(node, option):
+    rules(node, f"table inet fw {{ chain f {{ {FORWARD} tcp flags syn / syn,ack tcp option {option} drop; }}; }}\n")
+    (walk,) = tried(node).walks
+    assert (walk.answered, walk.dropped) == (True, "")
+
+
 DROPPING = {
     "a REJECT": (f"chain f {{ {FORWARD} tcp dport 8080 reject; }}", "chain inet fw f, by tcp dport 8080 reject"),
     "a policy": (f"chain f {{ {FORWARD} policy drop; }}", "chain inet fw f, by its policy"),

@@ -192,6 +192,10 @@ def test_nothing_wakes_for_answers_to_samples_which_wait_until_they_are_read(qui
         stranger(reply)
         assert inquiries.read(0.07)
         assert told.events == [(EIP4, mac(THEIRS))]
+        assert inquiries.read(0.08), "nothing is awaited"
+        stranger(reply)
+        inquirer_of(inquiries, link).awaited.add(EIP4)
+        assert not inquiries.read(0.09), "a flood is read a few frames at a time"
         ask(inquiries, link, OWN, [])
         assert inquiries.read(0.08), "what is listened to is nobody else's to read"
         stranger(reply)

@@ -750,7 +750,7 @@ def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_wai
     assert [str(error) for error in decider.failed_pools.values()] == ["Encoding objects of type object is unsupported"]
     assert addresses(decider) == ["192.0.2.1", "192.0.2.20"]
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
-    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    (condition, _) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
     assert condition["reason"] == "Invalid"
     assert "bug in the speaker" in condition["message"]
     decider.decide(News(), 3.0, AT)

@@ -249,6 +249,20 @@ def test_that_nobody_has_looked_yet_is_no_news_once_a_controller_has(eip_object)
     assert (ready["status"], ready["lastTransitionTime"]) == ("True", AT)
 
 
+def conditions_of(found):
+    return {each["type"]: each for each in pools(found)[STATUS].body()["status"]["conditions"]}
+
+
+def test_a_pool_with_a_mistake_will_not_become_ready_by_waiting_and_one_that_is_disabled_has_none(eip_object):
+    said = conditions_of(eip_object("lan", "nonsense"))
+    assert (said["Ready"]["status"], said["Stalled"]["status"]) == ("False", "True")
+    assert said["Stalled"]["message"] == said["Ready"]["message"]
+    assert said["Stalled"]["observedGeneration"] == 1
+    mended = eip_object("lan", "192.0.2.10", status={"conditions": list(said.values())})
+    assert conditions_of(mended).keys() == {"Ready"}
+    assert conditions_of(eip_object("lan", "192.0.2.10", disabled=True)).keys() == {"Ready"}
+
+
 def test_only_counts_can_wait_and_the_same_ones_are_not_written_again(eip_object):
     first = pools(eip_object("lan", "192.0.2.10"), usage={"lan": {Family.IPV4: Usage(1, 0, 0)}})[STATUS]
     assert not first.lazy

@@ -25,6 +25,7 @@ from speaker.diagnosis.facts import (
     Walked,
     Way,
 )
+from speaker.diagnosis.firewall import chains as saved
 from speaker.node.known.knowledge import (
     Candidate,
     Cut,
@@ -684,3 +685,65 @@ def test_the_way_out_of_a_renumbered_prefix_is_told():
     )
     found = replace(known(eips=Cut((old,))), asked=())
     assert "annotate service web eip-speaker.io/addresses=NEW" in explain(found).verdict.mend
+
+
+# ── kube-proxy's own translation, and others around it ──
+
+NAT = """\
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:DOCKER - [0:0]
+{first}
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
+-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 80,443 -j DNAT --to-destination 10.244.9.9:80
+-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80
+-A KUBE-SERVICES -d 192.0.2.200/32 -p tcp -m tcp --dport 80 -j KUBE-EXT-LOQ
+"""
+
+
+def translating(forwarder: str, first: str = "", bound: bool = False, old: str = "") -> Facts:
+    chains = (*saved("ip", f"{old}nat", NAT.format(first=first)),)
+    held = (Bound("eip-speaker0", EIP, 32),) if bound else ()
+    sysctls = {**WELL.sysctls, "net.ipv4.conf.all.arp_ignore": "1"}
+    facts = replace(WELL, chains=chains, known=replace(KNOWN, forwarder=forwarder), has_ipvs=True, sysctls=sysctls)
+    return replace(facts, bound=(*WELL.bound, *held))
+
+
+PUBLISHED = "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80"
+
+
+@pytest.mark.parametrize("old", ["", "legacy "])
+@pytest.mark.parametrize(
+    ("forwarder", "first", "bound", "found"),
+    [
+        ("none", "", False, []),
+        ("assist", "", False, []),
+        ("nftables", "", False, []),
+        ("ipvs", "", False, []),
+        ("none", PUBLISHED, False, ["firewall_drops"]),
+        ("assist", PUBLISHED, False, ["firewall_drops"]),
+        ("nftables", PUBLISHED, False, []),  # ours are asked before
+        ("ipvs", PUBLISHED, False, ["firewall_drops"]),
+        ("none", PUBLISHED.replace("10.9.9.9", POD.address), False, []),
+        ("none", "-A PREROUTING -i eth1 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False, []),
+        ("ipvs", "", True, ["firewall_drops"]),  # the EIP is this host's then, and so a pod's hostPort takes it
+    ],
+)
+def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found, old):
+    facts = translating(forwarder, first, bound, old)
+    assert [each.kind for each in findings(facts)] == found
+    assert not explain(facts).unseen
+
+
+def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
+    rule = matching({"fib": {"result": "type", "flags": ["daddr"]}}, "!=", "local", "drop")
+    facts = with_ipvs(chained("inet", "output", rule))
+    assert [each.kind for each in findings(facts)] == []
+    assert explain(facts).unseen
