@@ -35,7 +35,7 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.layer2 import filter as sieve
 from speaker.layer2 import packet_socket as wire
 from speaker.layer2.kernel import KernelResponder

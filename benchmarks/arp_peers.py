@@ -21,7 +21,7 @@ sys.path[:0] = [str(_TESTS / name) for name in ("apiserver", "cluster", "moving"
 from peer_programs import programs_of  # noqa: E402
 from real_api import RealApi, bound_to_us, missing  # noqa: E402
 
-from speaker.lab.network.namespaces import Namespace  # noqa: E402
+from speaker.lab.namespaces import Namespace  # noqa: E402
 from speaker.model import IPAddress  # noqa: E402
 
 NODE = "node"

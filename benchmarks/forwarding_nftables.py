@@ -24,7 +24,7 @@ from forwarding import REAL_SERVERS, wanted, with_another_endpoint
 
 from speaker.forwarding.nftables.forwarder import LOOK_SECONDS, NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import Plan
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 CHANGES = 20
 BASELINE = "nft -f"

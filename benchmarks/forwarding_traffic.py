@@ -35,7 +35,7 @@ from pathlib import Path
 
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Forwarding, Protocol
 
 ROOT = Path(__file__).parents[1]

@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from failover import EIPS, NODES, Ours, debians_keepalived, our_speakers
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.privileges import leave_host_network
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.watching.capture import relapses
-from speaker.lab.watching.outage import Asks, asking, out_in_sum, outages, stall_ms
+from speaker.lab.capture import relapses
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import leave_host_network
+from speaker.lab.outage import Asks, asking, out_in_sum, outages, stall_ms
+from speaker.lab.topology import lab_topology
 from speaker.system.programs import end_with
 
 ASK = 0.1

@@ -38,7 +38,7 @@ from load_balancers import MetalLB  # noqa: E402
 from peer_programs import programs_of  # noqa: E402
 from real_api import bound_to_us, missing  # noqa: E402
 
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
 
 STEPS = 0.01, 0.1, 0.5, 1.0
 """Of all Services."""

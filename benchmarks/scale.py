@@ -46,10 +46,9 @@ from growth import SCATTER, Growth, growth
 from real_api import missing
 from rest import Cost, Reading, parts_of
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.privileges import leave_host_network
-from speaker.lab.network.topology import lab_topology
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import Namespace, leave_host_network
+from speaker.lab.topology import lab_topology
 from speaker.model import Family, Mac
 from speaker.ownership.events import SendHello
 from speaker.ownership.hellos import frames

@@ -162,7 +162,7 @@ class LinkResponder:
         """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
         sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
         either, the sockets are closed, and opened again after a while."""
-        if (opened := self._opened) is None or any(port.responder.is_over for port in opened.ports):
+        if (opened := self._opened) is None or opened.arp.responder.is_over or opened.ndp.responder.is_over:
             return False
         if self._proves(opened) or self._proves(opened):
             return True
@@ -183,9 +183,10 @@ class LinkResponder:
 
     def _proves(self, opened: _Opened) -> bool:
         try:
-            for port in opened.ports:
-                port.proof.give(port.filter)
-            self._agree(opened)
+            opened.arp.proof.give(opened.arp.filter)
+            opened.ndp.proof.give(opened.ndp.filter)
+            if (kernel := opened.kernel) is not None:
+                self._agree(opened, kernel)
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
             for task, wakeup in at_work:
                 if wakeup.stands_still(self.clock(), STILL_SECONDS):
@@ -196,10 +197,8 @@ class LinkResponder:
             return False
         return True
 
-    def _agree(self, opened: _Opened) -> None:
+    def _agree(self, opened: _Opened, kernel: "KernelResponder") -> None:
         """The kernel says to a request what we would say, or it answers nothing any more, and the sockets do."""
-        if (kernel := opened.kernel) is None:
-            return
         if why := kernel.refused():
             self._observer.tell(SocketsAnswer(self.link, why))
         for protocol, port in zip((_ARP, _NDP), opened.ports, strict=True):
@@ -576,12 +575,15 @@ class Links:
     def arrived(self, link: int) -> int:
         """How many urgent hellos have come to the link of this index, as the kernel counts them. As long as it was not
         told that they are ``heard``, it leaves requests to our sockets (ownership rule 28)."""
+        if self._in_kernel is None:
+            return 0
         return max((responder.arrived for responder in self._on(link)), default=0)
 
     def heard(self, link: int, arrived: int) -> None:
         """All that follows from so many of them is done."""
-        for responder in self._on(link):
-            responder.heard(arrived)
+        if self._in_kernel is not None:
+            for responder in self._on(link):
+                responder.heard(arrived)
 
     def is_unproven(self, address: IPAddress) -> bool:
         """It is held, and not answered for until a probe finds nobody else."""

@@ -123,10 +123,12 @@ class LeaseSeen:
 class FrameHeard:
     """A frame of another host reached this node on ``link``, and no hello: a broadcast, or an answer to an ``Ask`` or a
     ``Question`` for an address of this IP ``version``. It hears. Told only while one of these is young, and then not
-    for every frame."""
+    for every frame. ``age`` and ``more`` as in ``HelloHeard``; the age is what it is at most."""
 
     link: int
     version: int | None = None
+    age: float = 0.0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +136,15 @@ class EipAnswered:
     """Somebody on ``link`` answered for ``eip``: from the MAC of the peer ``node``, or a stranger (None).
 
     ``probed``: not an ``Ask``, but the probe before the first answer of an EIP that is held here. Somebody else has it.
+    ``age`` and ``more`` as in ``FrameHeard``.
     """
 
     eip: IPAddress
     link: int
     node: str | None
     probed: bool = False
+    age: float = 0.0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Edge: asks one link, and listens for a second to who answers and to whether anybody speaks there at all.
 
 Two packet sockets, so that a flood of broadcasts drowns no answer. Whatever the LAN sends, the kernel drops what says
-nothing new, and the rest is read a few frames at a time.
+nothing new, and the rest is read a few frames at a time. Nothing wakes for answers while nobody listens to what others
+say as well: they wait until they are read (``read``).
 """
 
 import asyncio
@@ -21,6 +22,8 @@ longer than from one sample to the next (``machine/unanswered.py``)."""
 PAUSE = 0.02
 """Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
 FRAMES = 64
+FRAMES_THAT_WAIT = 5 * FRAMES
+"""Read at a time of what waits, nearly all that the kernel keeps; of a flood not before 4 PAUSEs are over."""
 MAX_ASKED = 1024
 """Addresses whose answers are told, while the sockets are open; of more those asked for last."""
 
@@ -34,13 +37,13 @@ class AsksLinks(Protocol):
     def is_ours(self, mac: Mac) -> bool:
         """Whether it is one of this host's."""
 
-    def hear_frame(self, link: int, version: int | None) -> None:
+    def hear_frame(self, link: int, version: int | None, waited: float | None = None) -> None:
         """Another host was heard within LISTEN seconds of asking others: it answers for an address of this IP version,
-        or sent a broadcast (None)."""
+        or sent a broadcast (None). ``waited``: for so many seconds at most; None: it comes at this moment."""
 
-    def hear_answer(self, link: int, answer: Answer) -> None:
+    def hear_answer(self, link: int, answer: Answer, waited: float | None = None) -> None:
         """Somebody says that an address asked for is its own: once for each MAC and turn, at most FRAMES times in
-        PAUSE."""
+        PAUSE. ``waited``: as above."""
 
 
 class Inquirer:
@@ -49,10 +52,14 @@ class Inquirer:
     def __init__(self, link: Link, asker: AsksLinks, supervisor: Supervisor) -> None:
         self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
+        self.awaited: set[IPAddress] = set()
+        """Of those asked for lately what nobody was heard to answer for yet. Other answers may wait unread."""
+        self._asked_at = float("-inf")
         self._others_until = 0.0
         """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
         self._talk: _Listener | None = None
         self._answers: _Listener | None = None
+        """Listens as long as the one above is open."""
         self._heard_at: dict[int | None, float] = {}
         self._ends: dict[bool, asyncio.TimerHandle] = {}
         """Of listening to what others say to all (True), and of all."""
@@ -71,13 +78,26 @@ class Inquirer:
             if talk and self._talk is None:
                 asker = Asker(what, link.index, others_talk(link.mac), buffer=_TALK_BUFFER)
                 self._talk = _Listener(asker, self._take_talk, self._supervisor)
+                self._talk.listen()
             if self._answers is None:
                 asker = Asker(what, link.index, answers_to(link.mac), buffer=_ANSWER_BUFFER)
                 self._answers = _Listener(asker, self._take_answers, self._supervisor)
+            if self._talk is not None:
+                self._answers.listen()
         except EdgeError:
             self.close()
             raise
         self._stay(talk)
+
+    def read(self, waited: float) -> bool:
+        """The answers that wait, for so many seconds at most. Whether these are all."""
+        if self._answers is None or self._talk is not None:
+            return True
+        if (frames := self._answers.waiting()) is None:
+            return False
+        if frames:
+            self._take_answers(frames, waited)
+        return len(frames) < FRAMES_THAT_WAIT
 
     def ask(
         self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True, others: bool = True
@@ -85,13 +105,21 @@ class Inquirer:
         """Sends ``questions``, of which some are to ``others``; ``answered`` is called for who answers for one of
         ``eips``. What finds no room is asked again or never. To be opened before, alike. Raises EdgeError: the link is
         down or gone, and all is closed."""
+        now = asyncio.get_running_loop().time()
         if others:
-            self._others_until = asyncio.get_running_loop().time() + LISTEN
+            self._others_until = now + LISTEN
+        if now >= self._asked_at + LISTEN:
+            self.awaited.clear()
+        self._asked_at = now
+        if not self.awaited and self._talk is None and self._answers is not None:
+            self._answers.asker.drop(FRAMES_THAT_WAIT)  # what came before is no answer to this
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
+            self.awaited.add(eip)
         while len(self._asked) > MAX_ASKED:
-            del self._asked[next(iter(self._asked))]
+            del self._asked[gone := next(iter(self._asked))]
+            self.awaited.discard(gone)
         self._stay(talk)
         try:
             for frame in questions:
@@ -119,6 +147,8 @@ class Inquirer:
         if self._talk is not None:
             self._talk.close()
             self._talk = None
+        if self._answers is not None:
+            self._answers.rest()
 
     def close(self) -> None:
         """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
@@ -128,6 +158,7 @@ class Inquirer:
             self._answers.close()
             self._answers = None
         self._asked.clear()
+        self.awaited.clear()
 
     def _take_talk(self, frames: list[bytes]) -> bool:
         if all(self._asker.is_ours(Mac(frame[6:12])) for frame in frames):
@@ -135,22 +166,23 @@ class Inquirer:
         self._tell_heard(None)
         return False
 
-    def _take_answers(self, frames: list[bytes]) -> bool:
+    def _take_answers(self, frames: list[bytes], waited: float | None = None) -> bool:
         answers = dict.fromkeys(answer for frame in frames if (answer := read_answer(frame)) is not None)
         for answer in answers:
             if self._asker.is_ours(answer.mac):
                 continue
             if answer.address in self._asked:
-                self._asker.hear_answer(self._link.index, answer)
+                self.awaited.discard(answer.address)
+                self._asker.hear_answer(self._link.index, answer, waited)
             else:
-                self._tell_heard(answer.address.version)
+                self._tell_heard(answer.address.version, waited)
         return True
 
-    def _tell_heard(self, version: int | None) -> None:
+    def _tell_heard(self, version: int | None, waited: float | None = None) -> None:
         now = asyncio.get_running_loop().time()
         if now < self._others_until and now - self._heard_at.get(version, float("-inf")) >= PAUSE:
             self._heard_at[version] = now
-            self._asker.hear_frame(self._link.index, version)
+            self._asker.hear_frame(self._link.index, version, waited)
 
 
 class _Listener:
@@ -162,8 +194,29 @@ class _Listener:
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
         self._again: asyncio.TimerHandle | None = None
-        self._closed = False
-        self.asker.listen(self._read)
+        self._listens = False
+
+    def listen(self) -> None:
+        if not self._listens:
+            self._listens = True
+            self.asker.listen(self._read)
+
+    def rest(self) -> None:
+        """Also from within ``take``."""
+        self._listens = False
+        self.asker.rest()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def waiting(self) -> list[bytes] | None:
+        """What waits while it does not listen; None: that was read a moment ago."""
+        now = self._loop.time()
+        if now < self._until:
+            return None
+        frames = list(self.asker.frames(FRAMES_THAT_WAIT))
+        self._until = now + (PAUSE if len(frames) < FRAMES else 4 * PAUSE)
+        return frames
 
     def _read(self) -> None:
         now = self._loop.time()
@@ -175,17 +228,14 @@ class _Listener:
         if frames:
             with contained("inquiry", self._supervisor):
                 more = self._take(frames)
-        if not self._closed and (self._left <= 0 or not more):
+        if self._listens and (self._left <= 0 or not more):
             self._left = 0
             self.asker.rest()
             self._again = self._loop.call_at(self._until, self.asker.listen, self._read)
 
     def close(self) -> None:
         """Also from within ``take``."""
-        self._closed = True
-        self.asker.rest()
-        if self._again is not None:
-            self._again.cancel()
+        self.rest()
         closing = self._loop.create_task(in_thread(self.asker.close), name="close")
         closing.add_done_callback(self._let_go)
 

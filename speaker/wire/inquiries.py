@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.interfaces.neighbor_cache import neighbors
+from speaker.interfaces.carrier import neighbors
 from speaker.interfaces.rtnetlink import Neighbor
 from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.model.events import EdgeFailed, EdgeRecovered
@@ -76,6 +76,11 @@ class Inquiries:
             targets += [(gateway, None) for gateway in self.gateways.get(link, ())[:OTHERS]]
             targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
         return targets
+
+    def read(self, waited: float) -> bool:
+        """Answers for which nothing wakes, and that wait for so many seconds at most. Whether these are all."""
+        read = [inquirer.read(waited) for inquirer in [*self._inquirers.values()] if inquirer.awaited]
+        return all(read)
 
     def retell(self) -> None:
         """Somebody else listens from now on: what goes wrong still is news."""

@@ -67,6 +67,8 @@ class SharedOwner:
         self._layer2 = layer2(events, self)
         self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
         self._inquiries = Inquiries(self, events)
+        self._answers_read_at = 0.0
+        """When none of those that wake nobody was left unread."""
         self.placements: dict[IPAddress, Placement] = {}
         """Where each EIP may be held. The main process decides it; this is the copy that goes on without it."""
         self._silent_gateways: set[int] = set()
@@ -285,23 +287,38 @@ class SharedOwner:
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
-    def hear_frame(self, link: int, version: int | None) -> None:
-        self.hello_links.hear()
-        self._step(events.FrameHeard(link, version))
+    def hear_frame(self, link: int, version: int | None, waited: float | None = None) -> None:
+        if waited is None:
+            self.hello_links.hear()
+        self._hear(events.FrameHeard(link, version), waited)
+
+    def _read_answers(self) -> None:
+        """Those that came with what this node asks at its beats: what they lead to is judged with the beat."""
+        now = self.clock()
+        if self._inquiries.read(now - self._answers_read_at):
+            self._answers_read_at = now
+
+    def _hear(self, event: events.FrameHeard | events.EipAnswered, waited: float | None) -> None:
+        if waited is None:
+            self._step(event)
+            return
+        with contained("ownership", self._events):
+            self.machine.step(self.clock(), replace(event, age=waited, more=True))
 
     def found(self, link: int, address: bytes, mac: Mac) -> None:
         """Not in the middle of what others said."""
         answer = Answer(ip_address(address), mac)
         asyncio.get_running_loop().call_soon(partial(self.hear_answer, link, answer, probed=True))
 
-    def hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
-        self.look()
+    def hear_answer(self, link: int, answer: Answer, waited: float | None = None, *, probed: bool = False) -> None:
+        if waited is None:
+            self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self.clock()
         if not hello_link.speakers.answer(answer.address, node, now, probed=probed):
             return
-        self._step(events.EipAnswered(answer.address, link, node, probed))
+        self._hear(events.EipAnswered(answer.address, link, node, probed), waited)
         if node is not None and hello_link.speakers.is_unheard(node, now, FILTERED * self._times.dead):
             self.hello_links.note_filtered(hello_link, node, answer.address)
 
@@ -350,6 +367,8 @@ class SharedOwner:
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
             self.hello_links.miss()
             self._unheard = 0
+        with contained("inquiry", self._events):
+            self._read_answers()
         if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
             self.hello_links.give_up()
         self._step(events.Tick())

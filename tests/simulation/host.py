@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from typing import TypeAlias
 
@@ -10,15 +11,7 @@ from simulation.owner import Deeds, Owner
 from simulation.schedule import Schedule
 from simulation.wire import Port, key
 from speaker.model import IPAddress
-from speaker.ownership.events import (
-    EipAnswered,
-    EligibilityChanged,
-    Event,
-    FrameHeard,
-    HelloHeard,
-    LinkChanged,
-    Tick,
-)
+from speaker.ownership.events import EipAnswered, EligibilityChanged, Event, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Keys
@@ -74,6 +67,10 @@ class Host:
         self.waiting: list[tuple[int, Callable[[], None]]] = []
         self.unread: list[tuple[float, int, Payload]] = []
         """Routine hellos, which wake nobody: when each arrived by the host's clock, the link, and what it is."""
+        self.unread_answers: list[FrameHeard | EipAnswered] = []
+        """To what it asks at its beats, which wake nobody either."""
+        self.answers_read_at = 0.0
+        """By its clock."""
         self.wake_at = -1.0
         self.api_cuts = 0
         self.api_stale = 0
@@ -115,13 +112,14 @@ class Host:
     def boot(self, make: Make, random: Random) -> None:
         self.life += 1
         self.alive, self.frozen_at, self.waiting, self.draining, self.wake_at = True, None, [], False, -1.0
-        self.unread = []
+        self.unread, self.unread_answers = [], []
         schedule = self._schedule
         life = 1000 - 7 * self.life if schedule.clock_back else self.life
 
         def incarnate(above: Incarnation) -> Incarnation:
             return Incarnation((max(life, (above >> 31) + 1) << 31) | random.getrandbits(31))
 
+        self.answers_read_at = self.clock()
         self.machine = make(
             self.name,
             incarnate,
@@ -144,7 +142,8 @@ class Host:
             self.tell_eligibility(eip)
 
     def halt(self) -> None:
-        self.alive, self.frozen_at, self.waiting, self.unread = False, None, [], []
+        self.alive, self.frozen_at, self.waiting = False, None, []
+        self.unread, self.unread_answers = [], []
 
     def thaw(self) -> None:
         assert self.frozen_at is not None
@@ -180,6 +179,13 @@ class Host:
         for arrived_at, link, payload in unread:
             self._read(link, payload, self.clock() - arrived_at)
 
+    def _read_answers(self) -> None:
+        answers, self.unread_answers = self.unread_answers, []
+        waited, self.answers_read_at = self.clock() - self.answers_read_at, self.clock()
+        for event in answers:
+            heard = replace(event, age=waited, more=True)
+            self.owner.carry_out(self.machine.step(self.clock(), heard))
+
     def _read(self, link: int, payload: Payload, age: float) -> None:
         hello = payload if isinstance(payload, Hello) else self.ports[link].read(payload, self.keys)
         if hello is None:
@@ -195,6 +201,7 @@ class Host:
 
     def tell_link(self, link: int) -> None:
         self.unread = [waiting for waiting in self.unread if waiting[1] != link]
+        self.unread_answers = [waiting for waiting in self.unread_answers if waiting.link != link]
         self.tell(LinkChanged(link, up=self.link_up(link)))
 
     def tell_eligibility(self, eip: IPAddress) -> None:
@@ -216,6 +223,8 @@ class Host:
     def _hear_and_step(self, event: Event) -> None:
         if isinstance(event, Tick | FrameHeard | EipAnswered) or self.clock() >= self.machine.watch_at:
             self._read_all()
+        if isinstance(event, Tick | EipAnswered):
+            self._read_answers()
         self.step(event)
 
     def do(self, work: Callable[[], None], order: int = OTHER) -> None:

@@ -184,7 +184,11 @@ class Stations:
         def back() -> None:
             if host.life == life and host.alive:
                 known = other.name if other is not None and (link, other.name) in host.macs else None
-                host.tell(FrameHeard(link, eip.version) if own else EipAnswered(eip, link, known))
+                answer = FrameHeard(link, eip.version) if own else EipAnswered(eip, link, known)
+                if self._listens(host, link):
+                    host.tell(answer)
+                else:
+                    host.unread_answers.append(answer)
 
         if carries(link, host.index, station) and not self._lost(link, host.index, station):
             self._clock.after(self._delay(), arrive)

@@ -9,15 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import MAX_TERM, IPAddress
-from speaker.ownership.hello import (
-    MAX_INCARNATION,
-    Accused,
-    Addresses,
-    Heard,
-    Incarnation,
-    Span,
-    Terms,
-)
+from speaker.ownership.hello import MAX_INCARNATION, Accused, Addresses, Heard, Incarnation, Span, Terms
 from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, MAX_NAME, SECTION, SPAN, WEIGHT, Kind, octets
 
 RUNS_REMEMBERED = 1 << 16
@@ -39,7 +31,7 @@ def demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-class _Memory(Generic[_K, _T]):
+class Memory(Generic[_K, _T]):
     """What was made of what, the latest; of at most ``most`` bytes, since a frame may have any length."""
 
     def __init__(self, most: int) -> None:
@@ -69,6 +61,17 @@ def read_fields(body: bytes, at: int) -> dict[str, Any]:
         return rest
     heard = _read_heard([body[begin + SECTION.size : end]])
     return {**rest, "heard": heard} if "heard" not in rest else _read(body[at:])
+
+
+def ages_of(body: bytes, at: int, count: int) -> tuple[int, int, str] | None:
+    """Where the ages of all ``count`` peers in ``heard`` begin and end, and struct's letters for them; None where they
+    are in several sections, or in none."""
+    begin, end = _heard_section(body, at)
+    if begin == end:
+        return None
+    number, size, _ = HEARD.unpack_from(body, begin + SECTION.size)
+    begin += SECTION.size + HEARD.size
+    return (begin, begin + number * size, f"!{number}{AGES[size]}") if number == count else None
 
 
 def _heard_section(body: bytes, at: int) -> tuple[int, int]:
@@ -107,10 +110,10 @@ def _read_end(version: int, address: bytes) -> IPAddress:
 
 
 def _remembering(most: int) -> Callable[[Callable[[bytes, *_P], _T]], Callable[[bytes, *_P], _T]]:
-    """What was made of the last values, as in ``_Memory``."""
+    """What was made of the last values, as in ``Memory``."""
 
     def remember(make: Callable[[bytes, *_P], _T]) -> Callable[[bytes, *_P], _T]:
-        memory: _Memory[tuple[bytes, *_P], _T] = _Memory(most)
+        memory: Memory[tuple[bytes, *_P], _T] = Memory(most)
 
         def remembered(value: bytes, *others: *_P) -> _T:
             key = (value, *others)

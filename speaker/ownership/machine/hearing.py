@@ -282,8 +282,8 @@ class Hearing:
         self._agenda.hurry()
 
     def hear_answer(self, event: EipAnswered, now: float) -> None:
-        segment = self._k.segment(event.link, now)
-        self._silence.hear_frame(segment, now, event.eip.version)
+        segment, at = self._k.segment(event.link, now), now - event.age
+        self._silence.hear_frame(segment, at, now, event.eip.version)
         self._unanswered.hear_answered(segment, event.eip)
         x = self._k.eip(event.eip)
         if x.holding:
@@ -296,10 +296,10 @@ class Hearing:
         if peer is None:
             return
         if event.eip not in peer.claims:
-            x.served_until = now + self._k.times.dead
+            x.served_until = max(x.served_until, at + self._k.times.dead)
             self._agenda.look_at([x.address])
         elif not peer.is_heard(now, self._k.times) or peer.suspect_at(self._k.times) <= now:
-            peer.answered_at = now
+            peer.answered_at = max(peer.answered_at, at)
             peer.unanswered.pop(event.eip, None)
             self._silence.revive(segment, now)
 

@@ -55,6 +55,8 @@ from speaker.ownership.preference import Preferred
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
+_HEARD = (HelloHeard, EipAnswered, FrameHeard)
+"""Come by the dozen as well, read of sockets at the beat."""
 _BATCH = 200
 """EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
 _RULES = Rules()
@@ -95,12 +97,12 @@ class Ownership:
 
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back. Those of a hello that more
-        follow (``HelloHeard.more``) come with the next event."""
+        follow (``more``) come with the next event."""
         agenda = self._agenda
         if now - agenda.now > 1.5 * self.times.hello:
             self.known.away_at = now
         agenda.now = now
-        more = isinstance(event, HelloHeard) and event.more
+        more = isinstance(event, _HEARD) and event.more
         if now >= self.answer_until and not more:
             kept = self._come_back(now)
             if isinstance(event, FrameHeard | EipAnswered) or (isinstance(event, HelloHeard) and not kept):
@@ -315,7 +317,8 @@ class Ownership:
             case LeaseSeen():
                 pass  # another's: who lives is heard on the wire
             case FrameHeard():
-                self.silence.hear_frame(segment := self.known.segment(event.link, now), now, event.version)
+                segment = self.known.segment(event.link, now)
+                self.silence.hear_frame(segment, now - event.age, now, event.version)
                 self.unanswered.hear_other(segment, event.version)
             case EipAnswered():
                 self.hearing.hear_answer(event, now)
@@ -375,7 +378,7 @@ class Ownership:
 
     def _end_listening(self, now: float) -> None:
         for segment in self.known.segments.values():
-            if segment.listen_until > now and not segment.heard_out:
+            if not segment.listening or (segment.listen_until > now and not segment.heard_out):
                 continue
             if self._agenda.attempt(
                 "end listening", segment, partial(self._rules.must_listen, self.known, segment, now), otherwise=False

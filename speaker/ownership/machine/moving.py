@@ -8,7 +8,7 @@ from speaker.ownership.hello import Hello, next_term
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.peers import NEVER, Peer
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
 
@@ -85,6 +85,8 @@ class Moves:
 
     def _judge_health(self, segment: Segment, now: float) -> None:
         before = segment.sick
+        if not (before or segment.hands_over or self._k.standstills.last > NEVER or segment.losses(now)):
+            return  # nearly always
         segment.judged(self._rules.sick(self._k, segment, now), now)
         segment.hands_over = self._rules.hands_over(self._k, segment, now)
         if segment.sick is not before:

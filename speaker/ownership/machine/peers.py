@@ -7,11 +7,9 @@ from enum import Enum
 from itertools import islice
 
 from speaker.model import IPAddress
-from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Terms
-from speaker.ownership.machine.loss import SAID, Arrivals
-from speaker.ownership.machine.order import Ordered
+from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Ordered, Terms
+from speaker.ownership.machine.loss import SAID, Arrivals, Patience
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.patience import Patience
 from speaker.ownership.score import claim_hash
 
 NEVER, FOREVER = float("-inf"), float("inf")
@@ -123,7 +121,7 @@ class Peer:
         return self.heard_at + self.suspect_after(times)
 
     def suspect_after(self, times: Parameters) -> float:
-        if not self.lenience.learnt:  # nearly always, and this is asked for a dozen times at each beat
+        if self.heard_at >= self.lenience.over_at:  # nearly always, and this is asked for a dozen times at each beat
             return times.suspect * self.patience
         lasts = self.lenience.lasts(self.heard_at)
         return max(times.suspect * self.patience, lasts * times.suspect / times.dead)
@@ -138,7 +136,7 @@ class Peer:
 
     def dead_after(self, times: Parameters) -> float:
         """Seconds of silence that are its death."""
-        if not self.lenience.learnt:
+        if self.heard_at >= self.lenience.over_at:
             return times.dead * self.patience
         return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
 

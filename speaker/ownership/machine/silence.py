@@ -196,12 +196,12 @@ class Silence:
             if segment.in_touch and self._rules.hears_no_broadcast(segment):
                 self._agenda.watch_at = now
 
-    def hear_frame(self, segment: Segment, now: float, version: int | None) -> None:
-        """``version``: as ``FrameHeard`` says."""
+    def hear_frame(self, segment: Segment, at: float, now: float, version: int | None) -> None:
+        """``at``: when it arrived. ``version``: as ``FrameHeard`` says."""
         if segment.frame_at == NEVER and not segment.peers.by_node:
             self.begin_to_hear(segment, now)
-        self.note_sign(segment, now)
-        segment.frame_at = now
+        self.note_sign(segment, at)
+        segment.frame_at = max(segment.frame_at, at)
         if version is None:
             segment.broadcast_at, segment.direct = now, 0
         self._agenda.watch_at = now

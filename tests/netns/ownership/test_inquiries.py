@@ -12,7 +12,7 @@ import pytest
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
-from speaker.interfaces.neighbor_cache import neighbors
+from speaker.interfaces.carrier import neighbors
 from speaker.model import Link, Mac, Speaker
 from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, FrameHeard, Question
@@ -79,13 +79,14 @@ class Told:
     """What was heard, in order, and what went wrong."""
 
     def __init__(self):
-        self.events, self.errors, self.failures = [], [], []
+        self.events, self.errors, self.failures, self.waited = [], [], [], []
         self._news = asyncio.Event()
 
-    def hear_frame(self, link, version):
+    def hear_frame(self, link, version, waited=None):
         self._note(FrameHeard(link, version))
 
-    def hear_answer(self, link, answer):
+    def hear_answer(self, link, answer, waited=None):
+        self.waited.append(waited)
         self._note((answer.address, answer.mac))
 
     def is_ours(self, mac_of_frame):
@@ -167,10 +168,44 @@ def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(l
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (eip,), doubted=True)
-        ask = partial(inquiries.ask, link, OWN, asked, known)
+
+        def ask():
+            inquiries.read(0.1)
+            inquiries.ask(link, OWN, asked, known)
+
         await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
         await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
         assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
+
+    within(node, story)
+
+
+def test_nothing_wakes_for_answers_to_samples_which_wait_until_they_are_read(quiet_lan, stranger):
+    node, _ = quiet_lan
+    reply = Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS)
+
+    async def story(inquiries, told, link):
+        loop = asyncio.get_running_loop()
+        inquiries.ask(link, OWN, Question(link.index, "n2", (EIP4,)), {})
+        asker = inquirer_of(inquiries, link)._answers.asker
+        assert not loop.remove_reader(asker._socket)
+        stranger(reply)
+        assert inquiries.read(0.07)
+        assert told.events == [(EIP4, mac(THEIRS))]
+        assert inquiries.read(0.08), "nothing is awaited"
+        stranger(reply)
+        inquirer_of(inquiries, link).awaited.add(EIP4)
+        assert not inquiries.read(0.09), "a flood is read a few frames at a time"
+        ask(inquiries, link, OWN, [])
+        assert inquiries.read(0.08), "what is listened to is nobody else's to read"
+        stranger(reply)
+        await told.until(lambda events: events[1:] == [(EIP4, mac(THEIRS))])
+        assert told.waited == [0.07, None]
+        async with asyncio.timeout(GUARD):
+            while inquirer_of(inquiries, link).listens:  # noqa: ASYNC110 -- nobody tells
+                await asyncio.sleep(0.01)
+        inquiries.ask(link, OWN, Question(link.index, "n2", (EIP4,)), {})
+        assert not loop.remove_reader(inquirer_of(inquiries, link)._answers.asker._socket)
 
     within(node, story)
 
@@ -181,10 +216,10 @@ def test_while_nothing_is_doubted_an_answer_that_nobody_asked_for_is_no_news(qui
 
     async def story(inquiries, told, link):
         asked = Question(link.index, "n2", (EIP4,), doubted=False)
-        ask = partial(inquiries.ask, link, OWN, asked, {})
 
         def ask_and_answer():
-            ask()
+            inquiries.read(0.1)
+            inquiries.ask(link, OWN, asked, {})
             stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc="192.0.2.9", hwdst=OURS))
             stranger(Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS))
 

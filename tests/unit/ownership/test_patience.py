@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.ownership.patience import HALF_LIFE, LONGEST, MARGIN, Fading
+from speaker.ownership.machine.loss import HALF_LIFE, LONGEST, MARGIN, Fading
 
 
 def test_nobody_is_patient_without_a_reason() -> None:
@@ -35,3 +35,13 @@ def test_it_never_lasts_longer_than_the_longest_that_counts(silences: list[tuple
         now += pause
         patience.survived(gap, now)
         assert patience.lasts(now) <= MARGIN * LONGEST
+
+
+@given(st.floats(0.01, LONGEST), st.floats(0.1, 1.0), st.floats(0.001, 300.0))
+def test_it_is_over_when_it_lasts_no_longer_than_the_usual_time(gap: float, usual: float, away: float) -> None:
+    patience = Fading()
+    assert patience.over_at(usual) < 0
+    patience.survived(gap, 10.0)
+    over = patience.over_at(usual)
+    assert patience.lasts(over + away) < usual
+    assert patience.lasts(over - away) > usual

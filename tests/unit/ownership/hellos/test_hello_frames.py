@@ -106,8 +106,9 @@ AGES = st.dictionaries(st.sampled_from(["n2", "n3", "n4"]), st.integers(0, MAX_A
 def test_what_a_node_said_before_changes_nothing_of_what_its_next_frame_means(some):
     for said, *heard in some:
         listed = said._replace(node="n1", routine=True, claims=Listed(said.claims))
-        for ages in (*heard, *heard):
+        for number, ages in enumerate((*heard, *heard)):
             again = listed._replace(heard={node: Heard(Incarnation(1), age) for node, age in ages.items()})
+            again = again._replace(sequence=said.sequence ^ number, clock=said.clock ^ number << 40)
             assert parts(again, 65535) == [again._replace(part=0)]
 
 

@@ -137,6 +137,31 @@ def test_what_a_peer_holds_is_asked_for_now_and_then_while_it_answers() -> None:
     assert all(b - a > SAMPLE - 0.001 for (a, _), (b, _) in pairwise(asked))
 
 
+def late(machine: Ownership, by: float) -> tuple[float, Question]:
+    """After a question its loop stands still for ``by`` seconds: when it goes on, and what it had asked."""
+    orders: Orders = []
+    start = machine.known.agenda.now
+    while not questions(orders):
+        orders = timed(machine, start, start := start + 0.01)
+        machine.step(start, hello(machine, round((start + 1) * 1000), HELD, "a"))
+    return start + by, questions(orders)[0][1]
+
+
+@pytest.mark.parametrize("by", [0.15, 0.3])
+def test_an_answer_that_waited_for_a_late_loop_is_an_answer_and_no_sign_of_that_moment(by: float) -> None:
+    machine = alone()
+    beside(machine, 0.0, 1.0, {"a": HELD})
+    now, asked = late(machine, by)
+    assert machine.step(now, EipAnswered(asked.eips[0], LINK, "a", age=by, more=True)) == []
+    assert machine.known.segments[LINK].frame_at == pytest.approx(now - by)
+    assert machine.known.segments[LINK].peers.by_node["a"].answered_at <= now - by + 1e-6
+    machine.step(now, Tick())
+    (watch,) = machine.known.segments[LINK].watches.values()
+    assert watch.rounds == 0
+    more = questions(timed(machine, now, now + 0.2))
+    assert not [question for _, question in more if question.doubted]
+
+
 def test_of_both_ip_versions_each_eip_has_its_turn_however_many_there_are() -> None:
     many = {EIP + n: 3 for n in range(1, 1100)}
     few = {IPv6Address("2001:db8::1"): 3, IPv6Address("2001:db8::2"): 3}
