@@ -464,11 +464,14 @@ _BEGUN_LIKE_IT: Final = _LONGER.replace(
     "(k.lowerAscii())", "(k.lowerAscii().substring(0, k.size() < 4 ? k.size() : 4))"
 )
 _HINT: Final = (
+    "variables.many ? 'spec has more fields than an Eip has: known are ' + "
+    "variables.known.join(', ') : "
     f"variables.unknown.map(k, 'spec.' + k + ' is not a field of an Eip: ' + ({_LONGER} + {_LIKE_IT} + "
     f"{_BEGUN_LIKE_IT} + "
     "[''])[0]).map(m, m.endsWith(': ') ? m + 'known are ' + variables.known.join(', ') : "
     "m.replace(': ', ': did you mean ') + '?').join('; ')"
 )
+"""Of many it looks for none: that would take the API server seconds."""
 
 
 def _policy() -> Schema:
@@ -478,7 +481,9 @@ def _policy() -> Schema:
     changed = "oldObject == null || object.spec != oldObject.spec"
     names = ", ".join(f"'{name}'" for name in _eip_spec()["properties"])
     unknown = "dyn(object.spec).filter(k, !(k in variables.known)).map(k, k.size() > 64 ? k.substring(0, 64) : k)"
-    variables = {"known": f"[{names}]", "places": str([*range(26)]), "unknown": unknown}
+    many = f"dyn(object.spec).size() > {len(SPEC) + 8}"
+    listed = f"variables.many ? [''] : {unknown}"
+    variables = {"known": f"[{names}]", "places": str([*range(26)]), "many": many, "unknown": listed}
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [{**rules, "resources": ["eips"], "scope": "*"}]},

@@ -290,6 +290,12 @@ def test_a_field_like_no_other_is_refused_with_all_that_there_are(ask):
     assert len(answer["message"]) < 2000
 
 
+def test_of_many_fields_that_there_are_not_none_is_looked_for(ask):
+    code, answer = ask("POST", EIPS + "?dryRun=All", eip(**{f"x{number}": 1 for number in range(20000)}))
+    assert code == 422
+    assert "spec has more fields than an Eip has: known are addresses, " in answer["message"]
+
+
 def test_a_pool_from_before_that_policy_can_still_be_written(ask, api_server):
     """But for a change of its spec: the misspelt field has to go first."""
     name, policy = "from-before", "validatingadmissionpolicybinding/eip-speaker-pool-fields"
