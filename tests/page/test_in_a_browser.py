@@ -287,6 +287,23 @@ def test_no_number_of_eips_makes_it_long_or_hard_to_read_for_anybody(browser, pa
         assert abs(box - last) < 1
 
 
+@pytest.mark.parametrize("look", LOOKS)
+def test_an_eip_tells_its_way_in_full_on_a_click_and_closing_it_leads_back(browser, page, look):
+    browser.look(**LOOKS[look])
+    looking(browser, page, with_trouble())
+    find(browser, "2001:db8::10")
+    browser.run("document.querySelector('#rows button').focus()")
+    browser.keys("Enter")
+    assert [*filter(None, browser.text("#path").splitlines())] == [
+        *("2001:db8::10", "client → 2001:db8::10 → node-c → default/v6", "02:00:00:00:00:99 on eth0 uses it too"),
+        *("Each step, and the one that is broken: speaker explain 2001:db8::10", "Close"),
+    ]
+    assert browser.accessibility() == []
+    browser.keys("Enter")
+    assert not browser.run("return document.getElementById('path').open")
+    assert browser.run("return document.activeElement.textContent") == "2001:db8::10"
+
+
 def test_five_thousand_are_found_and_followed_and_printed(browser, page):
     looking(browser, page, made_up(MANY))
     find(browser, "10.0.7.77")
