@@ -185,11 +185,30 @@ def test_each_eip_is_a_cell_in_its_nodes_column_and_one_that_moves_is_in_the_oth
     assert pressed_in(browser, "node-a", 0) == "10.0.0.3"
 
 
+def columns(browser):
+    return browser.run("return [...document.querySelectorAll('#nodes li')].map(x => x.innerText.replace('\\n', ': '))")
+
+
 def test_a_node_that_is_not_heard_keeps_its_column(browser, page):
-    looking(
-        browser, page, made_up(9) | {"nodes": [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]}
-    )
-    assert browser.text("#nodes .silent") == "z\nnot heard"
+    nodes = [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]
+    looking(browser, page, made_up(9) | {"nodes": nodes})
+    assert columns(browser) == ["node-a: 9 EIPs", "z: not heard"]
+
+
+@pytest.mark.parametrize(("role", "says"), [("host", "not heard"), ("controller", "0 EIPs")])
+def test_one_that_others_took_over_from_has_a_column_and_a_controller_does_not_say_that_it_is_dead(
+    browser, page, role, says
+):
+    looking(browser, page, made_up(9, failovers=[failover(**{"from": "gone"})]) | {"role": role})
+    assert columns(browser)[-1] == f"gone: {says}"
+
+
+def test_a_node_that_is_called_nobody_is_not_nobody(browser, page):
+    eips = {"10.0.9.1": eip("lan", [], None), "10.0.9.2": eip("lan", [], "nobody")}
+    nodes = [{"node": "nobody", "eips": 1}]
+    looking(browser, page, made_up(0, **eips) | {"nodes": nodes})
+    assert columns(browser) == ["nobody: 1 EIP", "nobody: 1 EIP"]
+    assert pressed_in(browser, "nobody", 0) == "10.0.9.2"
 
 
 @pytest.mark.parametrize(
