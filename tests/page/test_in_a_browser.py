@@ -185,11 +185,30 @@ def test_each_eip_is_a_cell_in_its_nodes_column_and_one_that_moves_is_in_the_oth
     assert pressed_in(browser, "node-a", 0) == "10.0.0.3"
 
 
+def columns(browser):
+    return browser.run("return [...document.querySelectorAll('#nodes li')].map(x => x.innerText.replace('\\n', ': '))")
+
+
 def test_a_node_that_is_not_heard_keeps_its_column(browser, page):
-    looking(
-        browser, page, made_up(9) | {"nodes": [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]}
-    )
-    assert browser.text("#nodes .silent") == "z\nnot heard"
+    nodes = [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]
+    looking(browser, page, made_up(9) | {"nodes": nodes})
+    assert columns(browser) == ["node-a: 9 EIPs", "z: not heard"]
+
+
+@pytest.mark.parametrize(("role", "says"), [("host", "not heard"), ("controller", "0 EIPs")])
+def test_one_that_others_took_over_from_has_a_column_and_a_controller_does_not_say_that_it_is_dead(
+    browser, page, role, says
+):
+    looking(browser, page, made_up(9, failovers=[failover(**{"from": "gone"})]) | {"role": role})
+    assert columns(browser)[-1] == f"gone: {says}"
+
+
+def test_a_node_that_is_called_nobody_is_not_nobody(browser, page):
+    eips = {"10.0.9.1": eip("lan", [], None), "10.0.9.2": eip("lan", [], "nobody")}
+    nodes = [{"node": "nobody", "eips": 1}]
+    looking(browser, page, made_up(0, **eips) | {"nodes": nodes})
+    assert columns(browser) == ["nobody: 1 EIP", "nobody: 1 EIP"]
+    assert pressed_in(browser, "nobody", 0) == "10.0.9.2"
 
 
 @pytest.mark.parametrize(
@@ -285,6 +304,23 @@ def test_no_number_of_eips_makes_it_long_or_hard_to_read_for_anybody(browser, pa
             ".map(x => x.getBoundingClientRect().bottom)"
         )
         assert abs(box - last) < 1
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_an_eip_tells_its_way_in_full_on_a_click_and_closing_it_leads_back(browser, page, look):
+    browser.look(**LOOKS[look])
+    looking(browser, page, with_trouble())
+    find(browser, "2001:db8::10")
+    browser.run("document.querySelector('#rows button').focus()")
+    browser.keys("Enter")
+    assert [*filter(None, browser.text("#path").splitlines())] == [
+        *("2001:db8::10", "client → 2001:db8::10 → node-c → default/v6", "02:00:00:00:00:99 on eth0 uses it too"),
+        *("Each step, and the one that is broken: speaker explain 2001:db8::10", "Close"),
+    ]
+    assert browser.accessibility() == []
+    browser.keys("Enter")
+    assert not browser.run("return document.getElementById('path').open")
+    assert browser.run("return document.activeElement.textContent") == "2001:db8::10"
 
 
 def test_five_thousand_are_found_and_followed_and_printed(browser, page):

@@ -18,6 +18,8 @@ NAMED = 5
 REFUSED = 50
 FINDINGS = 20
 
+_UNKNOWN: Mapping[str, float] = {}
+
 Document: TypeAlias = dict[str, Any]
 """Its ``eips`` are by address."""
 
@@ -90,14 +92,16 @@ def of_host(
     failovers: list[dict[str, Any]],
     nodes: Iterable[str],
     silent: Collection[str] = (),
+    since: Mapping[str, float] = _UNKNOWN,
 ) -> Document:
-    """``status``: what the status file says; ``silent``: nodes that were heard lately, and are not now."""
+    """``status``: what the status file says; ``silent``: nodes that were heard lately, and are not now; ``since`` when
+    others hold an EIP, in seconds since 1970, where that was seen."""
     eips = {
         one["address"]: eip(
             one["pool"],
             one["services"],
             one["holder"],
-            rfc3339(one["since"]) if "since" in one else "",
+            rfc3339(at) if (at := one.get("since") or since.get(one["address"])) else "",
             conflicts.get(one["address"], ""),
             one.get("message", "") if one["holder"] is None else "",
         )

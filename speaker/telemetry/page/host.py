@@ -34,6 +34,8 @@ class HostPage:
         """Other hosts, and the links that each is heard on."""
         self._silent: dict[str, float] = {}
         """Node → since when it is not heard, in seconds since 1970."""
+        self._holders: dict[str, tuple[str | None, float]] = {}
+        """EIP → who holds it, and since when as seen here, in seconds since 1970; 0: since before this page knew it."""
         self._loop = asyncio.get_running_loop()
         self._examination: Document | None = None
         self._make: Callable[[], Document] | None = None
@@ -53,8 +55,13 @@ class HostPage:
 
     def shown(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""
+        self._holders = {one["address"]: self._seen(one["address"], one["holder"]) for one in status["eips"]}
         with suppress(RuntimeError):  # at the very end there is no loop
             self._loop.call_soon_threadsafe(self._show, partial(self._document, status, pools, conflicts))
+
+    def _seen(self, address: str, holder: str | None) -> tuple[str | None, float]:
+        was = self._holders.get(address, (holder, 0.0))
+        return was if was[0] == holder else (holder, time.time())
 
     def _show(self, make: Callable[[], Document]) -> None:
         self._make = make
@@ -79,5 +86,6 @@ class HostPage:
     def _document(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
         nodes = {node for node, _ in self._alive}
         missed = [node for node, since in [*self._silent.items()] if time.time() - since < MISSED]
-        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes, missed)
+        since = {address: at for address, (holder, at) in self._holders.items() if holder and at}
+        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes, missed, since)
         return shown | {"doctor": self._examination}

@@ -7,7 +7,7 @@ import { search } from "./table.js";
 const MOVE = 900; // milliseconds that a move takes on the screen
 const RECENT = 8000; // and for which it is marked
 const HEIGHT = 200; // pixels that the fullest column should keep to
-const NOBODY = "nobody";
+const NOBODY = ""; // no node has this name
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const seen = []; // every node, as it came: the place of each gives its colour
@@ -25,7 +25,7 @@ export function colour(node) {
 function column(node) {
   const nobody = node === NOBODY;
   const dot = make("i", "", "dot");
-  const name = button(node, nobody ? "bad" : "", () => search(node));
+  const name = button(node || "nobody", nobody ? "bad" : "", () => search(node || "nobody"));
   const says = make("span", "", "aside-text");
   const made = make("li", "", "", dot, name, says, make("div", "", "cells"));
   dot.hidden = nobody;
@@ -122,15 +122,15 @@ function hint(nodes) {
 }
 
 // `eips`: pairs of an EIP and what is said of it, by address.
-export function showLan({ nodes: heard, counts, failovers }, eips) {
+export function showLan({ nodes: heard, counts, failovers, role }, eips) {
   const here = new Set(heard.map((each) => each.node));
   const gone = [...new Set(failovers.map((each) => each.from))].filter((node) => node && !here.has(node));
-  const nodes = [...heard, ...gone.map((node) => ({ node, eips: 0, silent: true }))];
+  const nodes = [...heard, ...gone.map((node) => ({ node, eips: 0, silent: role === "host" }))];
   if (counts.by_nobody) nodes.push({ node: NOBODY, eips: counts.by_nobody });
   showColumns(nodes);
   hint(nodes);
   for (const each of columns.values()) each.eips = [];
-  for (const pair of eips) columns.get(pair[1].holder || NOBODY)?.eips.push(pair);
+  for (const pair of eips) columns.get(pair[1].holder)?.eips.push(pair);
   place();
 }
 

@@ -1,6 +1,6 @@
 // The EIPs as a table in which only the rows in view exist: 5,000 cost what 40 do, and no page is 84,000 pixels long.
 
-import { at, eipsOf, make, when } from "./dom.js";
+import { at, button, eipsOf, make, when } from "./dom.js";
 
 const SPARE = 8; // rows above and below those in view
 const known = new Map(); // EIP → what is said of it, the words that a filter finds, and its row while it is in view
@@ -30,10 +30,25 @@ function fill({ row, one }) {
   for (const cell of [held, of, pool]) cell.title = cell.textContent;
 }
 
+// The way of one EIP, and in full what its row has no room for.
+function tell(name) {
+  const { one } = known.get(name);
+  const title = make("h2", name);
+  title.id = "path-title";
+  at("path").replaceChildren(
+    title,
+    make("p", ["client", name, one.holder || "nobody", services(one) || "no Service"].join(" → ")),
+    ...[one.conflict, one.message].filter(Boolean).map((each) => make("p", each, "bad")),
+    make("p", "Each step, and the one that is broken: ", "", make("code", `speaker explain ${name}`)),
+    button("Close", "", () => at("path").close()),
+  );
+  at("path").showModal();
+}
+
 function rowOf(name) {
   const made = known.get(name);
   if (!made.row) {
-    const eip = make("span", "", "", make("span", name));
+    const eip = make("span", "", "", button(name, "", () => tell(name)));
     made.row = make("div", "", "row", eip, ...Array.from({ length: 4 }, () => make("span")));
     made.row.setAttribute("role", "row");
     for (const cell of made.row.children) cell.setAttribute("role", "cell");

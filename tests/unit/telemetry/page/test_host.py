@@ -82,6 +82,24 @@ def test_one_that_fell_silent_is_on_it_as_that(shown):
     assert found["nodes"] == [{"node": "n1", "eips": 0}, {"node": "n2", "eips": 0, "silent": True}]
 
 
+def test_since_when_another_holds_an_eip_is_known_once_that_was_seen_to_begin():
+    def held_by(holder):
+        return NOTHING | {"eips": [{"address": "192.0.2.10", "services": [], "pool": "lan", "holder": holder}]}
+
+    async def story():
+        page, found = HostPage("n1", Bugs()), []
+        for holder in ("n2", "n3", "n3", None):
+            page.shown(held_by(holder), {}, {})
+            await asyncio.sleep(0)
+            found.append(json.loads(await page.live.now())["eips"]["192.0.2.10"].get("since"))
+        return found
+
+    before, begun, still, nobody = asyncio.run(story())
+    assert (before, nobody) == (None, None)
+    assert begun is not None
+    assert still == begun
+
+
 def test_an_event_that_nobody_foresaw_is_a_bug_and_no_more(shown):
     found, bugs = shown(PeerChanged("n2", None, True), taken(unanswered=0.231))
     assert bugs == [("page", AttributeError)]
