@@ -272,7 +272,7 @@ def of_rest(found: Any) -> Iterator[Row]:
 def of_services(found: Any) -> Iterator[Row]:
     for one in found["services"]:
         yield Row(
-            f"{one['how']} to the first answer, p50",
+            f"{one['how']}, p50",
             "ms",
             one["p50_ms"],
             limit=75.0 if one is found["services"][0] else None,
@@ -333,6 +333,12 @@ def of_memory(found: Any) -> Iterator[Row]:
         )
 
 
+def of_scale(found: Any) -> Iterator[Row]:
+    sizes = list(found["nodes"]["costs"])
+    steep = [what for what in found["N²"] if "CPU" not in what]
+    yield Row(f"counts that grow with N², {sizes[0]} to {sizes[-1]} nodes", "", len(steep), limit=0.0, timed=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """``seconds``: it takes at most so long, or is ended."""
@@ -362,6 +368,7 @@ BENCHES = (
     Bench("health.py --targets 300 --seconds 5 --kinds tcp,http --json", 90, of_health),
     Bench("loaded.py --seconds 20 --contenders keepalived,ours --json", 150, of_loaded),
     Bench("netlink.py --count 500 --json", 60, of_netlink),
+    Bench("scale.py --only nodes --nodes 3,6,12,24 --json", 120, of_scale),
     Bench("memory.py --services 200 --with-metallb --json", 300, of_memory),
 )
 

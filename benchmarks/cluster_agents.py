@@ -587,7 +587,8 @@ async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Sca
 
 def assigned(cluster: Cluster, count: int) -> bool:
     (pool,) = cluster.done("GET", POOLS)["items"]
-    used: int = pool.get("status", {}).get("ipv4", {}).get("used", 0) + pool["status"].get("ipv6", {}).get("used", 0)
+    status = pool.get("status", {})
+    used: int = sum(status.get(family, {}).get("used", 0) for family in ("ipv4", "ipv6"))
     return used >= count
 
 

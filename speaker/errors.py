@@ -5,17 +5,17 @@
     SpeakerError
     ├── SettingError          a flag or setting that cannot work
     ├── InvalidManifests      one or more InvalidField, from one reading of the manifests
-    ├── DoubtfulManifests     what the manifests ask for may not be meant
+    ├── DoubtfulManifests     the manifests may not mean what they say
     ├── InvalidField          a field of an API object that breaks a rule
     │   └── Unreadable        a file or directory that cannot be read now
-    ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
+    ├── MalformedPacket       bytes from the LAN that are not the expected packet
     └── EdgeError             the kernel, a file or a program refused
         ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── LinkGone          a link is down or was removed
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
-        ├── NotDone           a program hung or was killed: what it was asked for is not to blame
-        ├── TooLong           an answer has more bytes than are read of one
-        ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
+        ├── NotDone           a program hung or was killed, whatever it was asked
+        ├── TooLong           an answer is longer than we read
+        ├── ApiUnreachable    the Kubernetes API did not answer: the request may have been carried out
         └── ApiRefused        the Kubernetes API said no, and why
 """
 

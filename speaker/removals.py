@@ -1,7 +1,7 @@
 """A change that takes much away at once has to be confirmed. Pure.
 
 A list from the API, or a directory of manifests, can be well formed and wrong: another cluster answers at the server's
-address, a backup was restored by half, a volume is not mounted. Acting on that at once would take EIPs off the air. So
+address, a backup is half restored, a volume is not mounted. Acting on that at once would take EIPs off the air. So
 missing objects stay until a second list, some time later, lacks them too. Single deletions are not lists: they count at
 once.
 """

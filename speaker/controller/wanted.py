@@ -398,20 +398,14 @@ def _pool_status(
     found: EipObject, conditions: Sequence[Condition], usage: Mapping[Family, Usage], at: str
 ) -> Write | None:
     condition = conditions[0]
-    wanted = {family: _numbers(usage.get(family)) for family in Family}
-    status: dict[str, Any] = {
-        family.lower(): numbers
-        for family, numbers in wanted.items()
-        if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
-    }
+    wanted: dict[str, Any] = {family.lower(): _numbers(usage.get(family)) for family in Family}
+    wanted |= _columns(found, usage) | {"observedGeneration": found.metadata.generation}
     shown = msgspec.to_builtins(found.status)
-    status |= {name: text for name, text in _columns(found, usage).items() if text != shown[name]}
+    status = {name: value for name, value in wanted.items() if value != shown[name]}
     former = kinds.condition_of(found.status.conditions, READY)
     if former is not None and former.get("status") == "Unknown":  # the API server's own word for: nobody has looked yet
         former = None
     same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
-    if found.status.observed_generation != found.metadata.generation:
-        status["observedGeneration"] = found.metadata.generation
     if same and not status:
         return None
     _, path = pool_paths(found.metadata.name)

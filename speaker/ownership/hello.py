@@ -24,12 +24,13 @@ MAX_AGE = 0xFFFF
 class Listed(dict[IPAddress, int]):
     """Terms that are said in one hello after the other and never change: what was written of them is kept with them."""
 
-    __slots__ = ("written",)
+    __slots__ = ("framed", "written")
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.written: object = None
-        """Whoever wrote them knows what it is."""
+        self.framed: object = None
+        """Whoever wrote them knows what these are."""
 
 
 def next_term(term: int) -> int:

@@ -207,3 +207,9 @@ def test_at_rest_the_worst_node_counts_with_all_its_processes(bench: ModuleType)
     rows = list(bench.of_rest({"rest": [rest]}))
     assert [row.ours for row in rows] == pytest.approx([0.2, 10.0, 40.0, 10.0])
     assert rows[0].cells()[2] == "keepalived 0.1 s: not installed"
+
+
+def test_what_grows_with_the_square_is_counted_but_for_times(bench: ModuleType) -> None:
+    found = {"nodes": {"costs": {"3": {}, "24": {}}}, "N²": ["nodes: bytes on the link, /s", "nodes: CPU of a node"]}
+    (row,) = bench.judged(list(bench.of_scale(found)), 1.0)
+    assert (row.measure, row.ours, row.met) == ("counts that grow with N², 3 to 24 nodes", 1.0, False)

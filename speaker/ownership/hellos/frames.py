@@ -55,11 +55,11 @@ import struct
 from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import NO_GROUP, Group, Mac
-from speaker.ownership.hello import MAX_INCARNATION, Digest, Heard, Hello, Incarnation
+from speaker.ownership.hello import MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Listed
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, LINKS, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
@@ -147,12 +147,65 @@ def encode(
     Raises ValueError for an MTU below ``least_mtu`` or a name that is empty or longer than MAX_NAME. A number beyond
     its field (a term of 2³²) is a bug and raises ValueError or struct.error.
     """
+    if not hello.routine or not isinstance(hello.claims, Listed):
+        return (to + frame for frame in _frames(hello, keys.signing, source, mtu, ethertype))
+    how = keys.signing, source, mtu, ethertype
+    if (again := _say_again(hello, how)) is not None:
+        return iter((to + again,))
+    new = list(_frames(hello, *how))
+    hello.claims.framed = _framed(hello, how, new[0]) if len(new) == 1 else None
+    return (to + frame for frame in new)
+
+
+class _Framed(NamedTuple):
+    """What was said in one frame, and what of it is the same while that is said again."""
+
+    said: Hello
+    """Without what is new each time."""
+    who: list[tuple[str, Incarnation, int]]
+    """In ``heard``."""
+    how: tuple[Key, Mac, int, int]
+    """Key, source, MTU and EtherType."""
+    parts: tuple[bytes, bytes, bytes, bytes]
+    """Before the sequence, the clock and the ages, and behind these."""
+
+
+def _framed(hello: Hello, how: tuple[Key, Mac, int, int], frame: bytes) -> _Framed | None:
+    """None where an age takes two bytes."""
+    at, body = _FIXED_AT - _SOURCE_AT, frame[_FIXED_AT - _SOURCE_AT : -_TAG]
+    ages = ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))
+    if ages is None or ages[1] - ages[0] != len(hello.heard):
+        return None
+    parts = frame[: at + 8], body[16:22], body[30 : ages[0]], body[ages[1] :]
+    return _Framed(hello._replace(sequence=0, clock=0, heard={}), _who(hello), how, parts)
+
+
+def _who(hello: Hello) -> list[tuple[str, Incarnation, int]]:
+    return [(node, heard.incarnation, heard.link) for node, heard in sorted(hello.heard.items())]
+
+
+def _say_again(hello: Hello, how: tuple[Key, Mac, int, int]) -> bytes | None:
+    """From the source on; None where anything else is new."""
+    framed = hello.claims.framed if isinstance(hello.claims, Listed) else None
+    if not isinstance(framed, _Framed) or framed.how != how or framed.who != _who(hello):
+        return None
+    ages = [hello.heard[node].age for node, _, _ in framed.who]
+    if max(ages) > 0xFF or hello._replace(sequence=0, clock=0, heard={}) != framed.said:
+        return None
+    head, link, before, behind = framed.parts
+    sequence, clock = hello.sequence.to_bytes(8, "big"), hello.clock.to_bytes(8, "big")
+    signed = b"".join((head, sequence, link, clock, before, bytes(ages), behind))
+    return signed + _tag(how[0], signed)
+
+
+def _frames(hello: Hello, key: Key, source: Mac, mtu: int, ethertype: int) -> Iterator[bytes]:
+    """From the source on."""
     if mtu < (least := least_mtu(hello.group)):
         raise ValueError(f"an MTU of {mtu}: must be at least {least}")
     first = _in_every_frame(hello)
     room = mtu - (_NAME_AT - MAGIC_AT) - len(coded_name(hello.node)) - len(first) - _TAG
     return (
-        to + _frame(hello, number, first + sections, keys.signing, source, ethertype)
+        _frame(hello, number, first + sections, key, source, ethertype)
         for number, sections in enumerate(split(hello, room))
     )
 

@@ -62,7 +62,8 @@ def document(
 def examination(at: float, found: Sequence[Mapping[str, str]]) -> Document:
     """What a doctor found. ``at``: seconds since 1970."""
     findings = [
-        {name: each[name][:SENTENCE] for name in ("kind", "eip", "what", "mend", "docs")} for each in found[:FINDINGS]
+        {name: each[name][:SENTENCE] for name in ("kind", "severity", "eip", "what", "mend", "docs")}
+        for each in found[:FINDINGS]
     ]
     return {"at": rfc3339(at), "findings": findings, "left_out": max(0, len(found) - FINDINGS)}
 

@@ -7,6 +7,8 @@ import { search, showEips } from "./table.js";
 
 const WAIT = 5000; // milliseconds until the next question, where too many look already
 const SOME = 3; // more sentences of one kind
+const open = new Set(); // kinds of problems that somebody opened
+let listed = "";
 let shown = {};
 
 function bar(part, bad) {
@@ -53,9 +55,10 @@ function wrong() {
   });
   for (const { service, reason, message } of refused) {
     if (!examined.has(reason)) add(reason, { what: `${service}: ${message}` });
+    found.get(reason).eips = 0; // no EIP of another Service is worse for that
   }
   const weight = (one) => (one.severity === "warning" ? 0 : 1 + one.eips);
-  return [...found.values()].sort((one, other) => weight(other) - weight(one));
+  return [...found].map(([kind, one]) => ({ ...one, kind })).sort((one, other) => weight(other) - weight(one));
 }
 
 function docs(where) {
@@ -66,14 +69,16 @@ function docs(where) {
   return link;
 }
 
-function problem({ what, eips, more, mend, docs: where, severity }) {
-  const made = make("li", "", severity === "warning" ? "warning" : "", make("b", what));
-  if (eips > 1) made.append(" ", make("span", eipsOf(eips), "many"));
+function problem({ kind, what, eips, more, mend, docs: where, severity }) {
+  const made = make("details", "", "", make("summary", what));
+  if (eips > 1 && !what.includes(`${eips} EIPs`)) made.firstChild.append(" ", make("span", eipsOf(eips), "many"));
   made.append(...more.slice(0, SOME).map((each) => make("p", each)));
   if (more.length > SOME) made.append(make("p", `and ${more.length - SOME} more of this kind`, "aside-text"));
   if (mend) made.append(make("p", "To mend: ", "", make("code", mend)));
   if (where) made.append(make("p", "", "", docs(where)));
-  return made;
+  made.open = open.has(kind);
+  made.addEventListener("toggle", () => (made.open ? open.add(kind) : open.delete(kind)));
+  return make("li", "", severity === "warning" ? "warning" : "", made);
 }
 
 function showProblems() {
@@ -83,7 +88,9 @@ function showProblems() {
   at("problems-section").hidden = !found.length && !doctor;
   at("problems-section").className = found.length ? "wrong" : "";
   at("problems-title").textContent = found.length ? `What is wrong: ${found.length}` : "Nothing is wrong, as far as is seen";
-  at("problems").replaceChildren(...found.map(problem), ...(more ? [make("li", `and ${more} more`)] : []));
+  const said = JSON.stringify([found, more]);
+  if (said !== listed) at("problems").replaceChildren(...found.map(problem), ...(more ? [make("li", `and ${more} more`)] : []));
+  listed = said; // what is the same keeps the focus
   at("examined").hidden = !doctor;
   if (doctor) at("examined").replaceChildren("The doctor looked at this host ", when(doctor.at));
 }

@@ -219,7 +219,7 @@ def test_a_second_speaker_with_another_runtime_directory_does_not_write_over_the
     before = (tmp_path / "state.json").read_bytes()
     second = start(node, "--metrics", "off", "--forwarder", "none", "--runtime-dir", str(tmp_path / "other"))
     assert second.process.wait(60) == 1
-    assert f"speaker: state file {tmp_path}/state.json: another speaker has it" in second.last_words()
+    assert f"speaker: state file {tmp_path}/state.json: another speaker uses it" in second.last_words()
     assert (tmp_path / "state.json").read_bytes() == before
 
 

@@ -90,6 +90,7 @@ def test_an_event_that_nobody_foresaw_is_a_bug_and_no_more(shown):
 
 FOUND = {
     "kind": "rp_filter",
+    "severity": "error",
     "eip": "",
     "what": "rp_filter is 1",
     "why": "w",
