@@ -245,12 +245,13 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
     """Of each chain the first packet that it drops, or else those of which it cannot be told."""
     services = services_of(facts, eip)
     known = not any(each.unread or each.endpoints.more for each in services)
-    ends = frozenset(end.address for each in services for end in each.endpoints.first) if known else None
-    bound, kube_proxy = any(each.address == eip.address for each in facts.bound), _by_kube_proxy(facts)
-    ruleset = Ruleset.of(facts.chains, facts.sets, ends, bound=bound, kube_proxy=kube_proxy)
+    ends = frozenset(end.address for each in services for end in each.endpoints.first)
+    here = frozenset(each.address for each in facts.bound if each.address in ends or each.address == eip.address)
+    more = {"bound": eip.address in here, "kube_proxy": _by_kube_proxy(facts)}
+    ruleset = Ruleset.of(facts.chains, facts.sets, ends if known else None, **more)
     for chain in (each for each in facts.chains if each.hook):
         found = []
-        for packet in (_at_link if _at_links(chain) else _translated if chain.nat else _passing)(facts, eip, chain):
+        for packet in _meeting(facts, eip, chain, here):
             judged = ruleset.judge(chain, packet)
             if chain.nat and judged.drops and not _first(facts, chain):
                 judged = Judged(unseen=(judged.drops,))
@@ -259,6 +260,13 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
                 break
             found.append((chain, packet, judged))
         yield from found
+
+
+def _meeting(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) -> Iterator[Packet]:
+    """``here``: addresses of this host's own that are endpoints."""
+    if _at_links(chain):
+        return _at_link(facts, eip, chain)
+    return _translated(facts, eip, chain) if chain.nat else _passing(facts, eip, chain, here)
 
 
 def _look_at(chain: Chain) -> str:
@@ -338,9 +346,9 @@ def _by_kube_proxy(facts: Facts) -> bool:
     return facts.knowledge.forwarder in ("none", "assist")
 
 
-def _passing(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
+def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) -> Iterator[Packet]:
     """What goes through: to the EIP first, to its endpoints behind the translation, and back. IPVS takes from input,
-    and sends by output."""
+    and sends by output. What is ``here`` is not forwarded."""
     ipvs, endpoints = facts.knowledge.forwarder == "ipvs", [each for _, each in taking(facts, eip)]
     hook, after = chain.hook, chain.priority > (_DSTNAT if chain.hook == "prerouting" else _SRCNAT)
     to_eip = (hook == "prerouting" and (ipvs or not after)) or (hook == "input" and ipvs and chain.priority < _IPVS)
@@ -349,9 +357,11 @@ def _passing(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
     if to_eip:
         yield from _to_eip(facts, eip)
     for each in endpoints:
-        if to_endpoint:
+        local = not ipvs and each.address in here
+        if hook == "input" if local and hook in ("input", "forward", "postrouting") else to_endpoint:
             yield _to_endpoint(facts, eip, each, hook)
-        if hook in ("prerouting", "forward") or (hook == "postrouting" and not from_eip):
+        answered = hook == "output" if local else hook in ("prerouting", "forward")
+        if answered or (hook == "postrouting" and not from_eip):
             yield _answer(facts, eip, each, hook)
     if from_eip:
         yield from _from_eip(facts, eip)
@@ -379,16 +389,16 @@ def _first(facts: Facts, chain: Chain) -> bool:
 
 
 def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
-    links = {"oifname": way(facts, each.address)} if hook != "prerouting" else {}
-    if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward"):
+    links = {"oifname": way(facts, each.address)} if hook not in ("prerouting", "input") else {}
+    if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward", "input"):
         links["iifname"] = eip.link
     fields: dict[str, str | int] = {"dport": each.port, **links, **_original(facts, eip)}
     return ip_packet(f"what goes to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
 
 
 def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
-    came = {"iifname": way(facts, each.address)} if hook != "postrouting" else {}
-    links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting") else {})
+    came = {"iifname": way(facts, each.address)} if hook not in ("postrouting", "output") else {}
+    links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting", "output") else {})
     fields: dict[str, str | int] = {"sport": each.port, **links, **_original(facts, eip)}
     packet = ip_packet(
         f"what endpoint {each.address} answers", each.address, None, each.protocol.lower(), fields, ANSWER

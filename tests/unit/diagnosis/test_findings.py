@@ -760,6 +760,26 @@ def test_frames_of_a_bridge_or_bond_pass_the_links_below_it(devices, uplinks, fo
     assert [each.kind for each in findings(facts)] == found
 
 
+@pytest.mark.parametrize(
+    ("hook", "priority", "local", "elsewhere"),
+    [
+        ("forward", 0, [], ["firewall_drops"]),
+        ("input", 0, ["firewall_drops"], []),
+        ("output", 0, ["firewall_drops"], []),
+        ("prerouting", -150, ["firewall_drops"], ["firewall_drops"]),
+        ("prerouting", 0, ["firewall_drops"], ["firewall_drops"]),
+        ("postrouting", 0, ["firewall_drops"], ["firewall_drops"]),
+        ("postrouting", 300, ["firewall_drops"], ["firewall_drops"]),
+    ],
+)
+def test_what_an_endpoint_of_the_hosts_own_gets_is_not_forwarded(hook, priority, local, elsewhere):
+    """A pod with hostNetwork."""
+    facts = chained("inet", hook, policy="drop", priority=priority)
+    assert [each.kind for each in findings(facts)] == elsewhere
+    own = replace(facts, bound=(*facts.bound, Bound("eth0", POD.address, 24)))
+    assert [each.kind for each in findings(own)] == local
+
+
 def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
     rule = matching({"fib": {"result": "type", "flags": ["daddr"]}}, "!=", "local", "drop")
     facts = with_ipvs(chained("inet", "output", rule))
