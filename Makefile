@@ -20,7 +20,7 @@ TIMED   := $(OUTSIDE) $(addprefix --ignore=,$(PATIENT))
 TWO     := -n 2 --dist loadfile
 # What takes minutes is marked with one of these: long(part="soak"). CI runs some of each row at a time (.ci/run).
 PARTS         := agents alerts chaos control exploration faults lab practice searches soak
-CLUSTER_PARTS := moves disasters forwarder change alone rest
+CLUSTER_PARTS := moves disasters forwarder change alone rest beside
 mark_of  = $(if $(filter core,$(1)),not long,long(part='$(1)'))
 marks_of = -m \"$(foreach part,$(1),$(if $(filter-out $(firstword $(1)),$(part)),or )$(call mark_of,$(part)))\"
 LANES   := $(BIN)/python .ci/lanes.py
@@ -32,7 +32,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test unit test-long test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock image rendered chart dist plugin tagged sign sign-image push-chart publish clean
+.PHONY: demo cluster cluster-down test unit test-long test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock image rendered chart dist plugin packages tagged sign sign-image push-chart publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -54,12 +54,15 @@ cluster: $(VENV)/.run
 cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
-# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all.
+# PART=core is what CI runs every time, PART=NAME (of CLUSTER_PARTS) what it runs by turns; MODE is kube-proxy's, or all. BESIDE=1
+# (or PART=beside): every node also has the static pod of `speaker control-plane`, whose clients count too.
 MODE ?=
+BESIDE ?=
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
-	EIP_SPEAKER_MODES="$(MODE)" $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
+	EIP_SPEAKER_MODES="$(MODE)" EIP_SPEAKER_BESIDE="$(or $(BESIDE),$(filter beside,$(PART)))" \
+	  $(LANES) "$(BIN)/pytest --durations=12 $(if $(PART),$(call marks_of,$(PART))) $(CLUSTER)"
 
 # What that leaves out where the kernel has no ip_vs, with a kernel that has: User-Mode Linux, built once.
 test-cluster-ipvs: $(VENV)/.dev
@@ -110,9 +113,11 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/unit/test_structure.py tests/unit/test_docs.py
 
+# Twenty minutes at most, and a table at the end; BENCH takes what benchmarks/bench.py does: --only failover.
+BENCH ?=
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm keepalived:keepalived $(MQTT)
-	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
+	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 openssl:openssl
+	@$(INSIDE) $(BIN)/python benchmarks/bench.py $(BENCH)
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
 # schedules that break a promise of ownership, fields that let somebody in when they cannot be read, histories that files
@@ -154,6 +159,7 @@ lock: $(VENV)/.lock
 	$(BIN)/python -c 'import tomllib; read = tomllib.load(open("pyproject.toml", "rb")); \
 	  print(*read["build-system"]["requires"], *read["dependency-groups"]["image"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -
+	$(BIN)/uv pip compile $(UV) $(LOCK) --group packages --output-file requirements-packages.txt
 
 IMAGE ?= eip-speaker:dev
 # OWNER/NAME on GitHub, which alerts, the chart and krew's manifest refer to.
@@ -178,6 +184,14 @@ chart: $(VENV)/.run
 dist: $(VENV)/.build
 	$(VENV)/build/bin/python -m hatchling build --directory dist/python
 
+# The systemd part as deb and rpm, the same bytes every time, by nfpm as `make lock` wrote it down.
+packages: $(VENV)/.packages
+	@mkdir -p dist/packages
+	for kind in deb rpm; do \
+	  VERSION=$(VERSION) REPOSITORY=$(REPOSITORY) $(VENV)/packages/bin/nfpm package --config manifests/packages/package.yaml \
+	    --packager $$kind --target dist/packages/ || exit 1; \
+	done
+
 # What krew installs `kubectl eip` from, the same bytes every time, and the manifest that names them.
 plugin:
 	@mkdir -p dist
@@ -190,7 +204,7 @@ plugin:
 # of its own (cosign), and puts all files into a release of GitHub's (gh).
 # The chart also goes to an OCI registry, CHARTS, whose login REGISTRY_USER and REGISTRY_TOKEN in the environment are.
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)
-RELEASED = dist/python/* dist/manifests/*.yaml dist/chart/*.tgz dist/eip.yaml dist/kubectl-eip.tar.gz
+RELEASED = dist/python/* dist/manifests/*.yaml dist/chart/*.tgz dist/eip.yaml dist/kubectl-eip.tar.gz dist/packages/*.deb dist/packages/*.rpm
 CHARTS ?= oci://ghcr.io/$(REPOSITORY)/charts
 tagged:
 	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "$(TAG): speaker/__init__.py says $(VERSION)" >&2; exit 1; }
@@ -211,7 +225,7 @@ push-chart:
 
 publish:
 	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes "What is new: CHANGELOG.md. How to verify: docs/releases.md." \
-	  dist/python/* dist/manifests/* dist/chart/*.tgz* dist/eip.yaml* dist/kubectl-eip.tar.gz*
+	  dist/python/* dist/manifests/* dist/chart/*.tgz* dist/eip.yaml* dist/kubectl-eip.tar.gz* dist/packages/*
 
 $(VENV)/bin/python:
 	@.ci/need --venv
@@ -233,6 +247,11 @@ $(VENV)/.lock: $(VENV)/bin/python
 $(VENV)/.build: $(VENV)/bin/python requirements-build.txt
 	$(PYTHON) -m venv $(VENV)/build
 	$(VENV)/build/bin/pip install --quiet --require-hashes --only-binary=:all: --requirement requirements-build.txt
+	@touch $@
+
+$(VENV)/.packages: $(VENV)/bin/python requirements-packages.txt
+	$(PYTHON) -m venv $(VENV)/packages
+	$(VENV)/packages/bin/pip install --quiet --require-hashes --only-binary=:all: --requirement requirements-packages.txt
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev

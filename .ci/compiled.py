@@ -12,10 +12,10 @@ from pathlib import Path
 
 # Without events: mypyc does not know its Exception.
 MACHINE = (
-    *("balance", "hello", "parameters", "patience", "score", "hellos/keys"),
+    *("balance", "hello", "parameters", "score", "hellos/keys"),
     *(f"hellos/{name}" for name in ("frames", "layout", "packing", "reading")),
     *(f"machine/{name}" for name in ("agenda", "claims", "hearing", "holding", "known", "loss", "machine", "moving")),
-    *(f"machine/{name}" for name in ("naming", "order", "peers", "records", "rules", "segment", "silence")),
+    *(f"machine/{name}" for name in ("naming", "peers", "records", "rules", "segment", "silence")),
     "machine/unanswered",
 )
 SIMULATION = (

@@ -1,13 +1,20 @@
 """Answers per second and latency of the speaker, by its sockets and by its program in the kernel, beside the kernel
-answering for itself, in one run.
+answering for itself and others' responders, in one run.
 
-    python benchmarks/arp.py [--quick] [--json]
+    python benchmarks/arp.py [--quick] [--responders kernel,sockets,…] [--json]
 
 Two network namespaces joined by a veth pair: the responder's (the speaker's process on one core, or the kernel with
 the addresses on lo, for NDP on the link itself) and the client's, on another core. Rounds of kernel and speaker
 alternate and the best of each is shown: what else a shared machine does can only slow a round down, and it hits the
 speaker, which takes two cores, harder than the kernel. Trust the ratios of a quiet machine. Needs root or a user
 namespace.
+
+Others are Debian's farpd (IPv4 alone), where it is installed, and MetalLB's speaker with a real API server, where Go
+builds it from its module and etcd and kube-apiserver are; neither with 10,000 EIPs in a --quick run. One that does not
+begin to answer is left out.
+
+Foreign: 50,000 ARP requests a second for addresses that nobody here has, and what part of a core the process takes
+meanwhile. The machine may not manage as many: the rate that it did manage is told.
 """
 
 import argparse
@@ -22,13 +29,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.layer2 import filter as sieve
 from speaker.layer2 import packet_socket as wire
 from speaker.layer2.kernel import KernelResponder
@@ -45,6 +52,10 @@ from link_owner import LinkOwner
 
 from speaker.packets import BROADCAST, UNKNOWN
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from arp_peers import cpu_of, farpd, metallb, why_no_farpd, why_no_metallb
+
 WINDOW = 32
 PATIENCE = 0.1
 """Seconds until an answer counts as lost."""
@@ -56,6 +67,13 @@ CLIENT = {Family.IPV4: "10.0.0.2/8", Family.IPV6: "fd00::2/64"}
 FIRST = {Family.IPV4: IPv4Address("10.1.0.0"), Family.IPV6: IPv6Address("fd00::1:0:0")}
 FRAME_LENGTH = {Family.IPV4: arp.LENGTH, Family.IPV6: ndp.ADVERTISEMENT_LENGTH}
 ETHERTYPE = {Family.IPV4: arp.ETHERTYPE, Family.IPV6: ndp.ETHERTYPE}
+PEERS = ("farpd", "metallb")
+RESPONDERS = ("kernel", "sockets", "program", *PEERS)
+FOREIGN = IPv4Address("10.200.0.0")
+FOREIGN_RATE, BURST = 50_000, 50
+"""Requests a second, and how many at once."""
+STARTS, ENOUGH = 60.0, 0.9
+"""Seconds in which a responder has to begin to answer, and for how many of the addresses: a busy machine loses some."""
 IS_REPLY = {Family.IPV4: (0x28, 20, 2), Family.IPV6: (0x30, 54, ndp.ADVERTISEMENT)}  # BPF load, offset, value
 
 
@@ -90,17 +108,17 @@ def link_here(name: str) -> Link:
 
 
 @contextlib.contextmanager
-def kernel_answers(node: Namespace, family: Family, count: int) -> Iterator[None]:
+def kernel_answers(node: Namespace, family: Family, count: int) -> Iterator[int]:
     with node.entered():
         if family is Family.IPV4:
             ip_batch([f"address add {address}/32 dev lo" for address in eips(family, count)])
         else:  # the kernel answers solicitations only for addresses of the very link
             ip_batch([f"address add {address}/128 dev eth0 nodad noprefixroute" for address in eips(family, count)])
-    yield
+    yield 0
 
 
 @contextlib.contextmanager
-def speaker_answers(node: Namespace, family: Family, count: int, by: str = "sockets") -> Iterator[None]:
+def speaker_answers(node: Namespace, family: Family, count: int, by: str = "sockets") -> Iterator[int]:
     with node.entered():
         serving = subprocess.Popen(
             [sys.executable, __file__, "--serve", family.value, str(count), by],
@@ -110,9 +128,15 @@ def speaker_answers(node: Namespace, family: Family, count: int, by: str = "sock
     with serving:
         assert serving.stdout
         assert serving.stdout.readline() == b"ready\n"
-        yield
+        yield serving.pid
         assert serving.stdin
         serving.stdin.close()
+
+
+@contextlib.contextmanager
+def peer_answers(node: Namespace, family: Family, count: int, by: str) -> Iterator[int]:
+    with {"farpd": farpd, "metallb": metallb}[by](node, eips(family, count), core=0) as pid:
+        yield pid
 
 
 class Tally:
@@ -180,6 +204,10 @@ def request(family: Family, client: Mac, address: IPAddress) -> bytes:
     return ndp.solicitation(client, asker, address).pack()
 
 
+class NoAnswersError(Exception):
+    """Raised when a responder does not begin to answer."""
+
+
 class Client:
     """Asks for every EIP in turn, with frames made beforehand; counts what comes back."""
 
@@ -188,6 +216,7 @@ class Client:
         load, at, value = IS_REPLY[family]
         replies_only = (Instruction(load, 0, 0, at), if_equal(value, 0, 1), ACCEPT, REJECT)
         length = FRAME_LENGTH[family]
+        self._mac = link.mac
         self._packets = wire.PacketSocket(link, ETHERTYPE[family], replies_only, room=64, frame_length=length)
         frames = [request(family, link.mac, address) for address in eips(family, count)]
         frames *= -(-RING // count)
@@ -200,6 +229,40 @@ class Client:
     def close(self) -> None:
         self._packets.close()
 
+    def until_answered(self, count: int) -> None:
+        """Nearly all of them: some look about first (farpd), or begin to answer one after the other."""
+        deadline = time.perf_counter() + STARTS
+        while (answers := self._asked_once(count)) < ENOUGH * count:
+            if time.perf_counter() > deadline:
+                raise NoAnswersError(f"{answers} of {count} answered after {STARTS:.0f} s")
+            time.sleep(1.0)
+
+    def _asked_once(self, count: int) -> int:
+        """Answers to one request for each; the wait for them is short until some came."""
+        answers = asked = 0
+        while asked < count:
+            some = min(WINDOW, count - asked)
+            self.ask(some)
+            asked += some
+            while some > 0 and (came := self.heard(PATIENCE if answers or count == some else PATIENCE / 50)):
+                answers, some = answers + came, some - came
+        return answers
+
+    def foreign(self, seconds: float) -> float:
+        """Requests a second that were sent."""
+        frames = self._foreign_ring()
+        began, sent = time.perf_counter(), 0
+        while (passed := time.perf_counter() - began) < seconds:
+            if sent < passed * FOREIGN_RATE:
+                sent += wire.sendmmsg(self._fd, frames.address, BURST, 0)
+        return sent / passed
+
+    def _foreign_ring(self) -> wire.Batch:
+        frames = [request(Family.IPV4, self._mac, FOREIGN + at) for at in range(BURST)]
+        ring = wire.Batch(BURST, len(frames[0]), with_details=False)
+        ring.data[:] = b"".join(frames)
+        return ring
+
     def ask(self, count: int) -> None:
         while count:
             some = min(count, self._ring.count - self._next)
@@ -208,15 +271,15 @@ class Client:
             self._next = (self._next + taken) % self._ring.count
             count -= taken
 
-    def heard(self) -> int:
-        """At least one answer, or 0 after ``PATIENCE`` without. Polls: a client that sleeps would measure how fast
+    def heard(self, patience: float = PATIENCE) -> int:
+        """At least one answer, or 0 after ``patience`` without. Polls: a client that sleeps would measure how fast
         the machine wakes its core."""
         started = time.perf_counter()
         while True:
             count = wire.recvmmsg(self._fd, self._inbox.address, WINDOW, socket.MSG_DONTWAIT, None)
             if count > 0:
                 return count
-            if time.perf_counter() > started + PATIENCE:
+            if time.perf_counter() > started + patience:
                 return 0
 
     def throughput(self, seconds: float) -> tuple[float, int]:
@@ -259,26 +322,49 @@ class Measured:
     p50: float
     p99: float
     lost: int
+    foreign_cpu: float | None = None
+    """Share of a core of the process, with so many foreign requests a second; None where there is no process."""
+    foreign_per_second: float = 0.0
 
     def __str__(self) -> str:
         lost = f" ({self.lost} lost)" if self.lost else ""
-        return f"{self.per_second / 1000:6.1f} k/s, p50 {self.p50:4.0f} p99 {self.p99:4.0f} us{lost}"
+        foreign = (
+            f", foreign {self.foreign_per_second / 1000:.0f} k/s {self.foreign_cpu:.1%}"
+            if self.foreign_cpu is not None
+            else ""
+        )
+        return f"{self.per_second / 1000:6.1f} k/s, p50 {self.p50:4.0f} p99 {self.p99:4.0f} us{lost}{foreign}"
 
 
 def measure(responder: str, family: Family, count: int, seconds: float, asks: int) -> Measured:
-    answers = {"kernel": kernel_answers, "sockets": speaker_answers, "program": partial(speaker_answers, by="program")}[
-        responder
-    ]
-    with segment(family) as (node, client), answers(node, family, count):
+    answers = {
+        "kernel": kernel_answers,
+        "sockets": speaker_answers,
+        "program": partial(speaker_answers, by="program"),
+        "farpd": partial(peer_answers, by="farpd"),
+        "metallb": partial(peer_answers, by="metallb"),
+    }[responder]
+    with segment(family) as (node, client), answers(node, family, count) as pid:
         with client.entered():
             asker = Client(family, count)
         try:
+            asker.until_answered(count)
             asker.throughput(seconds / 4)  # warm
             per_second, lost = asker.throughput(seconds)
             waits = sorted(asker.latencies(asks))
+            foreign = foreign_load(asker, pid, seconds) if family is Family.IPV4 else (None, 0.0)
         finally:
             asker.close()
-    return Measured(per_second, waits[len(waits) // 2] * 1e6, waits[len(waits) * 99 // 100] * 1e6, lost)
+    return Measured(per_second, waits[len(waits) // 2] * 1e6, waits[len(waits) * 99 // 100] * 1e6, lost, *foreign)
+
+
+def foreign_load(asker: Client, pid: int, seconds: float) -> tuple[float | None, float]:
+    """As ``Measured.foreign_cpu`` and the next; ``pid`` 0: there is no process."""
+    if not pid:
+        return None, asker.foreign(seconds)
+    before, began = cpu_of(pid), time.perf_counter()
+    rate = asker.foreign(seconds)
+    return (cpu_of(pid) - before) / (time.perf_counter() - began), rate
 
 
 def best(rounds: list[Measured]) -> Measured:
@@ -302,21 +388,34 @@ def busy() -> float:
 class Row:
     family: Family
     count: int
-    kernel: Measured
-    sockets: Measured
-    program: Measured
+    measured: Mapping[str, Measured]
+    """By responder."""
 
     @property
-    def ratios(self) -> tuple[float, float]:
+    def ratios(self) -> dict[str, float]:
         """To the kernel's own rate."""
-        return self.sockets.per_second / self.kernel.per_second, self.program.per_second / self.kernel.per_second
+        kernel = self.measured.get("kernel")
+        return {by: each.per_second / kernel.per_second for by, each in self.measured.items()} if kernel else {}
 
     def __str__(self) -> str:
-        protocol = "ARP" if self.family is Family.IPV4 else "NDP"
-        lines = [f"{protocol} {self.count:6} EIPs   kernel's own {self.kernel}"]
-        for by, measured, ratio in zip(("sockets", "program"), (self.sockets, self.program), self.ratios, strict=True):
-            lines.append(f"{'':17} {by:>12} {measured}   {ratio:5.2f} x")
+        head = f"{'ARP' if self.family is Family.IPV4 else 'NDP'} {self.count:6} EIPs"
+        lines = []
+        for by, measured in self.measured.items():
+            ratio = f"   {self.ratios[by]:5.2f} x" if by in self.ratios else ""
+            lines.append(f"{'' if lines else head:17} {by:>8} {measured}{ratio}")
         return "\n".join(lines)
+
+
+def lacking(names: Sequence[str]) -> dict[str, str]:
+    """Who of them cannot be here, and why."""
+    reasons = {"farpd": why_no_farpd, "metallb": why_no_metallb}
+    return {name: why for name in names if name in reasons and (why := reasons[name]())}
+
+
+def takes_part(responder: str, family: Family, count: int, quick: bool) -> bool:
+    if responder == "farpd" and family is not Family.IPV4:
+        return False
+    return responder not in PEERS or count == 1 or not quick
 
 
 class Turns:
@@ -395,6 +494,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="one short round of each")
     arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--responders", default=",".join(RESPONDERS), help="(default %(default)s)")
     arguments.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments.add_argument("--announce", action="store_true", help=argparse.SUPPRESS)
     options = arguments.parse_args()
@@ -407,24 +507,36 @@ def main() -> None:
         else:
             print(json.dumps(asyncio.run(announce(MANY))))
         return
+    if unknown := set(options.responders.split(",")) - set(RESPONDERS):
+        arguments.error(f"--responders {','.join(sorted(unknown))}: not one of {', '.join(RESPONDERS)}")
     seconds, asks, rounds = (0.4, 300, 1) if options.quick else (1.0, 1000, 5)
+    names = options.responders.split(",")
+    absent = lacking(names)
+    for why in absent.values():
+        print(why, file=sys.stderr)
     os.sched_setaffinity(0, {cores[-1]})
     table, before = [], busy()
     if not options.json:
         print(f"the machine is {before:.0%} busy with other work{': expect low ratios' if before > 0.1 else ''}")
     for family in Family:
         for count in (1, MANY):
-            runs: dict[str, list[Measured]] = {"kernel": [], "sockets": [], "program": []}
+            here = [name for name in names if name not in absent and takes_part(name, family, count, options.quick)]
+            runs: dict[str, list[Measured]] = {name: [] for name in here}
             for _ in range(rounds):
                 for responder, measured in runs.items():
-                    measured.append(measure(responder, family, count, seconds, asks))
-            table.append(Row(family, count, *map(best, runs.values())))
+                    try:
+                        measured.append(measure(responder, family, count, seconds, asks))
+                    except (NoAnswersError, AssertionError, OSError, ValueError, subprocess.SubprocessError) as error:
+                        if responder not in PEERS:
+                            raise
+                        print(f"{responder}, {family}, {count}: {error!r}", file=sys.stderr)
+            table.append(Row(family, count, {name: best(found) for name, found in runs.items() if found}))
             if not options.json:
                 print(table[-1], flush=True)
     announced = announcing()
     if options.json:
         rows = [dataclasses.asdict(row) | {"ratios": row.ratios} for row in table]
-        print(json.dumps({"busy": before, "answers": rows, "announcing_ms": announced}))
+        print(json.dumps({"busy": before, "absent": absent, "answers": rows, "announcing_ms": announced}))
         return
     print(f"\n{MANY} EIPs, milliseconds:")
     for name, milliseconds in announced.items():

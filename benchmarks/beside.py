@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 
 from speaker.kubeproxy import sight
 from speaker.kubeproxy.judge import Mode
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 TICK = 0.005
 LOOKS = 5

@@ -48,11 +48,11 @@ from agent_cluster import AFTERMATH, HELLO_MS, MANAGEMENT, Cluster, cluster_in, 
 from agent_objects import DRAIN, OUT_OF_SERVICE, POOLS, SERVES, SERVICES, SLICES, service, slice_of  # noqa: E402
 from real_api import USERS, RealApi, missing  # noqa: E402
 
-from speaker.lab.breaking.faults import mend  # noqa: E402
-from speaker.lab.hosts.speakers import holds_most  # noqa: E402
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
-from speaker.lab.scenarios.failover_result import Promise, broken, promise_of  # noqa: E402
-from speaker.lab.watching.outage import asking  # noqa: E402
+from speaker.lab.failover_result import Promise, broken, promise_of  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
+from speaker.lab.outage import asking  # noqa: E402
+from speaker.lab.speakers import holds_most  # noqa: E402
+from speaker.lab.switch import mend  # noqa: E402
 from speaker.layer2.holdings import PROBES, SPACING  # noqa: E402
 from speaker.model import IPAddress  # noqa: E402
 

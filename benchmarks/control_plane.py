@@ -31,7 +31,7 @@ from peer_programs import programs_of  # noqa: E402
 from real_api import missing  # noqa: E402
 from three_servers import TOKEN, ControlPlaneNode, Site, until  # noqa: E402
 
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
 
 TRIALS = {trial.__name__: trial for trial in (*PLANNED, *CRASHES, *FAULTS)}
 

@@ -62,17 +62,23 @@ from agent_process import Agent  # noqa: E402
 from real_api import missing  # noqa: E402
 
 from speaker.errors import EdgeError  # noqa: E402
-from speaker.lab.breaking.faults import cut, mend, plug, pull  # noqa: E402
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests  # noqa: E402
-from speaker.lab.hosts.process import SpeakerProcess  # noqa: E402
-from speaker.lab.hosts.speakers import LogLine, Speakers, holds_most, speakers  # noqa: E402
-from speaker.lab.network.lan import Lan  # noqa: E402
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
-from speaker.lab.network.topology import lab_topology  # noqa: E402
-from speaker.lab.stage import Stage  # noqa: E402
+from speaker.lab.capture import Reply, first_after, relapses  # noqa: E402
+from speaker.lab.lan import Lan, Stage  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
+from speaker.lab.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
+from speaker.lab.speakers import (  # noqa: E402
+    ECHO_PORT,
+    POD_PORT,
+    LogLine,
+    SpeakerProcess,
+    Speakers,
+    failover_manifests,
+    holds_most,
+    speakers,
+)
+from speaker.lab.switch import cut, mend, plug, pull  # noqa: E402
 from speaker.lab.timeline import Timeline  # noqa: E402
-from speaker.lab.watching.capture import Reply, first_after, relapses  # noqa: E402
-from speaker.lab.watching.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
+from speaker.lab.topology import lab_topology  # noqa: E402
 from speaker.model import IPAddress, Mac  # noqa: E402
 from speaker.system.programs import end_with  # noqa: E402
 
@@ -569,10 +575,10 @@ def main() -> None:
     leave_host_network()
     if not shutil.which("keepalived"):
         names = [name for name in names if "keepalived" not in name]
-        print("keepalived is not installed: without it")
+        print("keepalived is not installed: without it", file=sys.stderr)
     if lacking := missing():
         names = [name for name in names if "agents" not in name]
-        print(f"without agents: {lacking}")
+        print(f"without agents: {lacking}", file=sys.stderr)
     load = os.getloadavg()[0]
     rounds: list[Round] = []
 

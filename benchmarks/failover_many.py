@@ -28,15 +28,13 @@ from pathlib import Path
 
 import yaml
 
-from speaker.lab.hosts.speakers import Speakers, holds_most, speakers
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.privileges import leave_host_network
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.stage import Stage
+from speaker.lab.capture import first_after, moves
+from speaker.lab.lan import Lan, Stage
+from speaker.lab.namespaces import Namespace, leave_host_network
+from speaker.lab.outage import asking
+from speaker.lab.speakers import Speakers, holds_most, speakers
 from speaker.lab.timeline import Timeline
-from speaker.lab.watching.capture import first_after, moves
-from speaker.lab.watching.outage import asking
+from speaker.lab.topology import lab_topology
 from speaker.settings import DEFAULT_ETHERTYPE, DEFAULT_HELLO_MS
 
 NODES = 5

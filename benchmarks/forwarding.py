@@ -39,7 +39,7 @@ from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.forwarding.limits import look
 from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
 from speaker.telemetry.metrics import exposition
 

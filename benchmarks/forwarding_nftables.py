@@ -1,7 +1,7 @@
 """The nftables forwarder, and the guard that IPVS has around it: 1,000 virtual servers of 10 real servers each, from
 nothing, one endpoint changed, nothing changed; beside ``nft -f`` of the very table that comes of it.
 
-    python benchmarks/forwarding_nftables.py [--quick]
+    python benchmarks/forwarding_nftables.py [--quick] [--json]
 
 In a network namespace of its own, on this machine's kernel. ``CPU`` is this process's time and that of the ``nft``
 programs that it starts, the kernel's work for them included. ``listed``: somebody else has changed something in
@@ -10,6 +10,7 @@ nftables, and the time is up for which it is believed that ours is as it was; ``
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import statistics
@@ -23,7 +24,7 @@ from forwarding import REAL_SERVERS, wanted, with_another_endpoint
 
 from speaker.forwarding.nftables.forwarder import LOOK_SECONDS, NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import Plan
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 CHANGES = 20
 BASELINE = "nft -f"
@@ -121,13 +122,17 @@ def show(times: Times, count: int, rounds: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 virtual servers, one round")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     count, rounds = (100, 1) if options.quick else (1000, 3)
     times = Times()
     for _ in range(rounds):
         with Namespace("node") as node, node.entered():
             asyncio.run(measure(times, wanted(count)))
-    show(times, count, rounds)
+    if options.json:
+        print(json.dumps({"services": count, "clock_cpu_s": {name: times.median(name) for name in times.taken}}))
+    else:
+        show(times, count, rounds)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Traffic through an EIP beside the same through one hand-written rule that translates the destination.
 
-    python benchmarks/forwarding_traffic.py [--quick] [--only host|guest] [--guest qemu|uml]
+    python benchmarks/forwarding_traffic.py [--quick] [--only host|guest] [--guest qemu|uml] [--json]
 
 On this machine's kernel our nftables forwarder, beside nft rules by hand; in a guest, whose kernel has IPVS, the IPVS
 forwarder with its guard. The guest is QEMU with a stock kernel where `make test-qemu` has fetched one, else User-Mode
@@ -15,6 +15,7 @@ ratios towards 1.
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import os
 import shlex
@@ -34,7 +35,7 @@ from pathlib import Path
 
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Forwarding, Protocol
 
 ROOT = Path(__file__).parents[1]
@@ -184,7 +185,7 @@ def connections(target: str, seconds: float) -> float:
 # ── Measuring ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measure(kind: Forwarding, rounds: int, seconds: float) -> None:
+def measure(kind: Forwarding, rounds: int, seconds: float, as_json: bool) -> None:
     ways: dict[str, Callable[[str], float]] = {
         "1 stream, Mbit/s": lambda target: throughput(target, 1, seconds),
         "16 streams, Mbit/s": lambda target: throughput(target, 16, seconds),
@@ -205,6 +206,10 @@ def measure(kind: Forwarding, rounds: int, seconds: float) -> None:
                         except OSError as error:
                             error.add_note(f"{measure}, {way}, round {at}")
                             raise
+    if as_json:
+        medians = {measure: {way: statistics.median(taken[measure, way][1:]) for way in WAYS} for measure in ways}
+        print(json.dumps({"forwarder": kind.value, "medians": medians}), flush=True)
+        return
     print(
         f"{kind.value} beside nft by hand, Linux {os.uname().release}, {os.cpu_count()} processors,"
         f" medians of {rounds} rounds of {seconds:g} s, load {os.getloadavg()[0]:.0f}"
@@ -243,17 +248,18 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--only", choices=["host", "guest"])
     parser.add_argument("--guest", choices=["qemu", "uml"], default=best_guest())
+    parser.add_argument("--json", action="store_true", help="a line for each forwarder")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     rounds, seconds = (1, 0.3) if options.quick else (40, 0.2)
     if options.inside:
-        measure(Forwarding.IPVS, rounds, seconds)
+        measure(Forwarding.IPVS, rounds, seconds, options.json)
         return 0
     if options.only != "guest":
-        measure(Forwarding.NFTABLES, rounds, seconds)
+        measure(Forwarding.NFTABLES, rounds, seconds, options.json)
     if options.only == "host":
         return 0
-    return in_guest(options.guest, ["--quick"] if options.quick else [])
+    return in_guest(options.guest, [flag for flag in ("--quick", "--json") if flag in sys.argv])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What health checks cost: processor time of the process that checks, beside the same checks made in other ways.
 
-    python benchmarks/health.py [--targets 1000] [--seconds 10] [--kinds tcp,http,https]
+    python benchmarks/health.py [--targets 1000] [--seconds 10] [--kinds tcp,http,https] [--json]
 
 Every target is an address of 127.0.0.0/8 and is checked once a second; one other process answers for all of them. On
 loopback the kernel does the endpoint's part of each packet within the sender's call, so that this is more than checks
@@ -14,6 +14,7 @@ on a LAN cost. `late` is the most that the event loop was late meanwhile. Beside
 import argparse
 import asyncio
 import contextlib
+import json
 import multiprocessing
 import resource
 import select
@@ -147,7 +148,8 @@ class Told:
         raise SystemExit(repr(error))
 
 
-async def measure(kind: str, port: int, number: int, seconds: float) -> None:
+async def measure(kind: str, port: int, number: int, seconds: float, tell: Callable[..., None]) -> dict[str, float]:
+    """Shares of a core by who checks; ``tell`` is told in words."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     check = HealthCheck(kind, "" if kind == "tcp" else "/")
@@ -160,19 +162,18 @@ async def measure(kind: str, port: int, number: int, seconds: float) -> None:
     others = {"streams": every_second(number, partial(streams, kind, port, context))}
     if kind != "tcp":
         others["aiohttp"] = by_aiohttp(kind, port, context, number)
+    shares = {"prober": share, "bare": least}
     each = 1e6 * share / number
-    print(
+    tell(
         f"{kind:<6} prober   {share:6.1%} of a core, {each:4.0f} µs a check, loop late {1000 * late:.0f} ms; {results}"
     )
-    print(
-        f"{kind:<6} bare     {least:6.1%} of a core by one check of each; {share / least:5.2f} times it by the prober"
-    )
+    tell(f"{kind:<6} bare     {least:6.1%} of a core by one check of each; {share / least:5.2f} times it by the prober")
     for name, work in others.items():
         other, late = await measured(seconds, work)
+        shares[name] = other
         ratio = f"{other / share:5.2f} times as much as the prober, loop late {1000 * late:.0f} ms"
-        print(
-            f"{kind:<6} {name:<8} {other:6.1%} of a core, {1e6 * other / number:4.0f} µs a check, {ratio}", flush=True
-        )
+        tell(f"{kind:<6} {name:<8} {other:6.1%} of a core, {1e6 * other / number:4.0f} µs a check, {ratio}", flush=True)
+    return shares
 
 
 def main() -> None:
@@ -180,7 +181,9 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--kinds", default="tcp,http,https")
+    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    tell, found = (lambda *_, **__: None) if args.json else print, {}
     with tempfile.TemporaryDirectory() as held:
         key = Path(held) / "key.pem"
         making = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -197,14 +200,17 @@ def main() -> None:
             )
             server.start()
             try:
-                asyncio.run(started(kind, listening.getsockname()[1], args.targets, args.seconds))
+                port = listening.getsockname()[1]
+                found[kind] = asyncio.run(started(kind, port, args.targets, args.seconds, tell))
             finally:
                 server.kill()
+    if args.json:
+        print(json.dumps(found))
 
 
-async def started(kind: str, port: int, number: int, seconds: float) -> None:
+async def started(kind: str, port: int, number: int, seconds: float, tell: Callable[..., None]) -> dict[str, float]:
     start_threads()
-    await measure(kind, port, number, seconds)
+    return await measure(kind, port, number, seconds, tell)
 
 
 if __name__ == "__main__":

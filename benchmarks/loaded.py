@@ -1,6 +1,7 @@
 """For how much of the time EIPs are answered while other processes want every processor: speakers and keepalived.
 
     python benchmarks/loaded.py [--seconds N] [--hogs N] [--contenders ours,ours-normal,keepalived]
+                                [--json]
 
 The three nodes, the LAN and the contenders of benchmarks/failover.py, keepalived with `advert_int 0.1`. Once they have
 settled, so many hogs begin (endless loops of nice 0), and the gateway broadcasts an ARP request for each of six EIPs
@@ -12,6 +13,7 @@ still nothing is seen: its longest pause is printed. Needs root or a user namesp
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from failover import EIPS, NODES, Ours, debians_keepalived, our_speakers
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.privileges import leave_host_network
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.watching.capture import relapses
-from speaker.lab.watching.outage import Asks, asking, out_in_sum, outages, stall_ms
+from speaker.lab.capture import relapses
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import leave_host_network
+from speaker.lab.outage import Asks, asking, out_in_sum, outages, stall_ms
+from speaker.lab.topology import lab_topology
 from speaker.system.programs import end_with
 
 ASK = 0.1
@@ -117,16 +119,21 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=60.0)
     arguments.add_argument("--hogs", type=int, default=20)
     arguments.add_argument("--contenders", default="keepalived,ours,ours-normal")
+    arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     leave_host_network()
     found: dict[str, Seen] = {}
     for name in options.contenders.split(","):
         if name == "keepalived" and not shutil.which(name):
-            print("keepalived is not installed: without it")
+            print("keepalived is not installed: without it", file=sys.stderr)
             continue
         with Lan(lab_topology(NODES)) as lan, tempfile.TemporaryDirectory(prefix="loaded-") as directory:
             found[name] = asyncio.run(measure(name, lan, Path(directory), options))
-        print(found[name].line(found.get("keepalived")), flush=True)
+        if not options.json:
+            print(found[name].line(found.get("keepalived")), flush=True)
+    if options.json:
+        print(json.dumps({name: asdict(seen) for name, seen in found.items()}))
+        return
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, {options.hogs} hogs")
 
 

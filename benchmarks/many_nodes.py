@@ -50,6 +50,8 @@ APART = 0.013
 MET = 3.0
 """After these EIPs are offered: a start of all nodes with all EIPs at once has everybody judge all of them for each
 that comes, which is another figure."""
+STEP, PATIENCE = 1.0, 60.0
+"""Seconds between two looks whether all is at rest, and after which it will not be."""
 CALM, AFTER = 2.0, 2.0
 """Seconds for which is counted: at rest, and from the death on."""
 WATCHES, REOPENED, NODES_READ = 5, 450.0, 300.0
@@ -156,6 +158,19 @@ class Cluster:
         del self.machines[node]
 
 
+def settled(nodes: int, services: int) -> tuple[Cluster, float]:
+    """At rest, and the virtual seconds from the offer of all EIPs until nothing is repeated any more."""
+    cluster = Cluster(nodes, services)
+    cluster.run(nodes * APART + MET)
+    cluster.offer()
+    offered = cluster.now
+    cluster.run(STEP)
+    while not cluster.at_rest() and cluster.now < offered + PATIENCE:
+        cluster.run(STEP)
+    cluster.run(2 * Parameters().yielded)
+    return cluster, cluster.now - offered
+
+
 def told(counted: Counter[str], seconds: float) -> str:
     return ", ".join(f"{number / seconds:.1f} {what}/s" for what, number in sorted(counted.items())) or "nothing"
 
@@ -166,15 +181,9 @@ def main() -> None:
     arguments.add_argument("--services", type=int, default=1000)
     options = arguments.parse_args()
     nodes, times = options.nodes, Parameters()
-    cluster, began = Cluster(nodes, options.services), time.monotonic()
-    cluster.run(nodes * APART + MET)
-    cluster.offer()
-    offered = cluster.now
-    cluster.run(1.0)
-    while not cluster.at_rest() and cluster.now < 60:
-        cluster.run(1.0)
-    cluster.run(2 * times.yielded)
-    print(f"{nodes} nodes, {options.services} EIPs: at rest within {cluster.now - offered:.1f} s", flush=True)
+    began = time.monotonic()
+    cluster, took = settled(nodes, options.services)
+    print(f"{nodes} nodes, {options.services} EIPs: at rest within {took:.1f} s", flush=True)
     print(f"  until then                {told(cluster.counted, 1.0).replace('/s', '')}")
     calm = cluster.run(CALM)
     each = calm["frames"] / max(1, calm["hellos"])

@@ -1,13 +1,14 @@
 """Memory against objects: an agent's processes and the controller's, and MetalLB's where its programs are.
 
-    python benchmarks/memory.py [--services N] [--metallb DIR] [--json]
+    python benchmarks/memory.py [--services N] [--metallb DIR | --with-metallb] [--json]
 
 The cluster of tests/agents: a real API server, three agents, the controller. Services of ours with a slice of three
 endpoints each come in steps up to N (10,000). After each step, when every Service has an EIP and a holder, it prints
 what each process has resident, what the mirrors reckon, and the bytes that one more Service costs. Then as many
 Services and slices of others come, which are to cost nothing.
 
-With ``--metallb DIR`` (``controller``, ``speaker`` and ``crds/``, built from its sources) MetalLB's programs run then
+With ``--metallb DIR`` (``controller``, ``speaker`` and ``crds/``, built from its sources) or ``--with-metallb``, which
+builds them as tests/moving does unless they cannot be, MetalLB's programs run then
 beside ours, read the very same objects, and serve the same class: the ratio is of what ours take to what they take.
 Needs etcd and kube-apiserver where envtest looks for them, nft, and root or a user namespace.
 """
@@ -26,15 +27,18 @@ from pathlib import Path
 from typing import Any
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults", "moving")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "cluster", "faults", "moving")]
+sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_cluster import API_HOST, Cluster, cluster_in, until  # noqa: E402
 from agent_objects import SERVICES, SLICES, service, slice_of  # noqa: E402
+from arp_peers import why_no_metallb  # noqa: E402
 from cluster_agents import Connection, assigned, children, gauge, memory, three_endpoints, without_node_port  # noqa: E402
 from load_balancers import MetalLB  # noqa: E402
+from peer_programs import programs_of  # noqa: E402
 from real_api import bound_to_us, missing  # noqa: E402
 
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
 
 STEPS = 0.01, 0.1, 0.5, 1.0
 """Of all Services."""
@@ -188,11 +192,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--services", type=int, default=10_000)
     parser.add_argument("--metallb", type=Path)
+    parser.add_argument("--with-metallb", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if reason := missing():
         print(reason)
         return
+    if arguments.with_metallb and (reason := why_no_metallb()):
+        print(reason, file=sys.stderr)
+    elif arguments.with_metallb:
+        arguments.metallb = programs_of("metallb")
     leave_host_network()
     result = measured(arguments.services, arguments.metallb)
     print(json.dumps(result, indent=2) if arguments.json else shown(result))

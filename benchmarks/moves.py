@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "tests" / "connections"))
 
 from moves import Mode, Move, Seen, survivors  # noqa: E402
 
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
 from speaker.model import Forwarding  # noqa: E402
 
 LOOSE, LIBERAL = "net.netfilter.nf_conntrack_tcp_loose", "net.netfilter.nf_conntrack_tcp_be_liberal"

@@ -39,8 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "mqtt"))
 from mqtt_broker import Broker, missing
 from mqtt_manifests import manifests
 
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.privileges import leave_host_network
+from speaker.lab.namespaces import Namespace, leave_host_network
 from speaker.model import Mac
 from speaker.ownership.hellos.keys import generate
 from speaker.packets import BROADCAST, UNKNOWN, arp

@@ -20,9 +20,8 @@ from typing import Any
 from speaker.forwarding.ipvs.dummy import _delete_address, _new_address
 from speaker.forwarding.ipvs.strict_arp import _list as read_arp_settings
 from speaker.interfaces import rtnetlink
-from speaker.lab.network.namespaces import Namespace
-from speaker.netlink.messages import attribute, u32
-from speaker.netlink.numbers import RTM_GETADDR, RTM_GETLINK
+from speaker.lab.namespaces import Namespace
+from speaker.netlink.messages import RTM_GETADDR, RTM_GETLINK, attribute, u32
 from speaker.netlink.requests import Netlink, Request
 
 RUNS = 3

@@ -286,8 +286,7 @@ def official_election(_: int) -> Json:
 def our_election(_: int) -> Json:
     from speaker.cluster.access import Server
     from speaker.cluster.client import Client
-    from speaker.cluster.elector import Timing
-    from speaker.cluster.lease import Election, LeaseName
+    from speaker.cluster.lease import Election, LeaseName, Timing
 
     leads, ended = threading.Event(), threading.Event()
 

@@ -45,9 +45,9 @@ sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")
 from agent_cluster import Cluster, pause  # noqa: E402
 from real_api import missing  # noqa: E402
 
-from speaker.lab.network.lan import Lan  # noqa: E402
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
-from speaker.lab.network.topology import lab_topology  # noqa: E402
+from speaker.lab.lan import Lan  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
+from speaker.lab.topology import lab_topology  # noqa: E402
 from speaker.system.programs import end_with  # noqa: E402
 
 SECONDS = 60.0

@@ -41,10 +41,9 @@ from real_api import bound_to_us, missing  # noqa: E402
 from rest import configuration  # noqa: E402
 from speaker_processes import family  # noqa: E402
 
-from speaker.lab.network.lan import Lan  # noqa: E402
-from speaker.lab.network.namespaces import Namespace  # noqa: E402
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
-from speaker.lab.network.topology import lab_topology  # noqa: E402
+from speaker.lab.lan import Lan  # noqa: E402
+from speaker.lab.namespaces import Namespace, leave_host_network  # noqa: E402
+from speaker.lab.topology import lab_topology  # noqa: E402
 from speaker.packets import arp  # noqa: E402
 
 ASK = 0.005

@@ -74,6 +74,7 @@ RULES: dict[str, Schema] = {
     "prometheusRule.runbookUrl": {"type": "string", "pattern": "^https?://[^\\s\"'#]+$"},
     "agent.group": {**_LABEL, "pattern": f"^$|{_LABEL['pattern']}"},
     "agent.hello": {"type": "integer", "minimum": 20, "maximum": 1000},
+    "agent.responder": {"enum": ["", "socket", "auto", "kernel"]},
     "agent.metricsPort": _PORT,
     "controller.replicas": {"type": "integer", "minimum": 0},
     "controller.honourAnnotations": _list({"enum": ["metallb", "cilium", "kube-vip", "openelb", "purelb"]}),

@@ -232,7 +232,9 @@ def _eip_spec() -> Schema:
         "gratuitous": _described(_gratuitous(), "How a change of owner is announced to the neighbours."),
     }
     assert fields.keys() == SPEC  # a field that the code reads and the schema lacks would be pruned in silence
-    return _object(fields, required=["addresses"], **{"x-kubernetes-validations": [*map(_not_both, _PLURALS)]})
+    # A field that is misspelt reaches the policy (``_policy``) and the code, where it would be dropped without a word.
+    kept = {"x-kubernetes-preserve-unknown-fields": True}
+    return _object(fields, required=["addresses"], **kept, **{"x-kubernetes-validations": [*map(_not_both, _PLURALS)]})
 
 
 def _use() -> Schema:
@@ -250,7 +252,8 @@ def _conditions() -> Schema:
         {
             "type": _described(
                 {"type": "string", "maxLength": 316},
-                "Ready: whether the pool is in use. NamespacesFull: whether any has all it may.",
+                "Ready: whether the pool is in use. Stalled: a mistake, which no waiting mends. NamespacesFull: "
+                "whether any has all it may.",
             ),
             "status": _described({"type": "string", "enum": ["True", "False", "Unknown"]}, "Whether that is so."),
             "reason": _described({"type": "string", "minLength": 1, "maxLength": 1024}, "Why, in a word."),
@@ -269,32 +272,45 @@ def _conditions() -> Schema:
     }
 
 
+_READY: Final = '.status.conditions[?(@.type=="Ready")]'
+_PENDING: Final[Schema] = {
+    "type": "Ready",
+    "status": "Unknown",
+    "reason": "Pending",
+    "message": "No controller has looked at it yet.",
+    "lastTransitionTime": "1970-01-01T00:00:00Z",
+}
+"""What the API server says of a pool until the controller does, as it does of a Gateway."""
+
+
 def _eip() -> Schema:
     status = _object(
         {
             "observedGeneration": _described(_INTEGER, "Of the spec that this status was made of."),
             "addressesText": _described(_line(), "`spec.addresses` in one line, for kubectl get."),
+            "usedText": _described(_line(), "How many addresses Services have, for kubectl get."),
+            "freeText": _described(_line(), "How many they do not have, for kubectl get."),
             "ipv4": _described(_use(), "How many IPv4 addresses there are, and how many Services have."),
             "ipv6": _described(_use(), "How many IPv6 addresses there are, and how many Services have."),
             "conditions": _described(
                 _conditions(),
                 "Ready: whether the pool is in use, or why not. NamespacesFull: which have perNamespace.max.",
             ),
-        }
+        },
+        default={"conditions": [_PENDING]},
     )
     columns = [
-        _column("Addresses", ".status.addressesText"),
-        _column("Interface", ".spec.interface"),
-        _column("IPv4 used", ".status.ipv4.used", "integer"),
-        _column("IPv4 size", ".status.ipv4.size", "integer"),
-        _column("IPv6 used", ".status.ipv6.used", "integer"),
-        _column("IPv6 size", ".status.ipv6.size", "integer"),
-        _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        # The status has the short form, the spec the whole list; the first that is there is shown.
+        _column("Addresses", "..['status','spec']['addressesText','addresses']"),
+        _column("Used", ".status.usedText"),
+        _column("Free", ".status.freeText"),
+        _column("Ready", _READY + ".status"),
         _column("Age", ".metadata.creationTimestamp", "date"),
+        _column("Interface", ".spec.interface", wide=True),
         _column("Auto", ".spec.autoAssign", "boolean", wide=True),
         _column("Priority", ".spec.priority", "integer", wide=True),
         _column("Disabled", ".spec.disabled", "boolean", wide=True),
-        _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
+        _column("Reason", _READY + ".reason", wide=True),
     ]
     parts = {
         "spec": _described(_eip_spec(), "What is offered, to whom, and where it may be announced."),
@@ -434,9 +450,62 @@ def _definition(
     }
 
 
+# ── What no schema says ───────────────────────────────────────────────────────────────────────────────────────
+
+_POLICY: Final = "eip-speaker-pool-fields"
+_LIKE_IT: Final = (
+    "variables.known.filter(f, f.size() - k.size() < 3 && k.size() - f.size() < 3 && variables.places.exists(i, "
+    "i <= k.size() && f.lowerAscii().startsWith(k.lowerAscii().substring(0, i)) && [0, 1, 2].exists(n, "
+    "i + n <= k.size() && f.lowerAscii().endsWith(k.lowerAscii().substring(i + n)))))"
+)
+"""Known fields that are ``k`` but for two letters next to each other at most."""
+_LONGER: Final = "variables.known.filter(f, f.lowerAscii().startsWith(k.lowerAscii()))"
+_BEGUN_LIKE_IT: Final = _LONGER.replace(
+    "(k.lowerAscii())", "(k.lowerAscii().substring(0, k.size() < 4 ? k.size() : 4))"
+)
+_HINT: Final = (
+    f"variables.unknown.map(k, 'spec.' + k + ' is not a field of an Eip: ' + ({_LONGER} + {_LIKE_IT} + "
+    f"{_BEGUN_LIKE_IT} + "
+    "[''])[0]).map(m, m.endsWith(': ') ? m + 'known are ' + variables.known.join(', ') : "
+    "m.replace(': ', ': did you mean ') + '?').join('; ')"
+)
+
+
+def _policy() -> Schema:
+    """Refuses fields of a pool that there are not, with the one that was meant."""
+    rules = {"apiGroups": ["eip-speaker.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"]}
+    # What was stored before there was this policy may still be written: its finalizer has to go.
+    changed = "oldObject == null || object.spec != oldObject.spec"
+    names = ", ".join(f"'{name}'" for name in _eip_spec()["properties"])
+    unknown = "dyn(object.spec).filter(k, !(k in variables.known)).map(k, k.size() > 64 ? k.substring(0, 64) : k)"
+    variables = {"known": f"[{names}]", "places": str([*range(26)]), "unknown": unknown}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{**rules, "resources": ["eips"], "scope": "*"}]},
+        "matchConditions": [{"name": "changed", "expression": changed}],
+        "variables": [{"name": name, "expression": text} for name, text in variables.items()],
+        "validations": [{"expression": "variables.unknown.size() == 0", "messageExpression": _HINT}],
+    }
+    return _admission("ValidatingAdmissionPolicy", spec)
+
+
+def _binding() -> Schema:
+    return _admission("ValidatingAdmissionPolicyBinding", {"policyName": _POLICY, "validationActions": ["Deny"]})
+
+
+def _admission(kind: str, spec: Schema) -> Schema:
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": _POLICY}}
+    return {**head, "spec": spec}
+
+
 def definitions() -> dict[str, Schema]:
     """File name → CustomResourceDefinition."""
     return {"eips.yaml": _eip(), "announcements.yaml": _announcement()}
+
+
+def admission() -> dict[str, Schema]:
+    """File name → what is asked besides the schema."""
+    return {"pool-fields.yaml": _policy(), "pool-fields-binding.yaml": _binding()}
 
 
 class _Plain(yaml.SafeDumper):
@@ -450,7 +519,8 @@ def files() -> dict[str, str]:
     """File name → its text."""
     head = "# Made by `python manifests/crds.py`: change manifests/crds.py instead.\n"
     return {
-        name: head + yaml.dump(data, Dumper=_Plain, sort_keys=False, width=120) for name, data in definitions().items()
+        name: head + yaml.dump(data, Dumper=_Plain, sort_keys=False, width=120)
+        for name, data in (definitions() | admission()).items()
     }
 
 

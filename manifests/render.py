@@ -42,6 +42,8 @@ CLEANUP = "cleanup"
 UNNAMED = "eip-speaker:dev"
 """The image as overlays/ and chart/values.yaml name it."""
 NAME = "eip-speaker"
+FIELDS = "eip-speaker-pool-fields"
+"""The policy that comes with the definitions."""
 
 
 def kustomized(kubectl: str, overlay: str, components: Iterable[str] = (), **more: Any) -> str:
@@ -220,6 +222,8 @@ def _condition(opened: dict[str, Any]) -> str:
     match opened["kind"]:
         case "CustomResourceDefinition":
             return ".Values.crds.enabled"
+        case "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" if opened["metadata"]["name"] == FIELDS:
+            return ".Values.crds.enabled"
         case "NetworkPolicy":
             return ".Values.networkPolicy.enabled"
         case "Namespace":
@@ -278,6 +282,10 @@ _ACCOUNTS = {
     f"system:serviceaccount:{NAME}-agents:": "system:serviceaccount:«.Values.namespaces.agents»:",
 }
 _HONOURED = ".Values.controller.honourAnnotations"
+_IN_KERNEL = 'and (eq .Values.forwarder "none") (has .Values.agent.responder (list "auto" "kernel"))'
+"""What the other overlays have anyway."""
+_USUAL_RESPONDER = '(ternary "socket" "auto" (eq .Values.forwarder "none"))'
+_RESPONDER = f"--responder=«.Values.agent.responder | default {_USUAL_RESPONDER}»"
 _FLAGS = {
     "agent": [
         ("ne (int .Values.agent.hello) 100", "--hello=«int .Values.agent.hello»"),
@@ -390,6 +398,7 @@ def _workload(document: dict[str, Any], who: str) -> None:
     container["image"] = f'«include "eip-speaker.image" (list .Values.image {values}.image)»'
     container["imagePullPolicy"] = f"«value {values}.image.pullPolicy | default .Values.image.pullPolicy»"
     flags = {flag.partition("=")[0]: f"«if {condition}»{flag}" for condition, flag in _FLAGS[who]}
+    flags |= {"--responder": _RESPONDER} if who == "agent" else {}
     kept = [flags.pop(flag.partition("=")[0], flag) for flag in container["args"]]
     container["args"] = [*kept, *flags.values(), f"«more {values}.args»"]
     container["env"].append(f"«more {values}.env»")
@@ -408,6 +417,7 @@ def _agent(spec: dict[str, Any], container: dict[str, Any]) -> None:
     container["args"] = [
         flag.replace(":9900", f":{port}") if flag.startswith("--metrics=") else flag for flag in container["args"]
     ]
+    container["securityContext"]["capabilities"]["add"] += [f"«if {_IN_KERNEL}»{it}" for it in ("BPF", "NET_ADMIN")]
     container["ports"] = [{**each, "containerPort": port, "hostPort": port} for each in container["ports"]]
     # The component `realtime` asks for more, unless the user does.
     cpu = container["resources"]["requests"]["cpu"]

@@ -162,7 +162,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("no_peers", _W, _APART, _PEERS, "nobody could take over from this node"),
     ("versions_apart", _W, _APART, _PEERS, "a half-finished update leaves nodes that behave differently"),
     ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
-    ("firewall_drops", _E, _HANGS, _SWITCHES, "the firewall drops packets to the EIP, or their answers"),
+    ("firewall_drops", _E, _HANGS, _SWITCHES, "rules drop packets to the EIP or its answers, or send them elsewhere"),
     ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, also those of EIPs"),
     ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
      "packets that arrive on another link than the way back are dropped silently"),

@@ -1,13 +1,13 @@
 """The commands and their exit codes.
 
-0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
-to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any longer.
+0: everything is done, and right. 1: it did not work (a mistake in the manifests, an EIP out of reach), or the output
+could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any longer.
 
 ``speaker run`` and ``speaker agent`` are the product. Each is two processes on a node, and both begin in
 ``commands/serve.py``. To read on:
 
 - The wire process finds out with its peers which node holds an EIP, and answers ARP and NDP: ``wire/process.py``.
-- The main process reads what is asked for and has the kernel forward it, with IPVS or nftables: ``node/host.py``.
+- The main process reads what is wanted and has the kernel forward it, with IPVS or nftables: ``node/host.py``.
 """
 
 import argparse

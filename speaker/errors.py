@@ -27,7 +27,7 @@ from textwrap import wrap
 
 
 def written(text: str) -> str:
-    """A word of the command line as it stands in a message: in quotes where it would not be seen, or not be safe."""
+    """A word of the command line for a message: in quotes if it would otherwise be invisible or unsafe."""
     return text if text and text.isprintable() and " " not in text else json.dumps(text)
 
 
@@ -47,7 +47,7 @@ def folded(line: str) -> list[str]:
 
 
 def as_yaml(value: object) -> str:
-    """A value as whoever wrote it in YAML knows it: ``null``, ``true``, ``[a, 'b c']``; strings in quotes."""
+    """A value as its author knows it from YAML: ``null``, ``true``, ``[a, 'b c']``; strings in quotes."""
     match value:
         case None:
             return "null"

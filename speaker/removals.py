@@ -1,9 +1,9 @@
-"""What takes much away at once has to be said twice. Pure.
+"""A change that takes much away at once has to be confirmed. Pure.
 
-A list of the API, and a directory of manifests, can be well formed and wrong: a server behind whose address another
-cluster answers, a backup that was restored half, a volume that is not mounted. One such answer would take EIPs off the
-air. So what it lacks stays until a second one, some time later, lacks it too. A single deletion is no list: it counts
-at once.
+A list from the API, or a directory of manifests, can be well formed and wrong: another cluster answers at the server's
+address, a backup was restored by half, a volume is not mounted. Acting on that at once would take EIPs off the air. So
+missing objects stay until a second list, some time later, lacks them too. Single deletions are not lists: they count at
+once.
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -18,8 +18,8 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 def is_much(gone: int, known: int, said: int) -> bool:
-    """Whether what lacks ``gone`` of ``known`` has to be said twice. ``said``: how much it names at all, of whatever
-    kind. What names nothing is much if anything was known, and so is the loss of all of several."""
+    """Whether the loss of ``gone`` of ``known`` has to be confirmed. ``said``: how many objects there are now, of any
+    kind. If there are none, any loss is much, and so is the loss of all of several."""
     if not said or gone == known:
         return gone > (1 if said else 0)
     return gone >= FEW and gone > known * SHARE
@@ -43,13 +43,14 @@ class Doubt(NamedTuple):
     def __str__(self) -> str:
         gone, known, _ = self.waiting
         return (
-            f"{self.what}: a list lacks {gone} of {known}: they stay as they were until {self.until}, and go if "
+            f"{self.what}: {gone} of {known} are missing from a list: they stay until {self.until}, and are removed if "
             "another list, over a new connection, lacks them too (--settle)"
         )
 
 
 class Removals(Generic[_K]):
-    """What lists of one kind lack, and since when. ``seconds``: how long it has to be lacking; 0: it goes at once."""
+    """What is missing from lists of one kind, and since when. ``seconds``: how long it has to be missing; 0: it goes at
+    once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -69,7 +70,7 @@ class Removals(Generic[_K]):
         return len(self._since)
 
     def kept(self, gone: Collection[_K], known: int, said: int, now: float) -> Collection[_K]:
-        """Of what a list lacks, what stays for now. ``known`` and ``said`` as in ``is_much``."""
+        """What is missing from a list but stays for now. ``known`` and ``said`` as in ``is_much``."""
         much = is_much(len(gone), known, said)
         since = {key: self._since.get(key, now) for key in gone} if much else {}
         self._since = {key: at for key, at in since.items() if now < at + self._seconds}

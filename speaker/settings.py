@@ -1,4 +1,4 @@
-"""The knobs: every flag as a value that is right, or a SettingError that says what would have been."""
+"""The settings: every flag as a valid value, or a SettingError that says what would be valid."""
 
 import re
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ class Node:
 
 
 def parse_group(text: str) -> Group:
-    """'' is none. Raises SettingError."""
+    """'' means no group. Raises SettingError."""
     if text and not _GROUP_NAME.fullmatch(text):
         rule = "must be a DNS label (RFC 1123): 1 to 63 letters in lower case, digits and '-', neither first nor last"
         raise SettingError(f"--group {written(text)}: {rule}")
@@ -151,7 +151,7 @@ class PeerSettings:
                 if value is not None:
                     raise SettingError(f"{flag} {value}: needs --with-peers: without it this host believes it is alone")
             if hand_over:
-                raise SettingError("--hand-over: needs --with-peers: no other host ever holds the EIPs of one alone")
+                raise SettingError("--hand-over: needs --with-peers: without peers no EIP ever moves")
             return None
         every = DEFAULT_HELLO_MS if hello is None else number("--hello", hello, *_HELLO_MS, "whole milliseconds")
         frame_type = DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype)
@@ -218,7 +218,7 @@ def _timeouts(text: str) -> Timeouts:
 
 
 def parse_balancers(text: str) -> frozenset[Balancer]:
-    """``metallb,cilium``; '' is none."""
+    """``metallb,cilium``; '' means none."""
     names = [*filter(None, text.split(","))]
     if unknown := [name for name in names if name not in {*Balancer}]:
         rule = f"must be names of {', '.join(Balancer)}, separated by commas"
@@ -241,7 +241,7 @@ def number(flag: str, text: str, least: int, most: int, what: str = "a whole num
 
 
 def metrics_of_real_servers(asked: bool, forwarder: Forwarding) -> bool:
-    """Whether /metrics tells of every real server too. Raises SettingError where there is no IPVS that counts."""
+    """Whether /metrics has every real server too. Raises SettingError without IPVS, which counts them."""
     if asked and forwarder is not Forwarding.IPVS:
         raise SettingError("--metrics-real-servers: needs --forwarder ipvs: only IPVS counts their connections")
     return asked

@@ -92,6 +92,16 @@ def flag(found: Objects, who: str, name: str) -> list[str]:
     return [each for each in container(found, who)["args"] if each.partition("=")[0] == name]
 
 
+IN_KERNEL = {"BPF", "NET_ADMIN"}
+
+
+def answering(found: Objects) -> tuple[list[str], set[str]]:
+    """The flag, and which of the rights for a program in the kernel there are."""
+    added = container(found, "agent")["securityContext"]["capabilities"]["add"]
+    assert len(set(added)) == len(added)
+    return flag(found, "agent", "--responder"), IN_KERNEL & {*added}
+
+
 def placed(found: Objects) -> set[str]:
     return {namespace for _, namespace, _ in found if namespace} - {"kube-node-lease"}
 
@@ -250,6 +260,15 @@ CHOICES: list[list[Choice]] = [
                                and container(found, who)["args"][-2:] == ["--log-level=debug", "--settle=60"]
                                and pod(found, who)["imagePullSecrets"] == [{"name": "pull"}]
                                and container(found, who)["resources"] == RESOURCES)),
+    ],
+    [
+        Choice("usual answers", {}, lambda found: answering(found) == (
+            (["--responder=socket"], set()) if flag(found, "agent", "--forwarder") == ["--forwarder=none"]
+            else (["--responder=auto"], IN_KERNEL))),
+        Choice("answers by sockets", {"agent": {"responder": "socket"}},
+               lambda found: answering(found)[0] == ["--responder=socket"]),
+        Choice("answers in the kernel", {"agent": {"responder": "kernel"}},
+               lambda found: answering(found) == (["--responder=kernel"], IN_KERNEL)),
     ],
     [
         Choice("one cluster", {}, lambda found: not flag(found, "agent", "--group")

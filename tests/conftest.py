@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from real_api import BUILT, ENVTEST, RealApi, missing
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 #: Tests that several suites import.
 pytest.register_assert_rewrite("local_clients", "service_fields")

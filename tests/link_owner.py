@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from speaker.model import Link, Mac
-from speaker.system.clock import boottime
+from speaker.system.waiting import boottime
 
 
 @dataclass

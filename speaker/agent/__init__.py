@@ -1,4 +1,4 @@
-"""``speaker agent``: one node of a cluster. The Kubernetes API says what is asked for, and keeps the records.
+"""``speaker agent``: one node of a cluster. The Kubernetes API says what is wanted, and keeps the records.
 
 ::
 
@@ -6,7 +6,7 @@
     Announcements, Leases ──► records ──► the wire process's ownership machine ──► writer ──► Announcements
                                           session ──► our Lease
 
-Pure are ``view`` and ``record``. ``announcements`` reads and writes records, ``session`` writes our Lease and
-says by that whether the API is up, ``mirrors`` helps the mirrors, and ``last_known`` keeps what the API said last.
-``source`` is what runs.
+``view`` and ``record`` are pure. ``announcements`` reads and writes records. ``session`` writes our Lease, and so
+finds out whether the API is up. ``mirrors`` helps the mirrors, ``last_known`` keeps what the API said last, and
+``source`` runs all of them.
 """

@@ -1,6 +1,6 @@
 """Edge: the API's records. What they say goes to the wire process, and what its machine orders is written.
 
-The writer also keeps right what the records say for people.
+The writer also keeps the parts of a record that are for people up to date.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from speaker.cluster.feed import Change, Store
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
-from speaker.system.clock import time_of_day
 from speaker.system.decoding import UNFIT
 from speaker.system.supervise import Supervisor, contained
+from speaker.system.waiting import time_of_day
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()
@@ -31,17 +31,17 @@ Tell: TypeAlias = Callable[[Wire], Awaitable[None]]
 
 
 class AnnouncementReader:
-    """``stored`` is what the mirror of Announcements knows; ``hand_on`` takes what the wire process is to be told, in
+    """``stored`` is what the mirror of Announcements knows; ``outgoing`` takes what the wire process is to be told, in
     order; ``changed`` hears of each delivery, and whether ``made_up`` may be another."""
 
     def __init__(
         self,
         stored: Callable[[], Store[AnnouncementObject]],
-        hand_on: Callable[[Tell], None],
+        outgoing: asyncio.Queue[Tell],
         changed: Callable[[bool], None],
         supervisor: Supervisor,
     ) -> None:
-        self._stored, self._hand_on, self._changed, self._supervisor = stored, hand_on, changed, supervisor
+        self._stored, self._outgoing, self._changed, self._supervisor = stored, outgoing, changed, supervisor
         self.made_up: set[str] = set()
         """Names of those whose term no agent wrote."""
 
@@ -54,7 +54,7 @@ class AnnouncementReader:
             if unread:
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._see_again, tuple(unread))
 
-        self._hand_on(tell)
+        self._outgoing.put_nowait(tell)
         before = len(self.made_up)
         for change in changes:
             self.made_up.discard(change.key.name)
@@ -74,13 +74,13 @@ class AnnouncementReader:
             await wire.records([(eip, gone(at)) for eip in lacking])
 
         if restored:
-            self._hand_on(lambda wire: wire.restored())
+            self._outgoing.put_nowait(lambda wire: wire.restored())
             self.saw(tuple(Change(found.key, None, found) for found in self._stored()))
-        self._hand_on(tell)
+        self._outgoing.put_nowait(tell)
 
     def problems(self) -> Iterator[str]:
         for name in sorted(self.made_up):
-            yield f"Announcement/{name}: its term is higher than any agent's: it is ignored and written again"
+            yield f"Announcement/{name}: its term is higher than any agent's: it is ignored and will be overwritten"
 
     def _records_of(
         self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]
@@ -132,7 +132,7 @@ class _Failure(NamedTuple):
 
 
 class AnnouncementWriter:
-    """``facts`` says of an EIP what people want to know, ``vacant`` of one that nobody holds; ``told`` hears of each
+    """``facts`` says of an EIP what people want to know, held by this node or by nobody; ``told`` hears of each
     failure, and of each success as None, ``supervisor`` of a bug, which ends no more than the order it is met in.
 
     An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
@@ -143,13 +143,12 @@ class AnnouncementWriter:
         self,
         client: Client,
         deadline: float,
-        facts: Callable[[IPAddress], Facts | None],
+        facts: Callable[[IPAddress, bool], Facts | None],
         told: Callable[[EdgeError | None], None],
         supervisor: Supervisor,
-        vacant: Callable[[IPAddress], Facts | None] = lambda _: None,
     ) -> None:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
-        self._supervisor, self._vacant = supervisor, vacant
+        self._supervisor = supervisor
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
         self._failing: dict[IPAddress, _Failure] = {}
         """Of which EIPs the record cannot be written: others go on."""
@@ -193,7 +192,7 @@ class AnnouncementWriter:
         return any(failure.words == words for failure in self._failing.values())
 
     def _succeeded(self, eip: IPAddress) -> None:
-        self._go_on_failing(each for each in self._failing if each != eip and self._facts(each) is not None)
+        self._go_on_failing(each for each in self._failing if each != eip and self._facts(each, True) is not None)
 
     def only(self, eips: Collection[IPAddress]) -> None:
         """What failed of others is over: somebody else writes their records."""
@@ -206,7 +205,7 @@ class AnnouncementWriter:
             self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
-        path, facts = path_of(order.eip), (self._facts if order.holder else self._vacant)(order.eip)
+        path, facts = path_of(order.eip), self._facts(order.eip, bool(order.holder))
         at = time_of_day()
         try:
             if order.expected:
@@ -237,7 +236,7 @@ class AnnouncementWriter:
 
     async def _correct(self, found: AnnouncementObject) -> None:
         eip = eip_of(found)
-        facts = self._facts(eip) if eip is not None else None
+        facts = self._facts(eip, True) if eip is not None else None
         if eip is None or facts is None:
             return
         if (patch := correction(found, facts)) is None:

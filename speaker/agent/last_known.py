@@ -1,6 +1,6 @@
-"""What the API said last, kept in the runtime directory for an agent that starts while no API answers.
+"""What the API said last, kept in the runtime directory for an agent that starts while no API server answers.
 
-Like kube-proxy's rules it outlives processes, and no reboot. A file that cannot be read is none.
+Like kube-proxy's rules it outlives processes but not a reboot. A file that cannot be read is treated as missing.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ def remember(directory: Path, found: Known) -> None:
     packed = zlib.compress(body, 1)
     if len(body) > MAX_BYTES or len(packed) > MAX_PACKED:
         path.unlink(missing_ok=True)
-        raise EdgeError(f"{shown(path)}: {len(body)} bytes are too many to be kept")
+        raise EdgeError(f"{shown(path)}: {len(body)} bytes are too many to keep")
     write_atomically(path, packed, mode=0o600)
 
 
@@ -79,7 +79,7 @@ def recall(directory: Path, name: str) -> Known | None:
     except OSError as error:
         raise EdgeError(f"{shown(path)}: {error.strerror}") from error
     if stat.st_uid != os.geteuid() or len(packed) > MAX_PACKED:
-        raise EdgeError(f"{shown(path)}: it is not ours")
+        raise EdgeError(f"{shown(path)}: it does not belong to this user, or is too large")
     try:
         unpacking = zlib.decompressobj()
         body = unpacking.decompress(packed, MAX_BYTES)
@@ -135,8 +135,8 @@ class LastKnown:
         return known  # noqa: RET504 -- a refusal is told, and leaves None
 
     async def held_against(self, *mirrors: Reflector[Any]) -> None:
-        """Of Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
-        said last has to say so twice."""
+        """For Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
+        said last has to be confirmed."""
         if (last := await self.last()) is not None:
             known = (last.services, last.slices, last.eips, tuple(filter(None, (last.node,))))
             for mirror, found in zip(mirrors, known, strict=True):

@@ -1,9 +1,9 @@
-"""Edge: what an agent hears from the API, beside what its reflectors keep.
+"""Edge: what an agent hears from the API, besides what its reflectors keep.
 
-``Delivery`` hands on what a mirror has heard: what meets a bug of ours is handed on again, and holds up nothing else.
-``LateSlices`` asks for the EndpointSlices of a Service that becomes ours: those of other Services are not kept. As a
-rule nothing has to be asked for, as a Service is there before its slices are. ``HostsAsked`` asks for node addresses
-now and then instead of watching them: a watch of what every node writes costs the square of their number.
+``Delivery`` passes on what a mirror has heard. What runs into a bug of ours is passed on again later, and delays
+nothing else. ``LateSlices`` fetches the EndpointSlices of a Service that becomes ours, because slices of other Services
+are not kept; usually there are none yet. ``HostsAsked`` lists node addresses now and then instead of watching them: a
+watch of what every node writes costs the square of their number.
 """
 
 import asyncio

@@ -34,8 +34,8 @@ class Facts(NamedTuple):
 
 
 def read_record(found: AnnouncementObject) -> Record:
-    """One whose term no agent can have come to says nothing: somebody wrote it by hand. Its EIP is decided on the LAN,
-    and its holder writes the record anew."""
+    """A record whose term no agent can have reached says nothing: somebody wrote it by hand. Its EIP is decided on the
+    LAN, and its holder overwrites the record."""
     status = found.status
     # Versions are numbers that grow, of one resource at least (KEP-5504).
     version = int(found.metadata.resource_version)

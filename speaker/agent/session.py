@@ -1,9 +1,9 @@
-"""Edge: whether the API counts as up for this agent, and our session Lease, which says that this node lives.
+"""Edge: whether the API counts as up for this agent, and our session Lease, which shows that this node is alive.
 
-Only we may write the Lease (agent-admission.yaml). It needs no election: it is named for the node, and a new life takes
-it from the one before without asking. So a first write is a blind patch. Later ones name the version that we saw last.
-If the Lease has changed since, we look whose it is, and write all the same. If two write it at once, the incarnation in
-it tells others whom to believe.
+Only this agent may write the Lease (agent-admission.yaml). There is no election: the Lease is named for the node, and a
+new life takes it over without asking, so the first write is a blind patch. Later writes name the version that was seen
+last. If the Lease has changed since then, the agent looks at whose it is, and writes all the same. If two agents write
+it at the same time, the incarnation in it tells others which one to believe.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class ApiState:
         self._doubt()
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
         edge = f"list of {resource}"
         self._report.removals_waiting(resource, 0 if doubt is None else doubt.waiting.gone)
         if doubt is None:

@@ -1,6 +1,6 @@
-"""``speaker agent``: its settings, and what the API says, mirrored and handed on to ``node/serve.py``.
+"""``speaker agent``: its settings, and what the API says, mirrored and passed on to ``node/serve.py``.
 
-``Cluster`` is a ``node.source.Source``, which also writes the wire process's records.
+``Cluster`` is a ``node.source.Source`` that also writes the wire process's records.
 """
 
 import asyncio
@@ -58,11 +58,10 @@ from speaker.node.source import Source, View
 from speaker.ownership.events import NameClash, WriteRecord
 from speaker.ownership.parameters import Parameters
 from speaker.settings import AGENTS_NAMESPACE, NodeSettings, PeerSettings
-from speaker.system.clock import boottime
 from speaker.system.garbage import room_for_objects
 from speaker.system.supervise import contained, supervised
 from speaker.system.threads import in_thread
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within
 from speaker.telemetry.page.host import Examine
 from speaker.wire.messages import Began, WireEvent
 from speaker.wire.remote import Wire
@@ -116,7 +115,7 @@ class Cluster:
         report.mirrored(mirrors.room.most, lambda: mirrors.room.taken, lambda: mirrors.without_room)
         self._api = ApiState(self._mirrors, report, lambda: self._session.hurry(), self._say_api)
         self._record_reader = AnnouncementReader(
-            lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
+            lambda: self._announcements.store, self._told, self._saw_announcements, report
         )
         self._services = self._mirror(
             SERVICES,
@@ -143,7 +142,7 @@ class Cluster:
         self._local = None if forwarder.ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
         self._hosts = HostsAsked(client, self._saw_hosts, self._api, self._settle)
         told = self._api.tells("records")
-        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
+        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report)
         self._session = Session(
             client,
             namespace,
@@ -157,16 +156,9 @@ class Cluster:
     def _mirror(
         self, path: str, kind: type[_T], deliver: Deliver[_T], listed: Listed = lambda *_: None, **resource: Any
     ) -> Reflector[_T]:
-        made = Reflector(
-            self._client,
-            Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource),
-            Delivery(deliver, self._report),
-            self._api,
-            listed=listed,
-            restored=self._mirrors.restored,
-        )
-        self._mirrors.add(made)
-        return made
+        mirrored = Resource(path, kind, settle=self._settle, room=self._mirrors.room, **resource)
+        delivery = Delivery(deliver, self._report)
+        return Reflector(self._client, mirrored, delivery, self._api, listed=listed, among=self._mirrors)
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -287,7 +279,7 @@ class Cluster:
         if self._own_node is not None:
             yield from unread_wishes(self._own_node)
         if self._node_is_gone:
-            yield f"Node/{self._node}: it is gone: what it asked for last counts until it is back"
+            yield f"Node/{self._node}: it is gone: its last settings apply until it is back"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -317,13 +309,13 @@ class Cluster:
         return read_record(found).holder if found is not None else None
 
     def lost(self, nodes: frozenset[str]) -> None:
-        """On record at once, for the controller: one agent's word is none."""
+        """Written at once, for the controller, which does not act on the word of one agent."""
         self._session.misses(nodes)
 
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def hear(self, event: Began | WireEvent) -> None:
-        """Which life this is: until the next one nothing is said in our name where another host keeps it."""
+        """Which life this is. Until the next one, nothing is said in our name if another host keeps it."""
         match event:
             case Began(found=found) if found.incarnation is not None:
                 self._session.live(found.incarnation)
@@ -338,16 +330,15 @@ class Cluster:
             case _:
                 pass
 
-    def _facts(self, eip: IPAddress) -> Facts | None:
+    def _facts(self, eip: IPAddress, held: bool) -> Facts | None:
         assert self._wire is not None
+        if not held:
+            return Facts("", "", self._reader.services_on(eip), reason=self._report.noted.why_not(eip))
         place = self._wire.offered(eip)
         if place is None:
             return None
         conflict, failover = self._report.rivals().get(str(eip), ""), self._report.noted.failover(eip)
         return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict, "", failover)
-
-    def _vacant(self, eip: IPAddress) -> Facts:
-        return Facts("", "", self._reader.services_on(eip), reason=self._report.noted.why_not(eip))
 
     async def _correct(self, wire: Wire) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
@@ -411,6 +402,7 @@ class Cluster:
 
     def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:
         self._news.nodes.update(news)
+        self._report.nodes(len((self._hosts.known or {}).keys() - {Key("", self._node)}))
         self._tell_changed()
 
     def _saw_announcements(self, made_up: bool) -> None:

@@ -1,4 +1,6 @@
-"""What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
+"""From what the API holds to what is wanted of this node. Pure. Of 10,000 Services only those that changed are read
+again.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -52,8 +54,8 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeIntent:
-    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
-    its network is set up, too."""
+    """What our Node object asks for. ``drained``: the reason to hand everything over, or None. ``ready``: its network
+    is set up, too."""
 
     node: Node
     drained: str | None = None
@@ -77,7 +79,7 @@ def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, 
 def unread_wishes(found: NodeObject) -> Iterator[str]:
     """What our Node asks for in words that mean nothing."""
     if (value := found.metadata.annotations.get(DRAIN, "true")) not in ("true", "false"):
-        path, rule = show_path(("metadata", "annotations", DRAIN)), "must be true or false: it drains nothing"
+        path, rule = show_path(("metadata", "annotations", DRAIN)), "must be true or false: the node is not drained"
         yield str(InvalidField(path, value, rule, f"Node/{found.metadata.name}"))
 
 
@@ -310,7 +312,7 @@ class Reader:
             slices, left_out = self._read_slices(slices_of(key))
             problems += [sentence for _, told in slices for sentence in told]
             if left_out:
-                rule = f"left out, as those before them hold more than {MAX_READ} pairs of address and port"
+                rule = f"left out, because those before them have more than {MAX_READ} address and port pairs"
                 problems.append(f"Service/{key}: {left_out} of its EndpointSlices are {rule}")
             endpoints = merged(slice_ for slice_, _ in slices).get(key, ())
             self._endpoints[key] = endpoints[:MAX_ENDPOINTS]
@@ -381,6 +383,6 @@ def _counts(known: _Known) -> tuple[object, ...]:
 def _misfits(known: _Known, endpoints: tuple[Endpoint, ...]) -> Iterable[str]:
     subject = f"Service/{known.service.key}"
     if len(endpoints) > MAX_ENDPOINTS:
-        yield f"{subject}: of its {len(endpoints)} pairs of address and port only {MAX_ENDPOINTS} are used"
+        yield f"{subject}: only {MAX_ENDPOINTS} of its {len(endpoints)} address and port pairs are used"
     if own := {endpoint.address for endpoint in endpoints if endpoint.address in known.addresses}:
-        yield f"{subject}: an EndpointSlice names its own EIP {', '.join(map(str, own))}: it is left out"
+        yield f"{subject}: an EndpointSlice contains its own EIP {', '.join(map(str, own))}, which is left out"

@@ -1,33 +1,33 @@
 """The allocator: which Service holds which EIP. A pure, incremental state machine; seconds come in as arguments.
 
-What a Service holds it keeps, until it is released or its owner asks for something else that can be had. Everything
-that might take an address away from a Service that did nothing has another answer here:
+A Service keeps what it holds until it is released, or until its owner asks for something else that is available. These
+events could take an address from a Service that did nothing. What happens instead:
 
-- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays, is flagged, and is still that
-  pool's: a deleted one's as it was last. Only where another pool offers the address, and its own does not (it was
-  renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
-  an older one has come to overlap with it, keeps what it gave; and so does one that its Service names.
-- **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
-  carries the refusal beside the assignment. Of several addresses or pools a Service gets what there is. One that holds
-  nothing gets both families of RequireDualStack, or nothing; of PreferDualStack it gets those that there are, unless it
-  names an address of its primary one.
-- **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
-  its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
-  is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
-  whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
-- **A namespace that has as much of a pool as it may, or more since that was lowered**: it keeps it, and gets nothing
-  new from there. To share an EIP that it has already costs nothing.
-- **A Service that asks for its release** gets another address for each that its pool does not offer to it any more, if
-  there is one, and keeps it otherwise. It asks once: what is stranded later stays, until it asks anew.
-- **A disabled pool**: gives nothing new, keeps serving what it gave.
-- **A host that has the EIP for its own address**: the Service is suspended there, until the host has it no more. What
-  two machines answer for is of no use to anybody, and the host was not asked.
+- **A pool is edited, shrunk, deleted, or no longer selects the Service**: the EIP stays, is flagged, and still belongs
+  to that pool (as it was last, if it is deleted). It moves to another pool only if that pool offers the address and its
+  own does not, as after a rename. It stays even then if its own pool still exists but must not be used because it
+  overlaps an older one, or if the Service names its own pool.
+- **A request cannot be met** (another address or pool, a second family): the Service keeps what it holds, and the
+  outcome contains the refusal beside the assignment. Of several addresses or pools a Service gets those that are
+  available. A Service that holds nothing gets both families of RequireDualStack or nothing; of PreferDualStack it gets
+  the available ones, unless it names an address of its primary family.
+- **A sharing Service changes so that it clashes with the others on its EIP** (a port, its key, its namespaces, its
+  traffic policy): only the Service that changed is *suspended*. It is not served at that address and is told why; the
+  others notice nothing. Its place is kept: it is served again when the change is undone or the others leave. Moving it
+  to an address of its own would be a change that nobody asked for.
+- **A namespace has reached the maximum of a pool, or exceeds it since it was lowered**: it keeps what it has, and gets
+  nothing new from the pool. Sharing an EIP that it already has costs nothing.
+- **A Service asks for its release** (``release: now``): each address that its pool no longer offers to it is replaced,
+  if another is available. The request works once; addresses that are stranded later stay until it is made again.
+- **A pool is disabled**: it gives nothing new, and keeps serving what it gave.
+- **A host has the EIP as its own address**: the Service is suspended there until the host gives the address up, because
+  an address that two machines answer for is of no use to anybody.
 
 A Service with a share key that names no address joins an EIP of that key if it may (same key, same IP where possible),
 and takes an address of its own otherwise.
 
-An address that its pool avoids or excludes is refused even when it is named: whoever declares the pool decides what it
-offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
+An address that its pool avoids or excludes is refused even when a Service names it: whoever declares the pool decides
+what it offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping
@@ -44,8 +44,8 @@ from speaker.system.supervise import Failures, contained
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a Service has and what it was refused. Both, where it is served but not with all that it asks for;
-    ``assignment`` is None where it is not served at all."""
+    """What a Service has and what it was refused: both, if it is served but not with all that it asks for.
+    ``assignment`` is None if it is not served at all."""
 
     assignment: Assignment | None
     refusal: Refusal | None = None

@@ -1,10 +1,10 @@
-"""Who holds what and what rests: the allocator's state, which changes only through ``enter`` and ``leave``.
+"""Who holds what, and which addresses rest: the allocator's state, which changes only through ``enter`` and ``leave``.
 
-Everything here is kept in step in one place: the EIPs, the Services that hold them, the resting addresses, the pools'
-counts, and the two indexes that make a choice cheap. A ``Ledger`` is the same as plain values that JSON can hold: what
-a restart must not lose. Addresses are text there because a ledger comes from outside (a file, or the statuses of
-Services). Its seconds are what is left, not points in time: the allocator's clock starts again with the machine. Time
-spent switched off does not count as rest, so an address rests rather too long.
+It keeps these in step: the EIPs, the Services that hold them, the resting addresses, the pools' counts, and the two
+indexes that make a choice cheap. A ``Ledger`` is the same as plain values for JSON, for what a restart must not lose.
+Addresses are text in it because a ledger comes from outside (a file, or the statuses of Services). Its seconds are the
+time left, not points in time, because the allocator's clock starts again with the machine. Time spent switched off does
+not count as rest, so an address may rest a little too long.
 """
 
 from collections import Counter, OrderedDict
@@ -69,7 +69,7 @@ class Rules:
         return cls(pool.name, _written(pool.interface), pool.node_selector.rules, pool.gratuitous)
 
     def as_pool(self) -> Pool:
-        """One that offers nothing. Raises ValueError where ``interface`` is none."""
+        """A pool that offers nothing. Raises ValueError if ``interface`` is not valid."""
         interface = parse_interface(self.interface) if self.interface else OwnSubnet()
         return Pool(
             self.pool, (), interface=interface, node_selector=LabelSelector(self.nodes), gratuitous=self.gratuitous
@@ -112,7 +112,7 @@ class NotServed(Enum):
 
 @dataclass(slots=True)
 class Eip:
-    """One address in use. It is announced on one link, so it belongs to one pool, whoever shares it."""
+    """One address in use. It is announced on one link, so it belongs to one pool, even if it is shared."""
 
     pool: str
     holders: dict[ServiceKey, Service | NotServed] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What one Service is to hold, decided from the book: reads everything, changes nothing."""
+"""What one Service is to hold, decided from the book. Reads everything and changes nothing."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -263,7 +263,7 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> Ref
     """Nobody joins an EIP without the consent of all that are served there, of whom there must be one. The first by
     name is told of."""
     if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
-        told = f"{address} is shared by {MAX_SHARING} Services already: ask for another address"
+        told = f"{address} is already shared by {MAX_SHARING} Services: ask for another address"
         return Refusal(service.key, RefusalReason.ADDRESS_IN_USE, told)
     then = ": ask for another address"
     others = {key: holder for key, holder in sorted(eip.holders.items()) if key != service.key}

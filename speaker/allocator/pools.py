@@ -1,13 +1,13 @@
 """Pools as the allocator uses them: what each offers, what is free in it, which serve a Service or offer an address.
 
-What a pool offers is arithmetic: nothing grows with the number of addresses. It is the union of what its ranges offer,
-less ``exclude`` and the addresses that hosts have. While ``avoid_network_and_broadcast`` holds,
+A pool offers the union of its ranges, less ``exclude`` and the addresses of hosts. This is arithmetic: nothing grows
+with the number of addresses. If ``avoid_network_and_broadcast`` is set,
 
 - a CIDR of /30 or wider leaves out its first and last address; in IPv6 (/126 or wider) only the first, which is the
-  subnet-router anycast address (RFC 4291 section 2.6.1), as there is no broadcast;
+  subnet-router anycast address (RFC 4291 section 2.6.1), because there is no broadcast;
 - an IPv4 range ``a-b`` leaves out every address that ends in .0 or .255: it says nothing about subnets, so each of
   them may be a network or broadcast address of one;
-- a single address is offered as it stands: whoever writes it means it.
+- a single address is always offered, because whoever writes it means it.
 
 The .0 and .255 of a long range are never listed (a-b over all of IPv4 has 33 million): a segment carries a flag and
 steps over them.
@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from typing import NamedTuple
 
-from speaker.intervals import merged, subtracted
+from speaker.api.addresses import merged, subtracted
 from speaker.model import AddressRange, Family, IPAddress, LabelRule, LabelSelector, Pool, Service
 
 
@@ -223,7 +223,8 @@ class Catalogue:
         return pools == self.pools and reserved == self.reserved and self.withheld == frozenset(withheld)
 
     def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]], *, all_known: bool = False) -> None:
-        """``all_known``: whichever is not among them was not read yet, and may have any labels; else it has none."""
+        """``all_known``: a namespace that is not among them was not read yet, and may have any labels; otherwise it has
+        none."""
         if namespaces == self._namespaces and all_known is self._all_known:
             return
         for name in self._namespaces.keys() | namespaces.keys():
@@ -282,8 +283,8 @@ class Catalogue:
         return f"its serviceSelector wants the label {' or '.join(map(_rule_text, failed))}"
 
     def offers(self, address: IPAddress, pool: str, service: Service) -> bool:
-        """Whether the pool would give the address to the Service today, were it to ask for it."""
-        spaces = (space.pool for space in self.offering(address))
+        """Whether the pool would give the address to the Service today, were it to ask for it and the pool enabled."""
+        spaces = (space.pool for space in self.offering(address) if not space.pool.terminating)
         return any(each.name == pool and self.objection(each, service) is None for each in spaces)
 
     def _lets_in(self, pool: Pool, namespace: str) -> bool:

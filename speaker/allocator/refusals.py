@@ -65,8 +65,8 @@ def in_use(
 
 
 def objection(service: Service, other: Service, address: IPAddress) -> Refusal | None:
-    """Why ``service`` may not share ``address`` with ``other``; None when it may. The rule itself is symmetric.
-    Only who agrees to share is told with whom."""
+    """Why ``service`` may not share ``address`` with ``other``, or None if it may. The rule itself is symmetric. Only a
+    Service that agrees to share is told with whom."""
     if service.share is None or service.share != other.share:
         then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
         return in_use(service.key, other.key, address, "held by", then)
@@ -118,7 +118,7 @@ def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
 
 
 def hosts_own(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
-    told = f"{address} is an address of a host itself, which nobody else may answer for: ask for another address"
+    told = f"{address} is a host's own address, which nobody else may answer for: ask for another address"
     more = f"of {catalogue.reserved[address]}: exclude it in the pool"
     return Refusal(service.key, RefusalReason.HOST_ADDRESS, told, more)
 
@@ -139,7 +139,7 @@ def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> R
         )
         return Refusal(service.key, RefusalReason.ADDRESS_AVOIDED, told)
     where = f"pool {_asked(service)} does not have it" if service.pools else "no pool that it may use has it"
-    told = f"{address} cannot be given, as {where}: ask for another address, or add it to a pool"
+    told = f"{address} cannot be given, because {where}: ask for another address, or add it to a pool"
     return Refusal(service.key, RefusalReason.ADDRESS_NOT_IN_POOL, told)
 
 
@@ -156,7 +156,7 @@ def closed(service: Service, catalogue: Catalogue, pool: Pool, address: IPAddres
 def namespace_full(service: Service, family: Family, pools: Sequence[Pool]) -> Refusal:
     """Its namespace has all that it may have of these pools."""
     has = ", ".join(f"{pool.per_namespace} of pool {pool.name}" for pool in pools[:_NAMED])
-    told = f"namespace {service.key.namespace} may have no more {family} addresses than {has}: free one, or share one"
+    told = f"namespace {service.key.namespace} has all {family} addresses that it may have, {has}: free or share one"
     return Refusal(service.key, RefusalReason.NAMESPACE_FULL, told)
 
 

@@ -1,8 +1,8 @@
-"""Who has which EIP after a change, in an order that does not depend on who was read first.
+"""Who has which EIP after a change, in an order that does not depend on which object was read first.
 
-The cost follows what changed: whoever lacks nothing is not asked again while it, its namespace and the pools stay as
-they are, as the answer would be the same. Whoever was refused something is, once something has moved that may let it
-have it.
+The cost depends on what changed. A Service that lacks nothing is not looked at again while it, its namespace and the
+pools stay the same, because the result would be the same. A Service that was refused something is looked at when a
+change may allow it.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ _NOTHING: Mapping[ServiceKey, Collection[IPAddress]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A Service is in ``assignments`` if it is served, in ``refusals`` if it lacks something it asks for, and in both
-    if it is served with less than that."""
+    """A Service is in ``assignments`` if it is served, in ``refusals`` if it lacks something that it asks for, and in
+    both if it is served with less."""
 
     assignments: Mapping[ServiceKey, Assignment]
     refusals: Mapping[ServiceKey, Refusal]
@@ -100,7 +100,7 @@ class Settling:
         return {key: former for key, former in self._before.items() if self.outcomes.get(key) != former}
 
     def ask(self, due: _Due, nothing_new: Collection[ServiceKey], now: float) -> None:
-        """These, and then everybody for whom that changed something, until nothing moves."""
+        """These Services, and then all for which that changed something, until nothing changes any more."""
         while due or self._anyone_stale():
             self._round(due, nothing_new, now)
             due = self._known(self._allocator.outdated)

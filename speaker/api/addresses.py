@@ -1,18 +1,18 @@
-"""Addresses and ranges as people write them, and those that are never a service's or a backend's.
+"""Addresses and ranges as people write them, and addresses that can never belong to a service or a backend.
 
-``spec.addresses`` and ``spec.exclude`` take four spellings, of IPv4 and IPv6: a single address, ``a-b``, a CIDR, and
-``a/netmask`` (IPv4 only, where netmasks were ever written). Whatever could never be an EIP is refused here, so that
-nothing further in has to ask.
+``spec.addresses`` and ``spec.exclude`` take four spellings, in IPv4 and IPv6: a single address, ``a-b``, a CIDR, and
+``a/netmask`` (IPv4 only, because IPv6 has no netmasks). Whatever can never be an EIP is refused here, so that nothing
+further in has to check.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import takewhile
+from typing import TypeAlias
 
-from speaker.intervals import subtracted
 from speaker.model import AddressRange, IPAddress, IPNetwork
 
 #: Blocks no EIP can come from, with what they are. Link-local IPv4 and 240.0.0.0/4 are missing on purpose: Linux
@@ -232,3 +232,38 @@ def overlaps(found: Iterable[Span]) -> list[tuple[int, int]]:
         if widest is None or widest.version != span.version or widest.last < span.last:
             widest = span
     return pairs
+
+
+# ── Runs of numbers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+Interval: TypeAlias = tuple[int, int]
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """What they cover, in order and disjoint; neighbours become one. Empty ones (first behind last) vanish."""
+    found: list[Interval] = []
+    for first, last in sorted(interval for interval in intervals if interval[0] <= interval[1]):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found
+
+
+def subtracted(intervals: Iterable[Interval], holes: Sequence[Interval]) -> list[Interval]:
+    """``intervals`` without ``holes``; both in order and disjoint, and so is the result."""
+    left: list[Interval] = []
+    hole = 0
+    for first, last in intervals:
+        while hole < len(holes) and holes[hole][1] < first:
+            hole += 1
+        start, ahead = first, hole
+        while ahead < len(holes) and holes[ahead][0] <= last:
+            if start < holes[ahead][0]:
+                left.append((start, holes[ahead][0] - 1))
+            start = holes[ahead][1] + 1
+            ahead += 1
+        if start <= last:
+            left.append((start, last))
+    return left

@@ -144,7 +144,7 @@ def _link_names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if not _LINK_NAME.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) >= IFNAMSIZ:
-            raise ValueError(f"{name!r} is no link name: 1-15 bytes without space, '/', ':' or ','")
+            raise ValueError(f"{name!r} is not a link name: 1-15 bytes without space, '/', ':' or ','")
         if name == "lo":
             raise ValueError("must not be lo: nobody on the LAN would hear it")
     if len(set(names)) != len(names):

@@ -1,11 +1,10 @@
 """Reading an API object field by field.
 
-A reader never stops at the first mistake: it notes the problem, goes on with a stand-in value, and whoever asked
-for the object (``read``) discards the result when there was any problem. So decoders are straight lines, and a
-person sees all mistakes at once.
+A reader never stops at the first mistake: it notes the problem and continues with a substitute, and ``read`` discards
+the result if there was any problem. So decoders are straight lines, and a person sees all mistakes at once.
 
-Who has to go on with an object that has problems (``read_leniently``: the API's) gets what was made of it. So a
-stand-in never means more than what was written may have meant: a port that cannot be read is none, a limit lets nobody
+``read_leniently`` returns the object in spite of its problems, for objects of the API that have to be used anyway. So a
+substitute never means more than the original may have meant: a port that cannot be read is no port, a limit lets nobody
 in.
 """
 
@@ -238,7 +237,7 @@ class Field(msgspec.Struct, frozen=True, eq=False, gc=False):
         return number
 
     def choice(self, options: type[E], default: E, stand_in: E | None = None) -> E:
-        """``stand_in``: for what is none of the options; ``default`` where it is not told."""
+        """``stand_in`` is used for anything that is not one of the options, and ``default`` if nothing is given."""
         if not self.given:
             return default
         found = self.parsed(lambda text: _option(options, text))
@@ -304,7 +303,7 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds; NaN for what is none."""
+    """Seconds; NaN if it is not a duration."""
     parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return math.nan
@@ -366,19 +365,20 @@ def label_key(text: str, what: str = "label") -> str:
 
 
 def annotation_key(text: str) -> str:
-    """As ``ValidateAnnotations`` has it: a label's, but for capitals in the prefix. ValueError says the rule."""
+    """As ``ValidateAnnotations`` has it: like a label's, but with capitals allowed in the prefix. ValueError says the
+    rule."""
     label_key(text.lower(), "annotation")
     return text
 
 
 def label_value(text: str) -> str:
     if text and not QUALIFIED.fullmatch(text):
-        raise ValueError("is no label value: at most 63 letters, digits, '-', '_' and '.'")
+        raise ValueError("is not a label value: at most 63 letters, digits, '-', '_' and '.'")
     return text
 
 
 def timestamp(text: str) -> str:
-    """A moment, written as the API writes it: in UTC, to the second, so that it sorts; '' is none. ValueError says the
+    """A moment as the API writes it, in UTC and to the second, so that it sorts; '' means none. ValueError says the
     rule."""
     if not text:
         return ""
@@ -387,7 +387,7 @@ def timestamp(text: str) -> str:
     try:
         moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError("is no time that there is") from None
+        raise ValueError("is not a time that exists") from None
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -1,8 +1,8 @@
 """What is read of Services, EndpointSlices, pools and Nodes in the API: only the fields named here are decoded.
 
-So a field that a newer Kubernetes adds is no mistake here, as it is in a file that a person wrote. What an agent keeps
-of a Service (``AssignedObject``) is less than what the controller does (``ServiceObject``): there is an agent on every
-node, and it keeps all of them. ``records`` has what we write ourselves, ``reading`` what becomes of these.
+So a field that a newer Kubernetes adds is no mistake here, although it is one in a file. An agent keeps less of a
+Service (``AssignedObject``) than the controller does (``ServiceObject``), because there is an agent on every node, and
+each keeps all of them. ``records`` has the objects that we write ourselves; ``reading`` turns all of these into values.
 """
 
 import re
@@ -407,6 +407,8 @@ class EipMetadata(FullMetadata, frozen=True, rename="camel", gc=False):
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     observed_generation: int = 0
     addresses_text: str = ""
+    used_text: str = ""
+    free_text: str = ""
     ipv4: dict[str, Any] | None = None
     ipv6: dict[str, Any] | None = None
     conditions: tuple[Condition, ...] = ()

@@ -1,4 +1,4 @@
-"""Other balancers, as far as people's files name them: their objects, and what Services ask of them. Pure."""
+"""Other balancers as they appear in people's files: their objects, and what Services ask of them. Pure."""
 
 from collections.abc import Collection
 

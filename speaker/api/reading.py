@@ -1,7 +1,7 @@
 """API objects → the values of ``model``, by the reader of each kind (``service``, ``eip``, ``endpoints``). Pure.
 
-Objects of files become a ``World``, or are refused together: one mistake refuses them all. Objects of the API are read
-one at a time, each as far as it can be, and a bad one spoils no other.
+Objects from files become a ``World`` together: one mistake refuses all of them. Objects from the API are read one at a
+time, each as far as possible, and a bad one affects no other.
 """
 
 import difflib
@@ -45,9 +45,9 @@ _OF_THE_CORE = names(
 _PASSED_OVER = {("eip-speaker.io/v1alpha1", "Announcement"), *(("v1", kind) for kind in _OF_THE_CORE)}
 
 _NOT_OURS = {
-    NotOurs.NOT_A_LOAD_BALANCER: "passed over: it is not of type LoadBalancer",
-    NotOurs.OTHER_CLASS: f"passed over: its loadBalancerClass is not {LOAD_BALANCER_CLASS}",
-    NotOurs.NO_CLASS: f"passed over: it names no loadBalancerClass (ours is {LOAD_BALANCER_CLASS})",
+    NotOurs.NOT_A_LOAD_BALANCER: "ignored: it is not of type LoadBalancer",
+    NotOurs.OTHER_CLASS: f"ignored: its loadBalancerClass is not {LOAD_BALANCER_CLASS}",
+    NotOurs.NO_CLASS: f"ignored: it names no loadBalancerClass (ours is {LOAD_BALANCER_CLASS})",
 }
 
 
@@ -119,36 +119,42 @@ def read_world(
 
 
 def flattened(source: ApiObject) -> Iterator[ApiObject]:
-    """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself."""
+    """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself. So are
+    those of a ``ServiceList`` and its like, as the API server writes them: an object in it need not say its kind."""
     waiting: list[tuple[ApiObject, Path]] = [(source, ())]
     while waiting:
         found, path = waiting.pop()
         items = found.at("items")
-        if (found.api_version, found.kind) != LIST or not isinstance(items, list | None):
+        of = str(found.kind).removesuffix("List")
+        wrong = of == str(found.kind) if of else (found.api_version, found.kind) != LIST
+        if wrong or not isinstance(items, list | None) or (items is None and of):
             yield found
         elif items is not None:
+            kind = {"apiVersion": found.api_version, "kind": of} if of else {}
             inside = [(*path, "items", i) for i in range(len(items))]
-            waiting.extend((_inner(source, item, at), at) for item, at in reversed([*zip(items, inside, strict=True)]))
+            pairs = [*zip(items, inside, strict=True)]
+            waiting.extend((_inner(source, item, at, kind), at) for item, at in reversed(pairs))
 
 
-def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
-    return ApiObject(data, lambda rest: source.locate((*path, *rest)))
+def _inner(source: ApiObject, data: object, path: Path, kind: Mapping[str, object]) -> ApiObject:
+    known = {**kind, **data} if isinstance(data, dict) else data
+    return ApiObject(known, lambda rest: source.locate((*path, *rest)))
 
 
 def _add(draft: _Draft, source: ApiObject, decode: _Decode, named: bool) -> None:
     kind = read(source, _kind)
     if (balancer := owner(source)) is not None:
-        draft.notice(source, f"passed over: it is {SPELLED[balancer]}'s: `speaker convert` makes pools of ours of it")
+        draft.notice(source, f"ignored: it belongs to {SPELLED[balancer]}: `speaker convert` translates it")
         return
     if kind not in READ:
-        draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
+        draft.notice(source, f"ignored: the speaker does not read this kind of apiVersion {kind[0]!r}")
         return
     _refuse_second(draft, source)
     if kind == EIP:
         draft.pools.append((source, read(source, pool)))
     elif kind == ENDPOINT_SLICE:
         if source.at("addressType") == "FQDN":
-            rule = "must be IPv4 or IPv6: the speaker looks no names up, so list addresses"
+            rule = "must be IPv4 or IPv6: the speaker does not resolve names, so list addresses"
             draft.problems.append(_problem(source, ("addressType",), rule))
         draft.slices.append((source, read(source, endpoint_slice)))
     elif kind == NAMESPACE:
@@ -181,7 +187,7 @@ def _beside(source: ApiObject, found: Service) -> Iterator[Notice]:
         place = source.locate(("metadata", "annotations", found.unheeded[0]))
         yield Notice(place, source.subject, unheeded(found.unheeded))
     if source.at("spec", "externalIPs"):
-        why = "are kube-proxy's: it takes them on every node, and the speaker answers for none of them"
+        why = "are left to kube-proxy, which takes them on every node; the speaker does not answer for them"
         yield Notice(source.locate(("spec", "externalIPs")), source.subject, f"spec.externalIPs {why}")
 
 
@@ -368,7 +374,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``pool`` is None where it must not be used; ``refused`` is what it would be where that can be read."""
+    """``pool`` is None if it must not be used. ``refused`` is what the pool would be otherwise, if it can be read."""
 
     pool: Pool | None
     verdict: Verdict
@@ -427,7 +433,7 @@ def _is_deleted(found: EipObject) -> bool:
 
 def _accepted(found: EipObject, pool: Pool) -> Judged:
     if _is_deleted(found):
-        return Judged(replace(pool, disabled=True), Verdict.TERMINATING)
+        return Judged(replace(pool, disabled=True, terminating=True), Verdict.TERMINATING)
     return Judged(pool, Verdict.DISABLED if pool.disabled else Verdict.ACCEPTED)
 
 

@@ -1,8 +1,8 @@
-"""Announcements and Leases: which fields are read of them, how they are named, and what they may say. Pure.
+"""Announcements and Leases: which fields of them are read, how they are named, and what they may say. Pure.
 
-Agents write them, and a thief of an agent's token may as well. What they say is shown to others, in Events, logs and
-pages, so none of it is free text: it is a word of ours, an address, or a name. The CRD refuses the rest, and so does
-whoever reads a record.
+Agents write them, and so could somebody who has stolen an agent's token. What they say is shown to others, in Events,
+logs and pages, so none of it is free text: it is a fixed word, an address, or a name. The CRD refuses the rest, and so
+does every reader of a record.
 """
 
 import re
@@ -82,7 +82,7 @@ def sayable(field: str, text: str) -> str:
 
 
 class Claim(Repetitive, frozen=True, rename="camel", gc=False):
-    """What both the agents and the controller look at; as it stands there, whoever wrote it."""
+    """What both the agents and the controller look at, as it is written there, by whomever."""
 
     REPEATED = ("holder", "link", "mac")
 

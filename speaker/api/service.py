@@ -1,24 +1,24 @@
-"""``Service`` (core/v1) → ``Service``, where it is ours to serve.
+"""``Service`` (core/v1) → ``Service``, if it is ours to serve.
 
-Nothing that narrows access is ever dropped in silence: source ranges become part of the noun, and a field that
-core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. What
-stands in for a field with a problem narrows as well, for those who must go on with what the API server let through.
+Nothing that restricts access is ever dropped silently: source ranges become part of the value, and a field that core/v1
+does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. The substitute
+for a bad field restricts as well, for readers that must continue with what the API server let through.
 
-Left to others: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort`` (EndpointSlices carry the
-real one). Of these only what an API server would refuse is refused.
+Other programs use ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), and ``targetPort`` (EndpointSlices carry
+the real one). Of these fields only what an API server would refuse is refused.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum, StrEnum
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
+from typing import Any, Literal, cast
 
 from speaker.api import fields
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_WEIGHT
-from speaker.api.fields import TOP, Field, did_you_mean, dns_label, metadata, names
-from speaker.api.health_check import health_check
+from speaker.api.fields import TOP, Field, did_you_mean, dns_label, dns_subdomain, duration, metadata, names
 from speaker.api.others import WISHES, balancer_of
 from speaker.model import (
     NOBODY,
@@ -355,7 +355,7 @@ def _release(text: str) -> bool:
 
 def _scheduler(text: str) -> str:
     if text not in SCHEDULERS:
-        raise ValueError(f"is no scheduler of IPVS: {did_you_mean(text, SCHEDULERS)}")
+        raise ValueError(f"is not an IPVS scheduler: {did_you_mean(text, SCHEDULERS)}")
     return text
 
 
@@ -474,3 +474,110 @@ def _inside(some: Iterable[IPNetwork], others: Iterable[IPNetwork]) -> Iterator[
 def _prefix(network: IPNetwork, length: int) -> tuple[int, int, int]:
     """The network of that length that it lies in."""
     return network.version, length, int(network.network_address) >> (network.max_prefixlen - length)
+
+
+# ── The health check of an annotation ─────────────────────────────────────────────────────────────────────────
+
+
+MAX_TEXT = 1024
+"""Characters of the annotation."""
+HIGHEST = 100
+"""Of ``rise`` and ``fall``."""
+SHORTEST, LONGEST = 0.1, 3600.0
+"""Seconds of an interval, and of a jitter and a timeout at most."""
+
+_RULE = "must begin with tcp, http:/PATH or https:/PATH"
+_PATH = re.compile(r"/[!-~]*")
+_RANGE = re.compile(r"([2-5][0-9]{2})(?:-([2-5][0-9]{2}))?")
+
+
+def health_check(text: str) -> HealthCheck:
+    """The annotation ``eip-speaker.io/health-check``. ValueError says the rule.
+
+    ``https:/readyz interval=1s timeout=1s rise=2 fall=3 status=200-399 ca=/etc/ssl/ca.crt server-name=api.example``:
+    the first word is ``tcp``, ``http:/PATH`` or ``https:/PATH``, the others are optional, in any order.
+    """
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"must be at most {MAX_TEXT} characters")
+    first, *rest = text.split() or [""]
+    kind, colon, path = first.partition(":")
+    if kind == "exec":
+        raise ValueError(f"{_RULE}: the speaker runs no commands")
+    if kind not in ("tcp", "http", "https") or (kind == "tcp" and colon):
+        raise ValueError(_RULE)
+    if kind != "tcp" and not _PATH.fullmatch(path):
+        raise ValueError(f"{_RULE}, where PATH has no blanks and no characters beyond ASCII")
+    found = _words(kind, rest)
+    if "interval" in found:
+        found.setdefault("jitter", found["interval"] / 10)
+    return HealthCheck(cast(Literal["tcp", "http", "https"], kind), path, **found)
+
+
+def _words(kind: str, words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        name = key.replace("-", "_")
+        if key not in _KEYS:
+            raise ValueError(f"has the unknown word {word!r}: {did_you_mean(key, _KEYS)}")
+        if not equals or not value:
+            raise ValueError(f"must have a value: {key}=VALUE")
+        if name in found:
+            raise ValueError(f"must have {key} once")
+        if kind not in _KINDS.get(key, (kind,)):
+            raise ValueError(f"must not have {key}, which is for {' and '.join(_KINDS[key])}")
+        found[name] = _KEYS[key](key, value)
+    return found
+
+
+def _seconds(low: float) -> Callable[[str, str], float]:
+    def parse(key: str, text: str) -> float:
+        if not low <= (seconds := duration(text)) <= LONGEST:  # NaN is neither
+            raise ValueError(f"must have a duration from {low:g}s to {LONGEST / 3600:g}h: {key}=1s, not {text!r}")
+        return seconds
+
+    return parse
+
+
+def _number(high: int) -> Callable[[str, str], int]:
+    def parse(key: str, text: str) -> int:
+        if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= high:
+            raise ValueError(f"must have a number from 1 to {high}: {key}=2, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+def _status(key: str, text: str) -> tuple[tuple[int, int], ...]:
+    found = [_RANGE.fullmatch(part) for part in text.split(",")]
+    ranges = tuple((int(each[1]), int(each[2] or each[1])) for each in found if each is not None)
+    if len(ranges) < len(found) or any(low > high for low, high in ranges):
+        raise ValueError(f"must have statuses from 200 to 599: {key}=200-299,401, not {text!r}")
+    return ranges
+
+
+def _file(key: str, text: str) -> str:
+    if not text.startswith("/") or not text.isprintable():
+        raise ValueError(f"must have the full path of a file: {key}=/etc/ssl/ca.crt, not {text!r}")
+    return text
+
+
+def _name(key: str, text: str) -> str:
+    try:
+        return dns_subdomain(text)
+    except ValueError as error:
+        raise ValueError(f"must have a name: {key}=api.example: it {error}") from None
+
+
+_KEYS: Mapping[str, Callable[[str, str], Any]] = {
+    "port": _number(65535),
+    "interval": _seconds(SHORTEST),
+    "jitter": _seconds(0),
+    "timeout": _seconds(0.01),
+    "rise": _number(HIGHEST),
+    "fall": _number(HIGHEST),
+    "status": _status,
+    "ca": _file,
+    "server-name": _name,
+}
+_KINDS = {"status": ("http", "https"), "server-name": ("http", "https"), "ca": ("https",)}

@@ -1,5 +1,5 @@
 """The Kubernetes API: a client, a reflector that mirrors one resource, and elections on Leases.
 
-Pure are ``feed`` and ``elector``. ``client``, ``reflector`` and ``lease`` await the network and hand what
-they hear to those. What objects mean is ``speaker.api``'s.
+``feed`` and ``Elector`` are pure. ``client``, ``reflector`` and ``lease`` talk to the network and pass what they
+hear to those. ``speaker.api`` knows what objects mean.
 """

@@ -1,7 +1,7 @@
-"""Where the API is, who we are there, and whom we believe to be it.
+"""Where the API is, who we are there, and how we recognise it.
 
-A pod has its ServiceAccount, and anybody else a kubeconfig. Connections that stand are kept: what they were made by was
-good then. New ones go by what the files say now.
+A pod has its ServiceAccount; other processes have a kubeconfig. Open connections are kept when the files change, and
+new ones use what the files say now.
 """
 
 import os

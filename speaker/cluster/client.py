@@ -1,7 +1,7 @@
 """Edge: requests to the Kubernetes API, lists that come page by page, and commands in pods.
 
-Watch, lists and leader election are our own as well (docs/decisions/0003-own-reflector.md). Nothing here tries twice:
-the caller knows whether a second try is wanted.
+Watch, lists and leader election are our own as well (docs/decisions/0003-own-reflector.md). Nothing here is retried:
+the caller knows whether a second attempt is wanted.
 """
 
 import asyncio
@@ -219,7 +219,7 @@ async def _whole(answer: aiohttp.ClientResponse, path: str) -> bytes:
     async for part in answer.content.iter_any():
         parts.append(part)
         if (size := size + len(part)) > MAX_ANSWER:
-            raise TooLong(f"{path}: an answer of more than {MAX_ANSWER} bytes")
+            raise TooLong(f"{path}: the answer exceeds {MAX_ANSWER} bytes")
     return b"".join(parts)
 
 
@@ -296,7 +296,7 @@ _MOST_WORDS = 64 * 1024
 
 
 class Said(NamedTuple):
-    """``failed``: how it ended, '' where well; both it and ``err`` in the words of whoever ran it."""
+    """``failed``: how it ended, '' if well. It and ``err`` are in the words of the command."""
 
     out: bytes
     err: str
@@ -336,7 +336,7 @@ def _end(word: bytes) -> str:
     try:
         status = msgspec.json.decode(word, type=_End)
     except UNFIT:
-        return "the connection ended before the command"
+        return "the connection ended before the command did"
     return "" if status.status == "Success" else status.message or status.reason or "it failed"
 
 

@@ -1,11 +1,12 @@
-"""What a list and the watch after it say → the store, the changes, and where to go on from. Pure.
+"""From what a list and the watch after it say to the store, the changes, and where to go on from. Pure.
 
-A list never touches the store before it is whole: it fills a successor, which then replaces the store at once. Between
-a relist's first page and its last, an EIP that moved from one Service to another would else seem held by both.
+A list touches the store only when it is complete: it fills a successor, which then replaces the store at once.
+Otherwise an EIP that moved from one Service to another would seem held by both between the first page of a list and its
+last.
 
-``Room`` bounds how much memory the objects of all mirrors of a process take together. Whoever writes more than there is
-room for loses what it wrote last, and nobody else loses anything: the newest objects of the namespace that takes the
-most are set aside. What belongs to no namespace no tenant writes: it is counted, and stays.
+``Room`` bounds how much memory the objects of all mirrors of a process take together. If they exceed it, the newest
+objects of the namespace that takes the most are set aside, and no other namespace loses anything. Objects without a
+namespace are not written by tenants: they are counted, and stay.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ Index: TypeAlias = Callable[[T], Iterable[Hashable]]
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """``before`` is None for what is new, ``after`` for what is gone; never both."""
+    """``before`` is None for a new object, ``after`` for one that is gone; never both."""
 
     key: Key
     before: T | None
@@ -81,7 +82,8 @@ class Store(Generic[T]):
         return Store(self._terms)
 
     def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
-        """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
+        """What ``replaced_by`` would change, beginning with what is gone; to be taken a piece at a time, as it may be
+        long."""
         for key, before in tuple(self._objects.items()):  # others get turns meanwhile
             if key not in successor._objects:
                 yield differences(key, before, None)
@@ -89,7 +91,7 @@ class Store(Generic[T]):
             yield differences(key, self._objects.get(key), after)
 
     def replaced_by(self, successor: "Store[T]") -> None:
-        """Takes over everything at once: whoever reads sees the one or the other, never a mixture."""
+        """Takes over everything at once: a reader sees the old or the new state, never a mixture."""
         self._objects, self._indexed = successor._objects, successor._indexed
 
     def _unindex(self, name: str, found: T | None, but: Collection[Hashable] = ()) -> None:
@@ -229,7 +231,7 @@ MAX_NAMED = 100
 """Objects that are set aside for want of room and named; the count tells the rest."""
 MAX_COUNTED = 100_000
 """Of them that are counted."""
-NO_ROOM = "is set aside: its namespace takes the most of the room that there is for objects, and it is among the newest"
+NO_ROOM = "is set aside: the room for objects is full, its namespace takes the most, and it is among the newest"
 
 
 class Lines:
@@ -245,7 +247,7 @@ class Lines:
         head, newline, tail = chunk.rpartition(b"\n")
         self._waiting = len(tail) if newline else self._waiting + len(tail)
         if self._waiting > MAX_LINE:
-            raise EdgeError(f"a line of more than {MAX_LINE} bytes")
+            raise EdgeError(f"a line exceeds {MAX_LINE} bytes")
         if not newline:
             self._rest.append(tail)  # part of a long line: joined once, when its end is here
             return []

@@ -1,8 +1,8 @@
 """Mirrors one resource of the Kubernetes API: lists it, watches it, and starts over when it must.
 
-The list is streamed (``sendInitialEvents``, KEP-3157: no server has to hold all of it in memory), and paged where the
-server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server said
-before, and terms would go back.
+The list is streamed (``sendInitialEvents``, KEP-3157), so that no server has to hold all of it in memory, and paged if
+the server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server
+said before, and terms would go back.
 """
 
 import asyncio
@@ -20,9 +20,8 @@ from speaker.cluster.client import Client, Stream, one_page, pages
 from speaker.cluster.feed import Change, Feed, Lines, Resource, Room, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.removals import Doubt, Removals, Waiting
-from speaker.system.clock import time_of_day
 from speaker.system.retry import retrying
-from speaker.system.waiting import Timer
+from speaker.system.waiting import Timer, time_of_day
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
@@ -76,7 +75,7 @@ class Reflector(Generic[T]):
     none of the objects must hear of that. It is called in the event loop and must be quick. ``hears`` is told of every
     failure, by the path, and of what waits for another list, by the resource's name; ``listed`` of every list that was
     completed, once it was handed over: its version, and whether it is of other data than what was known before
-    (``list_anew``). ``restored`` hears that the server's data went back.
+    (``list_anew``). ``among``: the mirrors of the same server, which it becomes one of.
     """
 
     def __init__(
@@ -88,13 +87,14 @@ class Reflector(Generic[T]):
         *,
         patience: Patience = Patience(),
         listed: Listed = lambda *_: None,
-        restored: Callable[[], None] = lambda: None,
+        among: "Mirrors | None" = None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._hears = client, deliver, hears
-        self._listed, self._restored = listed, restored
+        self._listed, self._among = listed, among or Mirrors()
+        self._among.add(self)
         self._anew = False
         """The next list is of other data than what is known."""
         self.feed = Feed(resource)
@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
 
     @property
     def following(self) -> bool:
-        """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
+        """A watch has begun since the last ``reconnect`` and continues, so nothing is listed again."""
         return self.synced and self._watching and not self.feed.listing
 
     def reconnect(self) -> None:
@@ -240,8 +240,7 @@ class Reflector(Generic[T]):
         if self._silent_watches >= SILENT_WATCHES:
             self.feed.forget()
         if await self._is_restored():
-            self.list_anew()
-            self._restored()
+            self._among.restored()
         # A list that decides goes another way than the one that is doubted.
         client = self._client.afresh if self.waits is not None and not self.feed.resume else self._client
         if not self.feed.resume and not self._streams_lists:
@@ -255,7 +254,7 @@ class Reflector(Generic[T]):
             finally:
                 self._watching = False
         if not self._moved and self._now() - begun < 1.0:
-            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it began")
 
     async def _is_restored(self) -> bool:
         """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
@@ -332,7 +331,7 @@ class Reflector(Generic[T]):
     def _not_whole(self) -> ApiUnreachable:
         """etcd before 3.5 cannot say when a streamed list is whole, and what stands before a server may end it."""
         self._streams_lists = False
-        return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
+        return ApiUnreachable(f"{self.resource.path}: the server did not finish the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
         for _ in self.feed.end_list(version, begun):
@@ -425,7 +424,7 @@ class Mirrors:
         self._lease = version
 
     def restored(self) -> None:
-        """Whatever is known is of other data, and so is the Lease's version: everything is listed anew, once."""
+        """All that is known comes from other data, and so does the Lease's version: all is listed again, once."""
         self._lease = 0
         log.warning("the API server's data went back, as if a backup was restored: listing everything again")
         for mirror in self._all:

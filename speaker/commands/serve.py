@@ -1,8 +1,8 @@
-"""``speaker run``, ``speaker agent`` and ``speaker controller``: those that serve until they are stopped.
+"""``speaker run``, ``speaker agent`` and ``speaker controller``: the commands that serve until they are stopped.
 
 Both processes of a node begin here. The first becomes the wire process in ``_wire_end`` (``wire/parent.py``), and
-starts this program again as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or
-``agent/source.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
+starts this program again as the main process. ``standalone/run.py`` (files) or ``agent/source.py`` (the Kubernetes API)
+says what is wanted; the work is the same for both, in ``node/host.py``.
 """
 
 import argparse
@@ -41,13 +41,13 @@ def add(commands: Commands) -> None:
 def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="serve the EIPs that the YAML files in DIR ask for, without Kubernetes")
     run.path("directory", flags.DIRECTORY, metavar="DIR")
-    state = "remembers which Service has which EIP; must survive a reboot (default %(default)s)"
+    state = "file that remembers which Service has which EIP; must survive a reboot (default %(default)s)"
     run.path("--state", state, DEFAULT_STATE)
     node = "this host's name in EndpointSlices and selectors (default %(default)s)"
     run.word("--node", "NAME", node, flags.own_name())
     run.word("--node-labels", "K=V,…", "labels for the pools' nodeSelector")
     flags.honour(run)
-    run.switch("--wait", "wait for a DIR that is not there yet, instead of ending")
+    run.switch("--wait", "wait for DIR if it does not exist yet, instead of ending")
     run.switch("--dry-run", "print what would be done here, and change nothing")
     run.switch(
         "--with-peers",
@@ -84,7 +84,7 @@ def _add_controller(commands: Commands) -> None:
         "controller", help="give EIPs to the Services of a Kubernetes cluster; one of several replicas works at a time"
     )
     flags.api(controller)
-    controller.word("--namespace", "NAME", "of its Lease (default: the pod's own, or eip-speaker)")
+    controller.word("--namespace", "NAME", "namespace of its Lease (default: the pod's own, or eip-speaker)")
     forwarder = "what forwards the traffic, as for the agents; none and assist: kube-proxy (default %(default)s)"
     flags.forwarder_of_cluster(controller, forwarder)
     agents = "namespace of the agents' Leases and key (default %(default)s)"
@@ -95,7 +95,7 @@ def _add_controller(commands: Commands) -> None:
     )
     controller.switch(
         "--mark-pods-not-ready",
-        "mark a dead node's pods as not ready, half a minute before kube-controller-manager does: if most agents "
+        "mark a dead node's pods as not ready, half a minute before kube-controller-manager does, if most agents "
         "miss the node and its kubelet is silent; needs the right to write pods' status",
     )
     flags.honour(controller)

@@ -1,6 +1,7 @@
-"""The commands that are done at once, on any host or about this one; their work is in ``tools/``.
+"""The commands that end by themselves; their work is in ``tools/``.
 
-What a command needs is imported when it is given: every ``speaker`` command asks this module for its flags.
+What a command needs is imported only when that command is used, because every ``speaker`` command asks this module for
+its flags.
 """
 
 import argparse
@@ -13,14 +14,7 @@ from pathlib import Path
 from speaker import __version__
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError
-from speaker.settings import (
-    DEFAULT_API_PORT,
-    DEFAULT_ETHERTYPE,
-    DEFAULT_IMAGE,
-    DEFAULT_KEY,
-    DEFAULT_STATE,
-    KUBEADMS_CA,
-)
+from speaker.settings import DEFAULT_API_PORT, DEFAULT_ETHERTYPE, DEFAULT_IMAGE, DEFAULT_KEY, DEFAULT_STATE, KUBEADMS_CA
 from speaker.tools import flags
 from speaker.tools.flags import Commands, subparsers
 from speaker.tools.terminal import printable
@@ -100,15 +94,15 @@ def add_control_plane(commands: Commands) -> None:
     parser.add_argument("--servers", metavar="IP,…", required=True, help=servers)
     interface = "link for the address: a name, or can_reach:IP (default: the link whose own subnet holds it)"
     parser.word("--interface", "NAME", interface)
-    parser.word("--port", "N", "of the address and of the API servers (default %(default)s)", DEFAULT_API_PORT)
+    parser.word("--port", "N", "port of the address and of the API servers (default %(default)s)", DEFAULT_API_PORT)
     parser.switch(
         "--bootstrap",
-        "this is the first node: make the key if there is none, and prefer this node while no API server is well",
+        "this is the first node: make the key if there is none, and prefer this node while no API server is healthy",
     )
     root = "write below DIR, as if it were the root directory (default %(default)s)"
     parser.path("--output", root, Path("/"), "DIR")
-    parser.path("--ca", "whose certificates API servers must have (default %(default)s)", KUBEADMS_CA)
-    parser.word("--image", "NAME", "of the static pod (default %(default)s)", DEFAULT_IMAGE)
+    parser.path("--ca", "CA that must have signed the API servers' certificates (default %(default)s)", KUBEADMS_CA)
+    parser.word("--image", "NAME", "image of the static pod (default %(default)s)", DEFAULT_IMAGE)
     parser.switch("--systemd", "write a systemd unit instead of a static pod")
     parser.set_defaults(command=_control_plane)
 
@@ -183,7 +177,7 @@ def add_cleanup(commands: Commands) -> None:
     parser = commands.add_parser(
         "cleanup",
         help="remove everything that the speaker made in this kernel, and nothing else",
-        description="Of the speakers without a group, or of those of --group, and never of others. "
+        description="Removes what speakers without a group made, or those of --group, and never what others made. "
         "Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
         "with 1 and an explanation if something is left, or may be left.",
     )

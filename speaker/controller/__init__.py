@@ -5,7 +5,7 @@
     Services, Eips, Namespaces ──► decider: reading ──► settling ──► wanted ──┬─► write_queue ──► statuses, finalizers,
     Announcements ────────────────────────────────────► announced ────────────┘                   Events, deletions
 
-Pure are ``restore``, ``wanted``, ``announced``, ``sessions`` and, over most of them, ``decider``: it hears what changed
-and says what is to be written otherwise. ``write_queue`` writes, ``marker`` takes the endpoints of dead nodes out,
-``published`` shows what was decided, ``leader`` is the loop, ``run`` the command.
+``restore``, ``wanted``, ``announced`` and ``sessions`` are pure, and so is ``decider`` above them. It hears what
+changed and says what has to be written. ``write_queue`` writes, ``marker`` marks the pods of dead nodes, ``published``
+shows what was decided, ``leader`` is the loop, and ``run`` the command.
 """

@@ -1,12 +1,12 @@
 """What agents record in Announcements: failovers, Events about the Services, and records to delete. Pure.
 
-An agent's word is text from elsewhere: it is told of Services that have the EIP as it was decided here, and of no
-others, whatever the record says. The agent that took an EIP over from a dead one wrote into the Announcement after how
-long, with its name.
+An agent's record is text from elsewhere. It is reported on Services that have the EIP according to this controller, and
+on no others, whatever the record says. An agent that took an EIP over from a dead one writes that node's name and the
+time without an answer into the record.
 
-Agents delete no record: one that hears late of a new Service could delete what another has just claimed. They give up
-what they hold, and write that down. If a node is gone nobody does, and its record goes after a while by itself. The
-deletion names the version that was seen, so a claim that comes first is not lost.
+Agents delete no record, because one that hears late of a new Service could delete what another has just claimed. They
+give up what they hold, and write that down. If the node is gone nobody does, and the controller deletes its record
+after a while. The deletion names the version that was seen, so a claim that comes first is not lost.
 """
 
 from collections import Counter
@@ -272,7 +272,7 @@ class Uses:
         return found
 
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
-        """``found``: as it stands in the API, None where it is gone."""
+        """``found``: the record as it is in the API, or None if it is gone."""
         addresses = set(assignment.addresses if assignment is not None else ())
         if found is not None and has_ours(found.status.conditions):
             addresses.update(found.status.load_balancer.addresses)

@@ -1,4 +1,4 @@
-"""One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
+"""The decisions of one leader. Pure: changes in the mirrors go in, what has to be written comes out."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ class News:
 
 
 class Decided(NamedTuple):
-    """What was decided, as it is at one time; ``usage`` by pool."""
+    """What is decided at one moment; ``usage`` by pool."""
 
     outcomes: Mapping[ServiceKey, Outcome]
     usage: Mapping[str, Mapping[Family, Usage]]

@@ -1,7 +1,7 @@
-"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of what is written.
+"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of writes.
 
-Everything begins anew with every leadership, the mirrors too: what another leader wrote last must have been read before
-an address is given to anybody, and only a list that was asked for now is sure to hold it.
+Everything starts afresh when this replica becomes the leader, including the mirrors. What another leader wrote last
+must be read before an address is given to anybody, and only a new list is sure to contain it.
 """
 
 import asyncio
@@ -23,9 +23,8 @@ from speaker.api.kinds import EipObject, ServiceObject
 from speaker.api.objects import Key, Object
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER, MISSES, LeaseObject, RecordedObject, groups_read, leases_in
 from speaker.cluster.client import Client, Query, listed
-from speaker.cluster.elector import Leadership
 from speaker.cluster.feed import Change, Resource, Room, T
-from speaker.cluster.lease import Election
+from speaker.cluster.lease import Election, Leadership
 from speaker.cluster.reflector import Hears, Mirrors, Patience, Polled, Reflector
 from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, left_out, told
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
@@ -38,12 +37,11 @@ from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Family, Forwarding, IPAddress
 from speaker.ownership.hellos.keys import MIN_SECRET, generate
 from speaker.settings import AGENTS_NAMESPACE
-from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import room_for_objects, start_over, uncollected
 from speaker.system.retry import Sleep, retrying
 from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
-from speaker.system.waiting import Timer
+from speaker.system.waiting import Timer, boottime, time_of_day
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.logs import Telling
 
@@ -183,10 +181,7 @@ class _Leading:
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
         made = Resource(path, kind, room=self._mirrors.room, **resource)
-        more = {"patience": self._asked.patience, "restored": self._mirrors.restored}
-        mirror = _Mirror(self._client, made, changed, self._told, **more)
-        self._mirrors.add(mirror)
-        return mirror
+        return _Mirror(self._client, made, changed, self._told, patience=self._asked.patience, among=self._mirrors)
 
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 

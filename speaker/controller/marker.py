@@ -1,10 +1,9 @@
-"""Edge: takes the endpoints of dead nodes out of every Service.
+"""Edge: marks the pods of dead nodes as not ready, so that their endpoints leave every Service.
 
-It marks the node's pods as not ready, and writes nothing else: what kube-controller-manager does when it calls a node
-NotReady, 40 to 60 s later. To write the node's own condition would be worse than nothing. Kube-controller-manager marks
-pods when *it* changes that condition (monitorNodeHealth in node_lifecycle_controller.go): where it finds it changed,
-they stay ready until they are evicted, 300 s later. A kubelet that lives puts right what is said of its pods
-(needsReconcile in status_manager.go).
+This is what kube-controller-manager does when it marks a node NotReady, 40 to 60 s later. Nothing else is written, and
+above all not the node's own condition: kube-controller-manager marks pods when *it* changes that condition
+(monitorNodeHealth in node_lifecycle_controller.go). If it finds it changed already, the pods stay ready until they are
+evicted, 300 s later. A living kubelet corrects the status of its pods (needsReconcile in status_manager.go).
 """
 
 import asyncio
@@ -24,9 +23,8 @@ from speaker.controller.sessions import STALE, Facts, Kubelets, Words, dead, sus
 from speaker.controller.wanted import Write
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
-from speaker.system.clock import boottime, time_of_day
 from speaker.system.decoding import UNFIT
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within, time_of_day
 
 log = structlog.get_logger()
 
@@ -147,7 +145,7 @@ class Marker:
         except EdgeError as error:
             self._told.failed(PODS, error)
             return
-        said = f"{', '.join(voices[:SHOWN])} hear nothing of {node}, and its kubelet renewed no Lease for {STALE:g} s"
+        said = f"{', '.join(voices[:SHOWN])} do not hear {node}, and its kubelet has renewed no Lease for {STALE:g} s"
         orders = {write.path: write for write in _marks(pods, said, time_of_day())}
         if not orders:
             self._done.add(node)

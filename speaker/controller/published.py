@@ -1,6 +1,6 @@
-"""What a controller shows of every EIP in use and every pool, by what was decided and what agents recorded.
+"""What a controller shows of every EIP in use and every pool, according to its decisions and the agents' records.
 
-``Published`` tells a broker, ``ControllerPage`` shows a page: each follows both while one leads.
+``Published`` sends it to a broker, ``ControllerPage`` to a page; each follows both while this replica leads.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class Published:
 
 AGAIN = 10.0
 """Seconds after which problems are looked at again."""
-LEADS, STANDS_BY = "controller", "controller that stands by:"
+LEADS, STANDS_BY = "controller", "standby controller:"
 _NOBODYS = RecordedClaim()
 
 

@@ -1,13 +1,13 @@
 """Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
 
 An address in a status counts as held if our condition is beside it, or if one of our pools offers it and no host has
-it: what another controller gave a Service that now is ours is not taken for an EIP, and takes from nobody what we gave.
-Which pool it is from says our other condition.
+it. So what another controller gave to a Service that is now ours is not taken for an EIP, and takes nothing away from
+others. Our other condition says which pool the address is from.
 
-The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
-where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
-worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for. Of
-Services that come back while one leads ``Settling`` sees to it.
+The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything if a
+restored backup brought Services back without their statuses. Anybody who may edit a Service may edit the annotation, so
+it counts only as a request for that address: it takes nothing from others, and gives nothing that could not be
+requested. ``Settling`` handles Services that come back while a controller leads.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ RELEASED = "released"
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """``address`` stands in the status of Service ``loser``, and in that of an older one that keeps it."""
+    """``address`` is in the status of Service ``loser``, and in that of an older one, which keeps it."""
 
     loser: ServiceKey
     address: IPAddress

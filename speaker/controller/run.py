@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import CollectorRegistry, Histogram, Info, ProcessCollector
 
 from speaker import __version__
 from speaker.allocator.settle import Tally
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
 from speaker.cluster.feed import Room
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Mirrors
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
@@ -31,11 +30,10 @@ from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
-from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
-from speaker.telemetry.logs import Telling
-from speaker.telemetry.metrics import GivenMetrics, Maximum, MqttMetrics
+from speaker.telemetry.logs import InternalErrors, Telling
+from speaker.telemetry.metrics import NAMESPACE, GivenMetrics, Maximum, MqttMetrics, counter, gauge, make, metric
 from speaker.telemetry.page.server import serving as page_serving
 
 log = structlog.get_logger()
@@ -127,56 +125,40 @@ async def run(settings: CommandSettings) -> None:
 
 @never_failing
 class ControllerMetrics:
-    """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
+    """What people see besides the API: a log line for every transition, metrics, health."""
+
+    leads = gauge("1 while this replica leads")
+    api_errors = counter("Requests to the API that failed")
+    api_request_seconds = metric(
+        Histogram,
+        "Duration of requests to the API, by method; of a watch only its start",
+        "method",
+        buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    )
+    writes_waiting = gauge("Objects that wait to be written")
+    removals_waiting = gauge(
+        "Objects missing from a list of the API, kept until a second list confirms it, by resource", "resource"
+    )
+    mirror_bytes = gauge("Estimated memory of the API's objects and of what is derived from them")
+    mirror_room_bytes = gauge("Memory that they may take at most")
+    objects_without_room = gauge("Objects of the API that are set aside because their namespace takes too much memory")
+    loop_delay_max_seconds = metric(Maximum, "The longest delay of the event loop since the start")
+    loop_busy_max_seconds = metric(
+        Maximum, "The longest part of such a delay that was the loop's own work, in CPU time"
+    )
+    internal_errors = counter(
+        "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once", "task"
+    )
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        gauge, counter = partial(Gauge, registry=self.registry), partial(Counter, registry=self.registry)
-        Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
-        self._leads = gauge("eip_speaker_controller_leads", "1 while this replica leads")
-        self._errors = counter("eip_speaker_controller_api_errors", "Requests to the API that failed")
-        self._api_seconds = Histogram(
-            "eip_speaker_controller_api_request_seconds",
-            "Duration of requests to the API, by method; of a watch only its start",
-            ["method"],
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-            registry=self.registry,
-        )
-        self._waiting = gauge("eip_speaker_controller_writes_waiting", "Objects that wait to be written")
-        self._doubted = gauge(
-            "eip_speaker_controller_removals_waiting",
-            "Objects missing from a list of the API, kept until a second list confirms it, by resource",
-            ["resource"],
-        )
+        make(self, self.registry, namespace=f"{NAMESPACE}_controller")
+        Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         self._doubts: dict[str, str] = {}
         """By resource."""
-        self._mirror_bytes = gauge(
-            "eip_speaker_controller_mirror_bytes",
-            "Estimated memory of the API's objects and of what is derived from them",
-        )
-        self._mirror_room = gauge("eip_speaker_controller_mirror_room_bytes", "Memory that they may take at most")
-        self._without_room = gauge(
-            "eip_speaker_controller_objects_without_room",
-            "Objects of the API that are set aside because their namespace takes too much memory",
-        )
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
-        self._loop_delay = Maximum(
-            "eip_speaker_controller_loop_delay_max_seconds",
-            "The longest delay of the event loop since the start",
-            self.registry,
-        )
-        self._loop_busy = Maximum(
-            "eip_speaker_controller_loop_busy_max_seconds",
-            "The longest part of such a delay that was the loop's own work, in CPU time",
-            self.registry,
-        )
-        internal_errors = counter(
-            "eip_speaker_controller_internal_errors",
-            "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
-            ["task"],
-        )
-        self._internal = InternalErrors(internal_errors)
+        self._internal = InternalErrors(self.internal_errors)
         self.internal_error = self._internal.internal_error
         self._term: int | None = None
         self._failing: dict[str, str] = {}
@@ -198,16 +180,16 @@ class ControllerMetrics:
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:
         self._term = leadership.term
-        self._leads.set(1)
+        self.leads.set(1)
         self._failing.clear()
         log.info("leads", term=leadership.term)
         try:
             yield
         finally:
             self._term = None
-            self._leads.set(0)
+            self.leads.set(0)
             self._given.clear()
-            self._waiting.set(0)
+            self.writes_waiting.set(0)
             for resource in tuple(self._doubts):
                 self.doubted(resource, None)
             self.mirrored(Mirrors(Room(0)))
@@ -222,17 +204,17 @@ class ControllerMetrics:
 
     def took(self, method: str, seconds: float) -> None:
         """A request to the API."""
-        self._api_seconds.labels(method).observe(seconds)
+        self.api_request_seconds.labels(method).observe(seconds)
 
     def counted(self, tally: Tally, waiting: int) -> None:
         """What everybody has, and how many objects are yet to be written."""
         self._given.count(*tally)
-        self._waiting.set(waiting)
+        self.writes_waiting.set(waiting)
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
         before = self._doubts.pop(resource, "")
-        self._doubted.labels(resource).set(0 if doubt is None else doubt.waiting.gone)
+        self.removals_waiting.labels(resource).set(0 if doubt is None else doubt.waiting.gone)
         if doubt is not None:
             self._doubts[resource] = str(doubt)
             log.warning("removals wait", error=str(doubt))
@@ -241,17 +223,17 @@ class ControllerMetrics:
 
     def mirrored(self, mirrors: Mirrors) -> None:
         """What is held of the API's objects, from now on."""
-        self._mirror_bytes.set_function(lambda: mirrors.room.taken)
-        self._mirror_room.set(mirrors.room.most)
-        self._without_room.set_function(lambda: mirrors.without_room)
+        self.mirror_bytes.set_function(lambda: mirrors.room.taken)
+        self.mirror_room_bytes.set(mirrors.room.most)
+        self.objects_without_room.set_function(lambda: mirrors.without_room)
 
     def loop_delay(self, late: float, busy: float) -> None:
-        self._loop_delay.rise(late)
-        self._loop_busy.rise(busy)
+        self.loop_delay_max_seconds.rise(late)
+        self.loop_busy_max_seconds.rise(busy)
 
     def failed(self, what: str, error: EdgeError) -> None:
-        """The same words are not repeated, as long as it is remembered; what fails for one reason is told together."""
-        self._errors.inc()
+        """The same words are not repeated while they are remembered; failures with one reason are reported together."""
+        self.api_errors.inc()
         if self._failing.pop(what, None) != str(error):
             self._telling.tell(Transition("warning", "api failed", "what", what, str(error), {"error": str(error)}))
         self._failing[what] = str(error)
@@ -259,7 +241,7 @@ class ControllerMetrics:
             del self._failing[next(iter(self._failing))]
 
     def broker_failed(self, error: EdgeError | None) -> None:
-        """None: it takes again what it is told. The same words are not repeated."""
+        """None: the broker accepts messages again. The same words are not repeated."""
         words = str(error) if error is not None else ""
         if words != self._broker:
             log.warning("mqtt failed", error=words) if words else log.info("mqtt recovered")

@@ -1,10 +1,10 @@
-"""What Leases tell a leader, by which version of each was seen when: who forwards, who is gone, who is dead. Pure.
+"""What Leases tell a leader, by when each version was seen: which agents forward, which are gone, which are dead. Pure.
 
-``now`` is seconds of one clock that never goes back: what the Leases themselves say of time is another clock's.
+``now`` is seconds of one clock that never goes back; times in the Leases come from other clocks.
 
-Agents know within half a second that a node is dead, and any of them may be deaf, or lie. So three things have to come
-together: most agents miss the node, its kubelet does not renew its Lease either, and it is not one of many. A partition
-is likelier than the death of many at once.
+Agents know within half a second that a node is dead, but any of them may be deaf, or lie. So three conditions must be
+met: most agents miss the node, its kubelet does not renew its Lease either, and it is not one of many, because a
+partition is more likely than the death of many nodes at once.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,9 +33,9 @@ def _seen(before: Mapping[str, _Seen], versions: Mapping[str, str | None], now: 
 
 
 class Forwarders:
-    """Whether all agents forward. One without a forwarder needs kube-proxy's rules, and one with a forwarder works
-    beside them. So kube-proxy is told to leave the EIPs alone once no agent is left that does not forward, and to carry
-    them again as soon as one is."""
+    """Whether all agents forward. An agent without a forwarder needs kube-proxy's rules, and one with a forwarder works
+    beside them. So kube-proxy leaves the EIPs alone once no agent is left that does not forward, and carries them again
+    as soon as there is one."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, _Seen] = {}
@@ -56,7 +56,7 @@ class Forwarders:
 
 
 class Lives:
-    """Which holders are gone: a record names its holder until another takes the EIP, and where nobody may, for ever."""
+    """Which holders are gone: a record names its holder until another takes the EIP, and forever if nobody may."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, _Seen] = {}
@@ -198,6 +198,6 @@ class Kubelets:
             self.silent[node] = Silence(before.since, begun)
 
     def only(self, nodes: Collection[str]) -> None:
-        """The others are looked at no more."""
+        """Forgets all others."""
         self.silent = {node: silence for node, silence in self.silent.items() if node in nodes}
         self._versions = {node: self._versions[node] for node in self.silent}

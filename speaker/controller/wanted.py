@@ -1,7 +1,7 @@
-"""What the API should say, as the difference to what it says: statuses, finalizers, and Events for transitions. Pure.
+"""What the API should say, as the difference from what it says: statuses, finalizers, and Events. Pure.
 
-The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers what its owner was told last, across
-restarts and leaders, and a status without it is only touched where the Service is ours now.
+The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers across restarts and leaders what its
+owner was told last. A status without it is touched only if the Service is ours now.
 """
 
 import hashlib
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
@@ -65,7 +67,7 @@ class Event:
         return f"/api/v1/namespaces/{self._namespace}/events"
 
     def joined(self, later: "Event") -> "Event":
-        """One that tells of both, in place of the later one."""
+        """One Event that reports both, in place of the later one."""
         return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
@@ -165,6 +167,8 @@ Orders: TypeAlias = Mapping[str, Order | None]
 READY = "Ready"
 NAMESPACES_FULL = "NamespacesFull"
 """Of a pool with ``perNamespace``: whether namespaces have all that they may, and which."""
+STALLED = "Stalled"
+"""Of a pool with a mistake, which waiting does not mend: what asks by kstatus (Flux, Helm 4) gives up at once."""
 UNHEEDED = "Unheeded"
 """It has an EIP, and another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
@@ -185,7 +189,7 @@ class IpMode(StrEnum):
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL)
+_OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL, STALLED)
 """Conditions that are ours."""
 
 
@@ -241,7 +245,7 @@ def _event(
     if moved and addresses:
         gone = [each for each in before if each.ip not in addresses] if releases else ()
         if gone:
-            return "Normal", "Released", f"{_listed(gone)}, as it asks by eip-speaker.io/release, for {told}"
+            return "Normal", "Released", f"{_listed(gone)} replaced by {told}, as eip-speaker.io/release asks"
         return "Normal", "Assigned", told
     return ("Normal", "Released", _listed(before)) if moved else None
 
@@ -262,7 +266,7 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:
         flagged = ", ".join(sorted(map(str, assignment.flagged)))
-        kept = f"{flagged}: kept although its pool does not offer it to this Service any more"
+        kept = f"{flagged}: kept although its pool no longer offers it to this Service"
         return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
@@ -338,6 +342,8 @@ def pool_writes(
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
+    if judged.verdict in (Verdict.INVALID, Verdict.OVERLAP):
+        conditions.append(_observed(found, STALLED, condition["reason"], condition["message"], holds=True))
     writes = (_finalizer(found, in_use=in_use), _pool_status(found, conditions, usage, at))
     return [write for write in writes if write is not None]
 
@@ -370,8 +376,8 @@ def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
 def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) -> Condition:
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
-        named = some(holders, _SHOWN) or "Services that keep a place there and are not served at it"
-        message = f"waits for {named}: delete these Services, or name another pool in them"
+        named = some(holders, _SHOWN) or "Services that are not served but keep an address of it"
+        message = f"waits for {named}: delete these Services, or give them another pool"
     holds = judged.verdict is Verdict.ACCEPTED
     return _observed(found, READY, judged.verdict.value, message, holds=holds)
 
@@ -379,7 +385,7 @@ def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) ->
 def _limit_condition(found: EipObject, limit: int, usage: Mapping[Family, Usage]) -> Condition:
     """Of those namespaces that have all they may."""
     full = [f"{name} ({number} {family})" for family in usage for name, number in usage[family].full]
-    message = f"have the {limit} addresses that a namespace may: {some(full, _SHOWN)}" if full else ""
+    message = f"have the maximum of {limit} addresses: {some(full, _SHOWN)}" if full else ""
     return _observed(found, NAMESPACES_FULL, "LimitReached" if full else "BelowLimit", message, holds=bool(full))
 
 
@@ -398,12 +404,11 @@ def _pool_status(
         for family, numbers in wanted.items()
         if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
     }
-    given = found.spec.get("addresses")
-    if (
-        text := kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else ""
-    ) != found.status.addresses_text:
-        status["addressesText"] = text
+    shown = msgspec.to_builtins(found.status)
+    status |= {name: text for name, text in _columns(found, usage).items() if text != shown[name]}
     former = kinds.condition_of(found.status.conditions, READY)
+    if former is not None and former.get("status") == "Unknown":  # the API server's own word for: nobody has looked yet
+        former = None
     same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
     if found.status.observed_generation != found.metadata.generation:
         status["observedGeneration"] = found.metadata.generation
@@ -421,6 +426,22 @@ def _pool_status(
         return write
     level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
     return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
+
+
+def _columns(found: EipObject, usage: Mapping[Family, Usage]) -> dict[str, str]:
+    """Of ``kubectl get``, which can show one line only."""
+    given = found.spec.get("addresses")
+    return {
+        "addressesText": kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else "",
+        "usedText": _by_family({family: each.used for family, each in usage.items()}),
+        "freeText": _by_family({family: each.size - each.used for family, each in usage.items()}),
+    }
+
+
+def _by_family(numbers: Mapping[Family, int]) -> str:
+    """With the families' names where there are two."""
+    told = {family: str(min(number, _INT64_MAX)) for family, number in numbers.items()}
+    return ", ".join(f"{number} {family}" if len(told) > 1 else number for family, number in told.items())
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:

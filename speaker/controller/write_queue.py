@@ -1,4 +1,4 @@
-"""Writes what is wanted, many objects at a time: one that fails waits its turn again and holds up no other."""
+"""Writes what is wanted, many objects at a time. A write that fails is retried later, and delays no other."""
 
 import asyncio
 import random

@@ -8,9 +8,13 @@ from speaker.api.reading import EIP
 from speaker.convert.document import Document, as_read
 from speaker.convert.ranges import spelled
 from speaker.convert.selectors import ALL, written
-from speaker.model import AddressRange, LabelSelector, Pool
+from speaker.model import AddressRange, LabelRule, LabelSelector, Pool
 
 HOSTNAME = "kubernetes.io/hostname"
+
+
+def of_host(name: str) -> LabelSelector:
+    return LabelSelector((LabelRule(HOSTNAME, "In", frozenset({name})),))
 
 
 @dataclass(slots=True)
@@ -26,8 +30,8 @@ class Draft:
     namespace_selector: LabelSelector = ALL
     service_selector: LabelSelector = ALL
     node_selector: LabelSelector = ALL
-    node_preference: dict[str, int] = field(default_factory=dict)
-    """A node's name → its weight."""
+    node_preference: list[tuple[int, LabelSelector]] = field(default_factory=list)
+    """Weights, and of whom."""
     failback: str = ""
     interface: str = ""
     priority: int = 0
@@ -47,9 +51,7 @@ class Draft:
         optional: dict[str, object] = {
             "interface": self.interface,
             "nodeSelector": written(self.node_selector),
-            "nodePreference": [
-                {"weight": weight, "matchLabels": {HOSTNAME: name}} for name, weight in self.node_preference.items()
-            ],
+            "nodePreference": [{"weight": weight, **written(whose)} for weight, whose in self.node_preference],
             "failback": self.failback,
             "namespaces": sorted(self.namespaces),
             "namespaceSelector": written(self.namespace_selector),

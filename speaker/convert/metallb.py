@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, TypeAlias, cast
 
+from speaker.api.eip import MAX_PREFERENCES
 from speaker.api.fields import ApiObject, Field, Path
 from speaker.api.others import METALLB, owner
 from speaker.convert.document import BGP, KEEP, Document, config_map, heading, no_pool, read_kind, texts
@@ -51,6 +52,7 @@ class _Advertisement:
     pools: list[str]
     by_label: list[LabelSelector]
     nodes: list[LabelSelector]
+    preferred: list[tuple[int, LabelSelector]]
     interfaces: list[str]
     services: list[LabelSelector]
 
@@ -196,13 +198,13 @@ def _advertisement(document: Document, root: Field) -> _Advertisement:
     spec = root["spec"]
     for key in ("interfaces", "ipAddressPoolSelectors", "ipAddressPools", "nodeSelectors", "serviceSelectors"):
         document.take(spec[key])
-    preferred = "is not converted: here a pool has its preference"
-    document.leave(("spec", "preferredNodeSelectors"), preferred, "write it as nodePreference into the pools")
+    preferred = document.take(spec["preferredNodeSelectors"]).items()
     return _Advertisement(
         document,
         pools=texts(spec["ipAddressPools"]),
         by_label=[read(item) for item in spec["ipAddressPoolSelectors"].items()],
         nodes=[read(item) for item in spec["nodeSelectors"].items()],
+        preferred=[(each["weight"].require().integer(1, 1, 100), read(each["preference"])) for each in preferred],
         interfaces=texts(spec["interfaces"]),
         services=[read(item) for item in spec["serviceSelectors"].items()],
     )
@@ -265,6 +267,7 @@ def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
             each.document.leave(("spec",), f"{why}: pool {draft.name} follows the first only", _SPLIT)
         chosen = chosen[:1]
     draft.node_selector = _together(chosen, "nodeSelectors", [each.nodes for each in chosen])
+    _prefer(draft, chosen)
     services = _together(chosen, "serviceSelectors", [each.services for each in chosen])
     draft.service_selector = both(draft.service_selector, services)
     if services != ALL:
@@ -279,6 +282,26 @@ def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
                 f"MetalLB announces on all of them: here an EIP is on one link, the first of {draft.interface} in order"
             )
             each.document.leave(("spec", "interfaces"), why, "put the link first that clients are on")
+
+
+def _prefer(draft: Draft, chosen: list[_Advertisement]) -> None:
+    """Weights add up for both; those of an advertisement are for its own nodes."""
+    for each in chosen:
+        own = either(each.nodes)
+        among = own.selector if any(other.nodes != each.nodes for other in chosen) else ALL
+        for i, (weight, whose) in enumerate(each.preferred):
+            path, term = ("spec", "preferredNodeSelectors", i), both(whose, among)
+            if term == ALL:
+                each.document.leave(path, "prefers every node alike")
+            elif len(draft.node_preference) == MAX_PREFERENCES or (among != ALL and own.over):
+                why = f"a pool of ours has at most {MAX_PREFERENCES} terms, each with one selector"
+                each.document.leave(path, why, "write it as nodePreference into the pool")
+            else:
+                draft.node_preference.append((weight, term))
+    if draft.node_preference:
+        draft.failback = "preferred-after 1m"
+        why = "MetalLB gives an address back as soon as a preferred node is: here it waits a minute, and leaves no gap"
+        next(each for each in chosen if each.preferred).document.leave(("spec", "preferredNodeSelectors"), why)
 
 
 def _together(chosen: list[_Advertisement], field: str, several: list[list[LabelSelector]]) -> LabelSelector:

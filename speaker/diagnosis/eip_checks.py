@@ -7,12 +7,25 @@ from ipaddress import ip_address, ip_network
 from speaker.api.fields import some
 from speaker.checks import Finding
 from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
-from speaker.diagnosis.firewall import ANSWER, DNAT, OLD, Judged, Packet, Ruleset, arp_request, ip_packet
+from speaker.diagnosis.firewall import (
+    ANSWER,
+    DNAT,
+    OLD,
+    Judged,
+    Packet,
+    Ruleset,
+    arp_answer,
+    arp_request,
+    ip_packet,
+    kernel_arp,
+    ndp,
+)
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
 from speaker.node.known import trouble
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
 from speaker.node.problems import find_mac
+from speaker.packets.ndp import solicited_node
 
 
 def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
@@ -198,11 +211,11 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     tried = [*_walked(facts, eip)]
     yield from tried
     for chain, packet, judged in _judged(facts, eip):
-        if not judged.drops or (tried and chain.family not in ("netdev", "arp", "bridge")):
+        if not judged.drops or (tried and not _at_links(chain)):
             continue
         where = f"chain {chain.family} {chain.table} {chain.name} ({chain.hook}"
-        what = f"drops {packet.words}, by {judged.drops}"
-        if chain.family in ("netdev", "arp", "bridge"):
+        what = f"{judged.how} {packet.words}, by {judged.drops}"
+        if _at_links(chain):
             words = f"{where} of {chain.device or 'every link'}) {what}: {eip.address}"
             yield Finding("frames_dropped", words, _look_at(chain), eip.address)
         else:
@@ -230,14 +243,17 @@ def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
 
 def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged]]:
     """Of each chain the first packet that it drops, or else those of which it cannot be told."""
-    ruleset = Ruleset.of(facts.chains, facts.sets)
+    services = services_of(facts, eip)
+    known = not any(each.unread or each.endpoints.more for each in services)
+    ends = frozenset(end.address for each in services for end in each.endpoints.first) if known else None
+    bound, kube_proxy = any(each.address == eip.address for each in facts.bound), _by_kube_proxy(facts)
+    ruleset = Ruleset.of(facts.chains, facts.sets, ends, bound=bound, kube_proxy=kube_proxy)
     for chain in (each for each in facts.chains if each.hook):
-        frames = chain.family in ("netdev", "arp", "bridge")
-        if frames and chain.device and eip.link not in chain.device.split(","):
-            continue
         found = []
-        for packet in _arriving(facts, eip) if frames else _passing(facts, eip, chain.hook):
+        for packet in (_at_link if _at_links(chain) else _translated if chain.nat else _passing)(facts, eip, chain):
             judged = ruleset.judge(chain, packet)
+            if chain.nat and judged.drops and not _first(facts, chain):
+                judged = Judged(unseen=(judged.drops,))
             if judged.drops:
                 found = [(chain, packet, judged)]
                 break
@@ -253,16 +269,56 @@ def _look_at(chain: Chain) -> str:
     return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
 
 
+def _at_links(chain: Chain) -> bool:
+    """Before or behind all that the kernel does with a frame."""
+    return chain.family in ("netdev", "arp", "bridge") or chain.hook in ("ingress", "egress")
+
+
+def _at_link(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
+    """ARP's own chains are the kernel's, whose neighbours it asks for: the speaker's frames go past them."""
+    leaving, devices = chain.hook in ("egress", "output", "postrouting"), chain.device.split(",")
+    link = facts.link(eip.link)
+    if chain.family == "bridge" and (link is None or link.kind != "bridge"):
+        return
+    if chain.family == "arp" and ip_address(eip.address).version == 4:
+        yield from kernel_arp(eip.link, chain.hook)
+        return
+    if chain.hook != "forward" and (not chain.device or eip.link in devices):
+        yield from (_leaving if leaving else _arriving)(facts, eip)
+    for _, each in taking(facts, eip):
+        if way(facts, each.address) in devices:
+            yield _to_endpoint(facts, eip, each) if leaving else _answer(facts, eip, each)
+
+
 def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
-    if ip_address(eip.address).version == 4:
+    address = ip_address(eip.address)
+    if address.version == 4:
         yield arp_request(eip.address, eip.link)
+    else:
+        group = str(ip_address(solicited_node(address.packed)))
+        yield ndp("who asks for it by NDP", group, 135, {"iifname": eip.link})
     yield from _to_eip(facts, eip)
+
+
+def _leaving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+    if ip_address(eip.address).version == 4:
+        yield arp_answer(eip.address, eip.link)
+    else:
+        yield ndp("its answer by NDP", None, 136, {"oifname": eip.link})
+    yield from _from_eip(facts, eip)
 
 
 def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
         words = f"who connects to {protocol.upper()} port {port}"
-        yield ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
+        packet = ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
+        yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
+
+
+def _from_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+    for protocol, port in _ports(facts, eip):
+        words = f"what answers from {protocol.upper()} port {port}"
+        yield ip_packet(words, eip.address, None, protocol, {"sport": port, "oifname": eip.link}, ANSWER)
 
 
 def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
@@ -272,38 +328,76 @@ def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
             yield protocol.lower(), int(port)
 
 
-_TO_EIP, _TO_ENDPOINT, _ANSWERS = "to the EIP", "to an endpoint", "answers"
-_TRANSLATED = {"prerouting": (_TO_EIP, _ANSWERS), "forward": (_TO_ENDPOINT, _ANSWERS), "postrouting": (_TO_ENDPOINT,)}
-_BY_IPVS = {
-    "prerouting": (_TO_EIP, _ANSWERS),
-    "input": (_TO_EIP,),
-    "output": (_TO_ENDPOINT,),
-    "postrouting": (_TO_ENDPOINT,),
-    "forward": (_ANSWERS,),
-}
-"""What passes each hook; IPVS takes from input, and sends by output (docs/forwarding.md)."""
+_DSTNAT, _SRCNAT, _IPVS = -100, 100, 99
+"""Priorities at which addresses are translated, and at which IPVS takes packets (docs/forwarding.md)."""
 
 
-def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
-    """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
-    ipvs = facts.knowledge.forwarder == "ipvs"
-    passing = (_BY_IPVS if ipvs else _TRANSLATED).get(hook, ())
-    family = "ip" if ip_address(eip.address).version == 4 else "ip6"
-    original: dict[str, str | int] = {f"ct original {family} daddr": eip.address}
-    if not ipvs:
-        original["ct status"] = DNAT
-    if _TO_EIP in passing:
+def _by_kube_proxy(facts: Facts) -> bool:
+    return facts.knowledge.forwarder in ("none", "assist")
+
+
+def _passing(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
+    """What goes through: to the EIP first, to its endpoints behind the translation, and back. IPVS takes from input,
+    and sends by output."""
+    ipvs, endpoints = facts.knowledge.forwarder == "ipvs", [each for _, each in taking(facts, eip)]
+    hook, after = chain.hook, chain.priority > (_DSTNAT if chain.hook == "prerouting" else _SRCNAT)
+    to_eip = (hook == "prerouting" and (ipvs or not after)) or (hook == "input" and ipvs and chain.priority < _IPVS)
+    to_endpoint = hook == "postrouting" or (hook == "output" if ipvs else hook == "forward" or (after and not to_eip))
+    from_eip = hook == "postrouting" and (ipvs or after)
+    if to_eip:
         yield from _to_eip(facts, eip)
-    for _, each in taking(facts, eip):
-        protocol, link = each.protocol.lower(), way(facts, each.address)
-        if _TO_ENDPOINT in passing:
-            words = f"what goes to endpoint {each.address}"
-            links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
-            yield ip_packet(words, None, each.address, protocol, {"dport": each.port, **links, **original})
-        if _ANSWERS in passing:
-            words = f"what endpoint {each.address} answers"
-            links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
-            yield ip_packet(words, each.address, None, protocol, {"sport": each.port, **links, **original}, ANSWER)
+    for each in endpoints:
+        if to_endpoint:
+            yield _to_endpoint(facts, eip, each, hook)
+        if hook in ("prerouting", "forward") or (hook == "postrouting" and not from_eip):
+            yield _answer(facts, eip, each, hook)
+    if from_eip:
+        yield from _from_eip(facts, eip)
+
+
+def _translated(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
+    """A packet that one of these chains has translated meets no other one."""
+    if chain.hook == "prerouting" and (_first(facts, chain) or chain.priority == _turn(facts)):
+        yield from _to_eip(facts, eip)
+    elif chain.hook == "postrouting":
+        yield from (_to_endpoint(facts, eip, each, chain.hook) for _, each in taking(facts, eip))
+
+
+def _turn(facts: Facts) -> int:
+    """The priority of what translates packets to EIPs."""
+    return _DSTNAT if _by_kube_proxy(facts) else _DSTNAT - 5
+
+
+def _first(facts: Facts, chain: Chain) -> bool:
+    """Whether it is asked before what translates packets of EIPs, or leads there itself."""
+    if chain.hook == "postrouting":
+        return chain.priority < _SRCNAT - 5
+    leads = _by_kube_proxy(facts) and any("KUBE-SERVICES" in text for text in chain.texts)
+    return facts.knowledge.forwarder == "ipvs" or leads or chain.priority < _turn(facts)
+
+
+def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
+    links = {"oifname": way(facts, each.address)} if hook != "prerouting" else {}
+    if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward"):
+        links["iifname"] = eip.link
+    fields: dict[str, str | int] = {"dport": each.port, **links, **_original(facts, eip)}
+    return ip_packet(f"what goes to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
+
+
+def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
+    came = {"iifname": way(facts, each.address)} if hook != "postrouting" else {}
+    links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting") else {})
+    fields: dict[str, str | int] = {"sport": each.port, **links, **_original(facts, eip)}
+    packet = ip_packet(
+        f"what endpoint {each.address} answers", each.address, None, each.protocol.lower(), fields, ANSWER
+    )
+    return replace(packet, translated=facts.knowledge.forwarder != "ipvs")
+
+
+def _original(facts: Facts, eip: KnownEip) -> dict[str, str | int]:
+    family = "ip" if ip_address(eip.address).version == 4 else "ip6"
+    status: dict[str, str | int] = {"ct status": DNAT} if facts.knowledge.forwarder != "ipvs" else {}
+    return {f"ct original {family} daddr": eip.address, **status}
 
 
 # ── the kernel's forwarding, and what is behind it ──

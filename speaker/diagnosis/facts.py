@@ -100,6 +100,9 @@ class Chain:
     """Of each the expressions."""
     texts: tuple[str, ...] = ()
     """The same rules, as people write them."""
+    priority: int = 0
+    nat: bool = False
+    """It translates: of each connection it meets the first packet alone."""
 
 
 ANYWHERE = str(IPv4Address(0))

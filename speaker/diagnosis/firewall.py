@@ -18,11 +18,27 @@ from speaker.diagnosis.facts import Chain
 _ETHERTYPES = {"arp": 0x0806, "ip": 0x0800, "ip6": 0x86DD}
 _FAMILIES = {"ip": {4}, "ip6": {6}, "inet": {4, 6}, "netdev": {4, 6}, "bridge": {4, 6}, "arp": set[int]()}
 _PASSING = frozenset(
-    {"counter", "log", "comment", "mangle", "notrack", "flow", "set", "last", "dup", "ct helper", "ct timeout"}
+    {
+        "counter",
+        "log",
+        "comment",
+        "flow",
+        "last",
+        "dup",
+        "ct helper",
+        "ct timeout",
+        "ct expectation",
+        "secmark",
+        "reset",
+    }
 )
+_CONDITIONS = frozenset({"limit", "quota", "ct count", "meter", "xt"})
+"""Which may let a rule count, or not."""
+_KEEPS = frozenset({"dscp", "ecn", "ttl", "hoplimit", "flowlabel"})
+"""Fields that may be written without another way for the packet."""
 _XT_PASSING = frozenset(
-    {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "CT", "DSCP", "HL", "LOG", "MARK", "NFLOG", "NOTRACK", "SET"}
-    | {"TCPMSS", "TRACE", "TTL", "comment"}
+    {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "DSCP", "HL", "LOG", "MARK", "NFLOG", "SET", "TCPMSS", "TRACE", "TTL"}
+    | {"comment"}
 )
 """What has no part in whether a packet passes."""
 _NUMBERS: Final = (
@@ -30,6 +46,7 @@ _NUMBERS: Final = (
     | {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
     | {"request": 1, "original": 0, "reply": 1, "fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16, "urg": 32}
     | {"invalid": 1, "established": 2, "related": 4, "new": 8, "untracked": 64, "snat": 16, "dnat": 32}
+    | {"unicast": 1, "local": 2, "nd-neighbor-solicit": 135, "nd-neighbor-advert": 136}
 )
 """What nft names, and lists in numbers when it is asked to."""
 _UNREADABLE = AttributeError, KeyError, TypeError, ValueError
@@ -39,6 +56,13 @@ DNAT = 32
 """Of ``ct status``: IPS_DST_NAT."""
 _ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
 _LISTED = 5
+KUBE = "KUBE-"
+"""Chains of kube-proxy begin so: of those that translate it is known what they do."""
+_LOSES: Final = dict.fromkeys(("drop", "reject"), "drops") | {
+    "notrack": "leaves untracked, so that nothing translates it,",
+    **dict.fromkeys(("dnat", "redirect", "fwd"), "sends elsewhere"),
+}
+"""By the verdict, what becomes of the packet."""
 DEEP = 16
 """Chains in a row, as in the kernel (NFT_JUMP_STACK_SIZE)."""
 _LACKS: Final = object()
@@ -50,11 +74,13 @@ _ANY = frozenset({_DROP, _ACCEPT, _NEXT})
 @dataclass(frozen=True, slots=True)
 class Packet:
     """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``, in numbers where nft has
-    some; what is not there is not known, unless the packet has none of that protocol."""
+    some; what is not there is not known, unless the packet has none of that protocol; ``translated``: it has to be,
+    which is done to no packet that is not tracked."""
 
     words: str
     ethertype: str
     fields: Mapping[str, str | int]
+    translated: bool = False
 
     def protocols(self) -> frozenset[str]:
         """Those whose fields it has."""
@@ -64,22 +90,34 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``drops``: the rule that does, or the policy; ``unseen``: rules that decide and are not understood."""
+    """``drops``: the rule that does, or the policy; ``unseen``: rules that decide and are not understood; ``how``: what
+    the rule does with it."""
 
     drops: str = ""
     unseen: tuple[str, ...] = ()
+    how: str = "drops"
 
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """``chains`` by family, table and name; ``sets``, and maps, by the same in one string."""
+    """``chains`` by family, table and name; ``sets``, and maps, by the same in one string; ``endpoints``: where it may
+    be sent on to, None where they are not all known; ``bound``: the EIP is, here; ``kube_proxy`` translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    endpoints: frozenset[str] | None = None
+    bound: bool = False
+    kube_proxy: bool = False
 
     @classmethod
-    def of(cls, chains: Iterable[Chain], sets: Mapping[str, tuple[Any, ...]]) -> "Ruleset":
-        return cls({(each.family, each.table, each.name): each for each in chains}, sets)
+    def of(
+        cls,
+        chains: Iterable[Chain],
+        sets: Mapping[str, tuple[Any, ...]],
+        endpoints: frozenset[str] | None = None,
+        **more: bool,
+    ) -> "Ruleset":
+        return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
 
     def judge(self, chain: Chain, packet: Packet) -> Judged:
         """What becomes of it in the base chain ``chain``, its policy included."""
@@ -90,9 +128,10 @@ class Ruleset:
         if _RETURN in found:
             found = found - {_RETURN} | {chain.policy}
             if chain.policy == _DROP:
-                walk.dropping.append("its policy")
+                walk.dropping.append(("drops", "its policy"))
         if found == {_DROP}:
-            return Judged(walk.dropping[0])
+            how, rule = walk.dropping[0]
+            return Judged(rule, how=how)
         return Judged(unseen=tuple(walk.doubtful)[:_LISTED]) if _DROP in found else Judged()
 
 
@@ -102,6 +141,27 @@ def arp_request(eip: str, link: str) -> Packet:
         "arp",
         {"arp daddr ip": eip, "arp operation": 1, "meta iifname": link, "meta iif": link},
     )
+
+
+def kernel_arp(link: str, hook: str) -> Iterator[Packet]:
+    """What this host's kernel asks its neighbours on the link, and what they answer."""
+    if hook == "input":
+        yield Packet(
+            "what clients and gateways answer this host by ARP", "arp", {"arp operation": 2, "meta iifname": link}
+        )
+    elif hook == "output":
+        yield Packet(
+            "what this host asks clients and gateways by ARP", "arp", {"arp operation": 1, "meta oifname": link}
+        )
+
+
+def arp_answer(eip: str, link: str) -> Packet:
+    return Packet("its answer by ARP", "arp", {"arp saddr ip": eip, "arp operation": 2, "meta oifname": link})
+
+
+def ndp(words: str, to: str | None, kind: int, link: Mapping[str, str]) -> Packet:
+    """``kind``: 135 asks, 136 answers; ``link``: by the name of its field."""
+    return ip_packet(words, None, to or "ff02::1", "icmpv6", {"icmpv6 type": kind, **link})
 
 
 def ip_packet(
@@ -149,7 +209,8 @@ class _Walk:
     def __init__(self, ruleset: Ruleset, packet: Packet) -> None:
         self._ruleset, self._packet = ruleset, packet
         self._known: dict[tuple[str, str, str], _Outcomes] = {}
-        self.dropping: list[str] = []
+        self.dropping: list[tuple[str, str]] = []
+        """What each does with it, and the rule."""
         self.doubtful: dict[str, None] = {}
 
     def through(self, chain: Chain, depth: int = 0) -> _Outcomes:
@@ -180,6 +241,13 @@ class _Walk:
                 return self._doubt(text, _ANY)
             if kind in _PASSING or (kind == "xt" and _of_xt(value, "name") in _XT_PASSING):
                 continue
+            if kind == "mangle" and _turns(value):
+                return self._doubt(text, frozenset({_DROP, _NEXT}))
+            if kind in ("mangle", "set"):
+                certain &= not (isinstance(value, dict) and value.get("stmt"))
+                continue
+            if kind == "notrack" and not self._packet.translated:
+                return self._doubt(text, frozenset({_DROP, _NEXT}))
             if kind == "match":
                 known = self._matches(chain, value)
                 if known is False:
@@ -189,9 +257,9 @@ class _Walk:
                 return self._mapped(chain, value, text, depth, certain)
             elif (found := self._verdict(chain, _as_verdict(kind, value), text, depth)) is not None:
                 return found if certain else self._doubt(text, found | {_NEXT})
-            elif kind == "queue" or (kind == "xt" and _of_xt(value, "type") != "match"):
+            elif kind not in _CONDITIONS or (kind == "xt" and _of_xt(value, "type") != "match"):
                 return self._doubt(text, _ANY)
-            else:  # a limit, an extension of iptables
+            else:
                 certain = False
         return frozenset({_NEXT})
 
@@ -202,18 +270,33 @@ class _Walk:
     def _verdict(self, chain: Chain, verdict: Any, text: str, depth: int) -> _Outcomes | None:
         """None for what is none."""
         kind = next(iter(verdict), "") if isinstance(verdict, dict) else ""
-        if kind in ("drop", "reject"):
-            self.dropping.append(text)
+        if kind in ("dnat", "redirect") and (known := self._sends_on(kind, verdict[kind])) is not False:
+            return frozenset({_ACCEPT}) if known else self._doubt(text, _ANY)
+        if kind in _LOSES:
+            self.dropping.append((_LOSES[kind], text))
             return frozenset({_DROP})
+        if kind in ("snat", "masquerade"):
+            return frozenset({_ACCEPT})
         if kind in ("accept", "return", "continue"):
             return frozenset({_NEXT if kind == "continue" else kind})
         if kind not in ("jump", "goto"):
             return None
-        target = self._ruleset.chains.get((chain.family, chain.table, str((verdict[kind] or {}).get("target"))))
+        name = str((verdict[kind] or {}).get("target"))
+        if chain.nat and name.startswith(KUBE):
+            return frozenset({_ACCEPT if self._ruleset.kube_proxy else _NEXT})
+        target = self._ruleset.chains.get((chain.family, chain.table, name))
         if target is None or depth >= DEEP:
             return self._doubt(text, _ANY)
         found = self.through(target, depth + 1)
         return found - {_RETURN} | {_NEXT} if kind == "jump" and _RETURN in found else found
+
+    def _sends_on(self, kind: str, to: Any) -> bool | None:
+        """Whether that is to an endpoint. None: it cannot be told."""
+        address = to.get("addr") if isinstance(to, dict) else None
+        if kind == "redirect" or not isinstance(address, str):
+            return False if kind == "redirect" else None
+        endpoints = self._ruleset.endpoints
+        return None if endpoints is None else address in endpoints
 
     def _mapped(self, chain: Chain, vmap: Any, text: str, depth: int, certain: bool) -> _Outcomes:
         key = self._value(vmap.get("key"))
@@ -274,9 +357,18 @@ class _Walk:
                 return _ETHERTYPES[self._packet.ethertype]
             case {"meta": {"key": str(key)}}:
                 return self._field(f"meta {key}")
+            case {"fib": {"result": "type", "flags": "daddr" | ["daddr"]}}:
+                return self._local()
             case {"ct": {"key": str(key), **rest}}:
                 return self._field(" ".join(["ct", *filter(None, [str(rest.get("dir", ""))]), key]))
         return None
+
+    def _local(self) -> int | None:
+        """RTN_LOCAL or RTN_UNICAST of a packet to the EIP; of others it is not known."""
+        fields = self._packet.fields
+        if fields.get("ct direction") != 0 or any(name.startswith("ct original") for name in fields):
+            return None
+        return 2 if self._ruleset.bound else 1
 
     def _field(self, name: str) -> Any:
         if name == "ether type":
@@ -309,6 +401,16 @@ class _Walk:
         return None
 
 
+def _turns(mangle: Any) -> bool:
+    """Whether what is written may give the packet another way."""
+    match mangle.get("key") if isinstance(mangle, dict) else None:
+        case {"payload": written}:
+            return not isinstance(written, dict) or written.get("field") not in _KEEPS
+        case {"ct": {"key": "zone"}}:
+            return True
+    return False
+
+
 def _is_name(left: Any) -> bool:
     return isinstance(left, dict) and str(left.get("meta", {}).get("key", "")).startswith(("iif", "oif"))
 
@@ -320,7 +422,7 @@ def _of_xt(xt: Any, key: str) -> str:
 def _as_verdict(kind: str, value: Any) -> dict[str, Any]:
     """A target of iptables as nft's own verdict, where there is one."""
     name = _of_xt(value, "name").lower() if kind == "xt" else ""
-    return {name: None} if name in ("reject", "drop", "accept", "return") else {kind: value}
+    return {name: None} if name.upper() in _VERDICTS.keys() - {"CT"} else {kind: value}
 
 
 def _bits(given: Any) -> int | None:
@@ -382,7 +484,16 @@ OLD = "legacy "
 """Before the name of a table of iptables as it was before nftables, which has tables of the same names."""
 _CHAIN = re.compile(r":(\S+) (\S+) ")
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
-_VERDICTS = {"ACCEPT": "accept", "DROP": "drop", "REJECT": "reject", "RETURN": "return"}
+_VERDICTS = {
+    "ACCEPT": "accept",
+    "DROP": "drop",
+    "REJECT": "reject",
+    "RETURN": "return",
+    "CT": "notrack",
+    "NOTRACK": "notrack",
+}
+_VERDICTS |= {name: name.lower() for name in ("MASQUERADE", "SNAT", "REDIRECT")}
+_PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "security": 50}
 _WITHOUT_MEANING = frozenset({"--comment", "--reject-with", "--log-prefix", "--log-level", "-m"})
 """Each with one value."""
 
@@ -391,17 +502,21 @@ def chains(family: str, table: str, text: str) -> Iterator[Chain]:
     """``family``: ip or ip6. Chains of the kernel have a hook."""
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] = {}
+    nat = table.removeprefix(OLD) == "nat"
     for line in text.splitlines():
+        if nat and line.startswith(f":{KUBE}"):
+            continue
         if (chain := _CHAIN.match(line)) is not None:
             policies[chain[1]] = chain[2]
             rules.setdefault(chain[1], [])
-        elif line.startswith("-A ") and not line.startswith("-A EIP-SPEAKER"):  # ours are no obstacle
+        elif line.startswith("-A ") and not (nat and line.startswith(f"-A {KUBE}")):
             rules.setdefault(line.split()[1], []).append(line)
     for name, lines in rules.items():
         hook = name.lower() if name in _HOOKS else ""
         policy = "drop" if policies.get(name) == "DROP" else "accept"
         made = tuple(_rule(family, line, policies) for line in lines)
-        yield Chain(family, table, name, hook, policy, rules=made, texts=tuple(lines))
+        priority = 100 if nat and hook == "postrouting" else _PRIORITIES.get(table.removeprefix(OLD), 0)
+        yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, nat)
 
 
 def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
@@ -414,7 +529,8 @@ def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
         if option == "-p":
             protocol = value
         if option in ("-j", "-g"):
-            verdict = [_target(value, "jump" if option == "-j" else "goto", chains)]
+            way = "jump" if option == "-j" else "goto"
+            verdict = [_target(value, way, chains, dict(_options(words[words.index(option) + 2 :])))]
             break  # what follows are a target's own options
         if option != "!" and option not in _WITHOUT_MEANING:
             found.append(_match(family, option, value, protocol, negated))
@@ -433,10 +549,22 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
         at = end
 
 
-def _target(name: str, way: str, chains: Mapping[str, str]) -> dict[str, Any]:
+def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
+    if name == "DNAT":
+        return {"dnat": {"addr": _without_port(options.get("--to-destination", ""))}}
+    if name == "CT" and "--notrack" not in options:
+        return {"mangle": {"key": {"ct": {"key": "zone" if any("--zone" in each for each in options) else ""}}}}
     if name in _VERDICTS:
         return {_VERDICTS[name]: None}
-    return {way: {"target": name}} if name in chains else {"xt": {"type": "target", "name": name}}
+    return (
+        {way: {"target": name}} if name in chains or name.startswith(KUBE) else {"xt": {"type": "target", "name": name}}
+    )
+
+
+def _without_port(to: str) -> str:
+    if to.startswith("["):
+        return to[1:].partition("]")[0]
+    return to.partition(":")[0] if to.count(":") < 2 else to
 
 
 def _match(family: str, option: str, value: str, protocol: str, negated: bool) -> dict[str, Any]:
@@ -458,6 +586,8 @@ def _match(family: str, option: str, value: str, protocol: str, negated: bool) -
             right = {"set": [_port(each) for each in value.split(",")]}
         case "--ctstate" | "--state" if not set(value.split(",")) & {"DNAT", "SNAT"}:
             left, right = {"ct": {"key": "state"}}, {"set": [each.lower() for each in value.split(",")]}
+        case "--dst-type":
+            left, right = {"fib": {"result": "type", "flags": "daddr"}}, {"set": value.lower().split(",")}
         case "--ctstate" if value in ("DNAT", "SNAT") and not negated:
             return {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": value.lower()}}
     if left is None:

@@ -22,8 +22,7 @@ from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import attributes
-from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
+from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs
@@ -43,14 +42,16 @@ Rules: TypeAlias = tuple[tuple[Chain, ...], Mapping[str, tuple[Any, ...]]]
 """Chains, and the elements of sets."""
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _SAVE = {"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}
+_ONE = {"ip": "iptables-nft", "ip6": "ip6tables-nft"}
+"""Lists one chain."""
+AROUND = 64
+"""Chains of others in the table that kube-proxy translates in."""
 _HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
 SYS = Path("/sys/class/net")
 """It shows the network that it was mounted in: links of another one are passed over."""
 PORTS = 1024
 """Of a bridge, that are looked at."""
 _IFF_PROMISC = 0x100
-_OURS = ("eip-speaker", "kube-proxy")
-"""Tables whose rules are no obstacle: what is wrong with those shows elsewhere."""
 _IFA_F_SECONDARY = 0x01
 _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
 
@@ -88,10 +89,12 @@ def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
 async def rules() -> Rules:
     """The chains of other programs, and the chains they jump to. Raises EdgeError."""
     listed = [item["chain"] for item in await nft.list_chains() if "chain" in item]
-    hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
+    hooked = [chain for chain in listed if chain.get("hook") in _HOOKS]
     tables = {(str(chain.get("family")), str(chain.get("table"))): None for chain in hooked}
-    others = [each for each in tables if not each[1].startswith(_OURS)]
-    return _joined(await asyncio.gather(*(_table(*each) for each in others)))
+    others = [each for each in tables if not each[1].startswith("eip-speaker") and each[1] != "kube-proxy"]
+    names = {each: [str(one.get("name")) for one in listed if (one.get("family"), one.get("table")) == each]
+             for each in others}  # fmt: skip
+    return _joined(await asyncio.gather(*(_table(*each, names[each]) for each in others)))
 
 
 async def legacy_rules() -> Rules:
@@ -99,7 +102,7 @@ async def legacy_rules() -> Rules:
     found: list[Rules] = [
         (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
-        for table in ("raw", "mangle", "filter")
+        for table in ("raw", "mangle", "nat", "filter", "security")
     ]
     return _joined(found)
 
@@ -109,7 +112,9 @@ def _joined(found: Iterable[Rules]) -> Rules:
     return tuple(chain for chains, _ in every for chain in chains), dict(ChainMap(*(dict(sets) for _, sets in every)))
 
 
-async def _table(family: str, table: str) -> Rules:
+async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
+    if family in _ONE and table == "nat" and any(name.startswith(firewall.KUBE) for name in names):
+        return await _around_kube_proxy(family, table, [name for name in names if not name.startswith(firewall.KUBE)])
     listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         status, text, _ = await programs.run(program, "--table", table)
@@ -121,6 +126,18 @@ async def _table(family: str, table: str) -> Rules:
         return listed_rules(family, table, items, text.decode(errors="replace"))
     except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
+
+
+async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> Rules:
+    """Without its own chains, which may be ten thousands: they are not followed."""
+    program, saved = shutil.which(_ONE[family]), []
+    for name in islice(names, AROUND):
+        text = f"-A {name} -j rules-that-could-not-be-read"
+        if program is not None:
+            status, listed, _ = await programs.run(program, "--table", table, "--list-rules", name)
+            text = listed.decode(errors="replace") if status == 0 else text
+        saved.append(f":{name} ACCEPT [0:0]\n{text}")
+    return tuple(firewall.chains(family, table, "\n".join(saved))), {}
 
 
 def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:
@@ -141,10 +158,11 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
         own = rules.get(name := item["name"], [])
         if len(own) > RULES:
             own = [*own[:RULES], ([{"queue": None}], f"the rules of {name} behind the first {RULES}")]
-        hook = item.get("hook", "") if item.get("type", "filter") == "filter" else ""
+        hook, nat = item.get("hook", ""), item.get("type") == "nat"
         device = _devices(item.get("dev")) or (_device_in(text, name) if family == "netdev" else "")
         both = tuple(rule for rule, _ in own), tuple(text for _, text in own)
-        chains.append(Chain(family, table, name, hook, item.get("policy", "accept"), device, *both))
+        policy, priority = item.get("policy", "accept"), item.get("prio", 0)
+        chains.append(Chain(family, table, name, hook, policy, device, *both, priority, nat))
     return tuple(chains), sets
 
 

@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 from itertools import islice
 
@@ -35,11 +35,15 @@ SECONDS = 6.0
 """For all of it."""
 EIPS, SOURCES = 2, 8
 """That are tried, and that are asked for, until nobody has one."""
+MONITORS = 3
+"""Of nft, one after the other: that of 1.1.3 crashes at times."""
 _AGAIN, _QUIET, _ARRIVES, _ENOUGH = 0.3, 0.3, 5.0, 2.0
 """Seconds until a packet that nft did not tell of is sent again, until its next line, until the packet has to arrive,
 and from then on for the answer."""
 _TUN, _TUNSETIFF, _TAP_NO_PI = "/dev/net/tun", 0x400454CA, 0x1002
 _SYN, _RST = 2, 4
+_OPTIONS = bytes.fromhex("020405b4 0402 080a 00000001 00000000 01 030307")
+"""MSS, SACK permitted, timestamps, window scale: firewalls drop a SYN without them (RFC 9293, 7323, 2018)."""
 _ALL = 0x0003
 
 
@@ -98,20 +102,28 @@ async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
         owner.stdin.write(_tables(name, link, flow).encode())
         await owner.stdin.drain()
         await _until_there(name)
-        async with _program("nft", "monitor", "trace") as told:  # it reads the names of rules once, when it begins
-            lines = await _told(link, flow, name, tap, told)
-        with suppress(OSError):
-            os.write(tap, _frame(flow, link, _RST, flow.sequence + 1))  # or the endpoint waits for its client
-        return lines, name
+        for again in range(MONITORS):
+            new = replace(flow, sport=flow.sport + again)
+            async with _program("nft", "monitor", "trace") as told:  # it reads the names of rules once, when it begins
+                lines = await _told(link, new, name, tap, told)
+            with suppress(OSError):
+                os.write(tap, _frame(new, link, _RST, new.sequence + 1))  # or the endpoint waits for its client
+            if lines is not None:
+                return lines, name
+    raise EdgeError("nft monitor trace ended before it had told of the packet, each time")
 
 
-async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str]:
+async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str] | None:
+    """None: it ended before."""
     lines: list[str] = []
     seen, begun = False, time.monotonic()
     while not _finished(lines, name, time.monotonic() - begun):
         if not seen:
             os.write(tap, _frame(flow, link, _SYN, flow.sequence))
-        lines += await _more(told, _QUIET if seen else _AGAIN)
+        more, ended = await _more(told, _QUIET if seen else _AGAIN)
+        lines += more
+        if ended and not _finished(lines, name, 0.0):
+            return None
         if not seen and read_trace(lines, name)[0].seen:
             seen, begun = True, time.monotonic()
     return lines
@@ -123,8 +135,8 @@ def _finished(lines: list[str], name: str, seconds: float) -> bool:
     return seconds > (_ENOUGH if asked.seen else _ARRIVES) or bool(asked.dropped or answer.dropped or answer.seen)
 
 
-async def _more(told: asyncio.subprocess.Process, seconds: float) -> list[str]:
-    """Lines, until none comes for so long."""
+async def _more(told: asyncio.subprocess.Process, seconds: float) -> tuple[list[str], bool]:
+    """Lines, until none comes for so long; and whether it has ended."""
     assert told.stdout is not None
     lines: list[str] = []
     with suppress(TimeoutError):
@@ -132,9 +144,9 @@ async def _more(told: asyncio.subprocess.Process, seconds: float) -> list[str]:
             async with asyncio.timeout(seconds):
                 line = await told.stdout.readline()
             if not line:
-                raise EdgeError("nft monitor trace ended")
+                return lines, True
             lines.append(line.decode(errors="replace").rstrip("\n"))
-    return lines
+    return lines, False
 
 
 async def _until_there(name: str) -> None:
@@ -214,8 +226,11 @@ async def _redirect(name: str, link: Link) -> None:
 
 
 def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
-    """TCP with nothing in it."""
-    head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, 0x50, flags, 64240, 0, 0)
+    """TCP with nothing in it; a SYN with the options that clients send."""
+    options = _OPTIONS if flags == _SYN else b""
+    words = 5 + len(options) // 4 << 4
+    head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, words, flags, 64240, 0, 0)
+    head += options
     addresses = flow.source.packed + flow.eip.packed
     summed = checksum_of(word_sum(addresses + struct.pack("!HH", 6, len(head)) + head))
     tcp = head[:16] + struct.pack("!H", summed) + head[18:]

@@ -181,7 +181,7 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
 # ── assist: which virtual servers are taken from kube-proxy, and for how long ─────────────────────────────────
 #
 # What is dead, ``node/losses.py`` says, and the plan what is done without it (``VirtualServer.without``);
-# ``nftables/assist.py`` does it.
+# ``AssistForwarder`` in ``nftables/forwarder.py`` does it.
 
 LINGER = 10.0
 """Seconds from when Kubernetes knows until kube-proxy is believed to: it reads, waits up to `minSyncPeriod`, writes."""
@@ -214,8 +214,8 @@ def past_dead(plan: Plan) -> Counter[str]:
 
 
 def stays(flow: Flow, plan: Plan) -> bool:
-    """Whether a connection goes on where it went: to a living endpoint, or, unless it is UDP's, it was answered: nobody
-    else can go on with it. What a dead endpoint never answered begins anew with its next packet."""
+    """Whether a connection keeps its endpoint: if that is alive or, except for UDP, has answered, because nobody else
+    can continue the connection. What a dead endpoint never answered begins again with its next packet."""
     server = plan.virtual_servers[flow.key]
     if any(real.place == (flow.real, flow.real_port) for real in server.real_servers):
         return True

@@ -1,13 +1,13 @@
 """Connections as the kernel lists them, IPVS's and conntrack's, and how many each real server has. Pure.
 
-A table may have a million lines: of each as little is worked out as counting needs, and addresses are put into words
-only for what is shown. ``/proc/net/ip_vs_conn`` (net/netfilter/ipvs/ip_vs_conn.c, ip_vs_conn_seq_show)::
+A table may have a million lines, so each is parsed only as far as counting needs, and addresses are converted only for
+the lines that are shown. ``/proc/net/ip_vs_conn`` (net/netfilter/ipvs/ip_vs_conn.c, ip_vs_conn_seq_show)::
 
     Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
     TCP C000020A 8D5E C6336401 0050 0A000102 1F90 ESTABLISHED     899
 
-``/proc/net/nf_conntrack`` (net/netfilter/nf_conntrack_standalone.c, ct_seq_show), of which the second half is the way
-back, so its source is the real server::
+``/proc/net/nf_conntrack`` (net/netfilter/nf_conntrack_standalone.c, ct_seq_show), whose second half is the way back, so
+its source is the real server::
 
     ipv4     2 tcp      6 431999 ESTABLISHED src=192.0.2.10 dst=198.51.100.1 sport=36190 dport=80 src=10.0.1.2 …
 """
@@ -37,7 +37,8 @@ class Row(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """How a table is written: ``row`` raises ValueError for what is none, and returns None for one of no concern."""
+    """How a table is written: ``row`` raises ValueError for a line that is not a row, and returns None for one that
+    does not matter."""
 
     row: Callable[[str], Row | None]
     address: Callable[[IPAddress], str]
@@ -153,7 +154,7 @@ class Survey(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Connections; that a client sticks to a real server is none."""
+        """Connections, without entries for clients that stick to a real server."""
         return sum(counts.established + counts.others for counts in self.real_servers.values())
 
 

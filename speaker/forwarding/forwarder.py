@@ -1,4 +1,4 @@
-"""What a node sees of forwarding: one small protocol, and the function that opens the kind asked for."""
+"""Forwarding as a node sees it: one small protocol, and the function that opens the requested kind."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,8 +8,7 @@ from speaker.checks import Finding
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.ipvs.forwarder import open_ipvs
-from speaker.forwarding.nftables.assist import open_assist
-from speaker.forwarding.nftables.forwarder import open_nftables
+from speaker.forwarding.nftables.forwarder import open_assist, open_nftables
 from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
 from speaker.model import NO_GROUP, Forwarding, Group
 from speaker.settings import AS_THEY_ARE, Timeouts
@@ -22,14 +21,14 @@ _LONGEST = max(len(kind.value) for kind in Forwarding)
 _LEFT_BY = {
     "nftables": Finding(
         "left_behind",
-        "the forwarder nftables ran on this node before, and its table goes on sending clients to the endpoints"
-        " of then: `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
+        "the forwarder nftables ran on this node before, and its table still sends clients to the endpoints that it"
+        " had then: `speaker cleanup`, the manifest cleanup in a cluster, or a reboot removes it",
         "speaker cleanup",
     ),
     "ipvs": Finding(
         "left_behind",
-        "the forwarder ipvs ran on this node before, and the EIPs are bound where it left them: drain the node and"
-        " reboot it (kube-proxy in ipvs mode goes on with its virtual servers until then)",
+        "the forwarder ipvs ran on this node before, and left the EIPs bound: drain the node and reboot it (until then"
+        " kube-proxy in ipvs mode keeps using its virtual servers)",
         "kubectl drain NODE --ignore-daemonsets   # and reboot it",
     ),
 }
@@ -64,7 +63,7 @@ class Forwarder(Protocol):
 
 
 class NoForwarder:
-    """``none``: kube-proxy, or whoever else, forwards."""
+    """``none``: kube-proxy or another program forwards."""
 
     name = "none"
 
@@ -82,7 +81,7 @@ class NoForwarder:
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return tuple(
-            f"{server}: whoever forwards has to enforce loadBalancerSourceRanges, since the forwarder is none"
+            f"{server}: another program has to enforce loadBalancerSourceRanges, because the forwarder is none"
             for server in plan.virtual_servers.values()
             if server.sources
         )
@@ -139,7 +138,7 @@ async def open_forwarder(
         try:
             return await open_nftables(group)
         except Unsupported as no_nftables:
-            raise Unsupported(f"neither way to forward works here: {no_ipvs}; {no_nftables}") from no_nftables
+            raise Unsupported(f"no forwarder works here: {no_ipvs}; {no_nftables}") from no_nftables
 
 
 async def cleanup(runtime_dir: Path, keep: str, group: Group = NO_GROUP) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 """Unknown flows: TCP packets to an EIP that belong to connections of the node which had it before. Pure.
 
-That node's kernel still has their state. So whoever has the EIP now hands them over: sends each as it is to the address
-of that node, which treats it as if it came from the client. What such a packet is, and where those to each EIP go, is
-decided by one small table each for IPv4 and IPv6 (``dup`` is not to be had in ``inet``), before any address is
-translated.
+That node's kernel still has their state. So the new holder hands each packet over unchanged to that node, which treats
+it as if it came from the client. Two small tables, one for IPv4 and one for IPv6 (``dup`` does not exist in ``inet``),
+recognise such packets and know where those to each EIP go, before any address is translated.
 """
 
 from collections import Counter
@@ -134,7 +133,7 @@ def _chain(hop: NextHop, links: Mapping[str, int]) -> str:
 
 
 class Fate(Enum):
-    """What becomes of the unknown flows of an EIP. The value is the metric label."""
+    """What happens to the unknown flows of an EIP. The value is the metric label."""
 
     HANDED_OVER = "handed_over"
     RESET = "reset"
@@ -144,7 +143,7 @@ class Fate(Enum):
 
 
 class HandingOver:
-    """From whom the EIPs that this node holds were taken."""
+    """From which nodes this node took the EIPs that it holds."""
 
     def __init__(self) -> None:
         self._held: dict[IPAddress, NextHop | None] = {}

@@ -1,6 +1,6 @@
-"""A Service whose forwarding is refused keeps no other from its own: what is refused whole is tried in parts.
+"""A Service whose forwarding is refused does not affect the others: what is refused as a whole is tried in parts.
 
-It stands between ``node/host.py`` and the forwarder at work, which with IPVS is ``forwarding/ipvs/forwarder.py``.
+It is between ``node/host.py`` and the forwarder, which with IPVS is ``forwarding/ipvs/forwarder.py``.
 """
 
 from collections import deque

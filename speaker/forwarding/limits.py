@@ -1,4 +1,4 @@
-"""The kernel's tables of connections: how full they are, and what to say when they are too full.
+"""The kernel's tables of connections: how full they are, and what to report when they are too full.
 
 ``Watch`` decides. The rest is the edge: files of /proc, in the network namespace of the calling thread.
 """

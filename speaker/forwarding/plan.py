@@ -1,6 +1,6 @@
 """Which virtual servers a node's kernel should have. Pure.
 
-``plan`` turns what somebody asked for into virtual servers and real servers (IPVS's words, also where nftables does
+``plan`` turns Services and their endpoints into virtual servers and real servers (IPVS's words, also if nftables does
 the work); ``changes.py`` says what leads from one plan to another.
 """
 
@@ -274,7 +274,7 @@ def _real_servers(
 
 
 def crowded(plan: Plan) -> tuple[str, ...]:
-    """A sentence for each virtual server that may lack real servers, because nobody needs so many."""
+    """A sentence for each virtual server with as many real servers as are used of a port: others may be left out."""
     return tuple(
         f"{server}: no more than {MAX_REAL_SERVERS} endpoints of a port are used"
         for server in plan.virtual_servers.values()

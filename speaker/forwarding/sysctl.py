@@ -1,4 +1,4 @@
-"""Checks of whether this node passes packets on. An edge: reads the calling thread's network namespace in /proc/sys."""
+"""Checks whether this node forwards packets. An edge: reads the calling thread's network namespace in /proc/sys."""
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def forwarding_off(families: Collection[Family]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "forwarding_off",
-            f"{name} is 0, so nothing addressed to an {family} EIP is passed on: set it to 1",
+            f"{name} is 0, so packets to {family} EIPs are not forwarded: set it to 1",
             f"sysctl -w {name}=1",
         )
         for family, name in _FORWARDING.items()
@@ -41,7 +41,7 @@ def links_not_forwarding(links: Collection[str]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "forwarding_off",
-            f"net.ipv4.conf.{name}.forwarding is 0, so nothing that comes in on {name} is passed on: set it to 1",
+            f"net.ipv4.conf.{name}.forwarding is 0, so packets that arrive on {name} are not forwarded: set it to 1",
             f"sysctl -w net.ipv4.conf.{name}.forwarding=1",
         )
         for name in sorted(links)
@@ -58,7 +58,7 @@ def reverse_path(
         value = max(read("net.ipv4.conf", name, "rp_filter") for name in ("all", link))
         if value == "1" and (dropped or everywhere not in ("", link)):
             why = f"{dropped} packets were dropped meanwhile" if dropped else f"the way back leads through {everywhere}"
-            what = f"rp_filter is strict for {link}, and {why}: who asks from beyond its subnet gets no answer"
+            what = f"rp_filter is strict for {link}, and {why}: clients beyond its subnet get no answer"
             mend = (
                 f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"
                 "   # only if routers pass answers from the other link: docs/forwarding.md#several-links"

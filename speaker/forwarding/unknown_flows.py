@@ -1,4 +1,4 @@
-"""Edge: what is to become of unknown flows (``handing_over.py``), made so in the kernel with nftables."""
+"""Edge: puts into the kernel, with nftables, what ``handing_over.py`` decides about unknown flows."""
 
 import asyncio
 import socket

@@ -1,1 +1,1 @@
-"""Whether endpoints that come from files are well: this node checks each by itself."""
+"""Whether endpoints from files are healthy: each node checks them by itself."""

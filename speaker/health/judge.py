@@ -1,8 +1,8 @@
 """Which endpoints are checked, what a result means, and what follows for a ``World``. Pure.
 
-An endpoint that is found unwell is not ``ready``: it gets nothing new and is drained, and with
-``externalTrafficPolicy: Local`` its node does not answer. As long as none of those that could stand in is well, all are
-served: a check that is wrong, or a fault that all of them have, must not close a Service that may still work.
+An unhealthy endpoint is not ``ready``: it gets nothing new and is drained, and with ``externalTrafficPolicy: Local``
+its node does not answer. If no endpoint is healthy, all are served: a wrong check, or a fault that all of them share,
+must not close a Service that may still work.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""This node's own addresses on its links: the ones that others reach it by, and that it asks from. Pure."""
+"""This node's own addresses on its links: those at which others reach it, and from which it asks. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice

@@ -1,12 +1,14 @@
-"""Edge: whether links have a carrier: looked at where there is a reason, not when the kernel gets round to telling.
+"""Edge: whether links have a carrier, asked when there is a reason instead of waiting for the kernel's notification.
 
-Its notifications come up to a second late, because ``net/core/link_watch.c`` gathers them for the whole machine; so do
-IFF_RUNNING, operstate, and the carrier of what is stacked on the link. Asked for one link over rtnetlink it says at
-once how things are. Newer kernels then also send out what they held back (``linkwatch_sync_dev`` in ``rtnl_getlink``),
-so that the Watcher sees it too; on older ones (6.1) only this file knows.
+Notifications come up to a second late, because ``net/core/link_watch.c`` gathers them for the whole machine; so do
+IFF_RUNNING, operstate, and the carrier of what is stacked on the link. A question about one link over rtnetlink is
+answered at once. Newer kernels then also send out what they held back (``linkwatch_sync_dev`` in ``rtnl_getlink``), so
+that the Watcher sees it too; on older ones (6.1) only this file knows.
 
-Reasons are such a notification, whatever makes the caller doubt a link, and a link that has no carrier. A request may
-wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms: hence the thread.
+Reasons to ask are such a notification, any doubt of the caller about a link, and a link without a carrier. A request
+may wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms, so it runs in a thread.
+
+The kernel's neighbours on a link are asked for here as well.
 """
 
 import asyncio
@@ -16,10 +18,12 @@ import struct
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.netlink.numbers import RTM_GETLINK
+from speaker.interfaces.rtnetlink import Neighbor
+from speaker.netlink.messages import AF_INET, AF_INET6, RTM_GETLINK, messages
 from speaker.netlink.requests import Netlink, Request
 from speaker.system.threads import in_thread
 
@@ -116,3 +120,37 @@ def _ask(kernel: Netlink, link: int) -> rtnetlink.Signal | None:
         raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
     except (struct.error, LookupError, ValueError) as error:
         raise EdgeError(f"rtnetlink: link {link}: an answer that cannot be read") from error
+
+
+# ── A few of the neighbours that the kernel knows on a link ───────────────────────────────────────────────────
+
+
+_DATAGRAM = 1 << 13
+"""Bytes: a hundred neighbours."""
+
+
+def neighbors(link: int, most: int) -> list[Neighbor]:
+    """At most ``most`` on the link of that index, those first that answered last; of a hundred of each family that the
+    kernel names first. Does not wait: 50 µs. Raises EdgeError."""
+    try:
+        found = [neighbor for family in (AF_INET, AF_INET6) for neighbor in _listed(link, family)]
+    except OSError as error:
+        if error.errno in (errno.ENODEV, errno.ENXIO):
+            return []
+        raise EdgeError(f"rtnetlink: neighbours: {error.strerror}") from error
+    except (struct.error, LookupError, ValueError) as error:
+        raise EdgeError(f"rtnetlink: neighbours that cannot be read: {error}") from error
+    return list(islice(sorted(found, key=lambda neighbor: neighbor.doubt), most))
+
+
+def _listed(link: int, family: int) -> list[Neighbor]:
+    """The first datagram; the kernel drops the rest with the socket."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE) as asking:
+        asking.send(rtnetlink.neighbors_request(link, family, 1))
+        datagram = asking.recv(_DATAGRAM)
+    read = (
+        rtnetlink.read_neighbor(datagram, message.start, message.end)
+        for message in messages(datagram)
+        if message.kind == rtnetlink.RTM_NEWNEIGH
+    )
+    return [neighbor for neighbor in read if neighbor is not None and neighbor.link == link]

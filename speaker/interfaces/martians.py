@@ -1,10 +1,10 @@
-"""Packets from outside that the kernel dropped for their source address, which nothing but two counters shows.
+"""Packets from outside that the kernel dropped because of their source address, which only two counters show.
 
-A *martian source* is bound here: an EIP bound for forwarding makes the speaker's host drop what others send from that
-address, such as an upstream balancer's health probes (docs/forwarding.md, "Who reaches an EIP, from where"). The kernel
-counts those of all network namespaces together, and those of pods are not ours: so they are counted on our own links,
-as they come in, whenever that counter rises. A strict *reverse path filter* (``rp_filter=1``) drops what comes in on
-another link than the way back to its source leads through.
+The source of a *martian* packet is bound here: if an EIP is bound for forwarding, the host drops what others send from
+that address, such as an upstream balancer's health probes (docs/forwarding.md, "Who reaches an EIP, from where"). The
+kernel counts those of all network namespaces together, including those of pods. So when that counter rises, they are
+counted on our own links as they come in. A strict *reverse path filter* (``rp_filter=1``) drops packets that arrive on
+another link than the way back to their source leads through.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from speaker.errors import EdgeError
 from speaker.interfaces.rtnetlink import read_address
 from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.model import IPAddress, Link
-from speaker.netlink.numbers import IFADDR, RTM_GETADDR
+from speaker.netlink.messages import IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST
 from speaker.packets.asker import heard

@@ -1,10 +1,10 @@
 """Which link of this node serves an EIP, or why none does.
 
-A link must be able to carry ARP and NDP in its own right, and do so now. ``can_reach`` looks the route up without
-what merely shows that an address is bound here: the local table, routes through ``lo`` and dummies, and the host route
-that IPv6 files in the main table for every address. Whatever else a route says stands: one that leads into a tunnel,
-to a link without a cable or nowhere ("unreachable") means that this node has no link for the EIP, not that the next
-best route should be guessed at.
+A link must be able to carry ARP and NDP itself, and do so now. ``can_reach`` looks the route up without anything that
+only shows that an address is bound here: the local table, routes through ``lo`` and dummies, and the host route that
+IPv6 puts into the main table for every address. Everything else in a route counts: if it leads into a tunnel, to a link
+without a cable or nowhere ("unreachable"), this node has no link for the EIP, and the next best route is not guessed
+at.
 """
 
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ def _towards(target: IPAddress, eip: IPAddress, snapshot: Snapshot) -> Resolved 
             return Unresolved(UnresolvedReason.NO_ROUTE, f"no route leads to {target} (can_reach)")
         case Refused(how, by):
             what = f"the route {by.destination}" if isinstance(by, Route) else f"the rule {by.priority}"
-            return Unresolved(UnresolvedReason.ROUTE_REFUSES, f"{what}, which decides about {target}, says {how.value}")
+            return Unresolved(UnresolvedReason.ROUTE_REFUSES, f"{what}, which applies to {target}, says {how.value}")
         case Found(_, hops):
             lead = f"the route to {target} leads through "
             return _first_fit(lead, (snapshot.links[hop.link] for hop in hops), eip, snapshot)
@@ -153,7 +153,7 @@ def _fault(link: Link, snapshot: Snapshot) -> Unresolved | None:
     if not link.ethernet:
         return Unresolved(UnresolvedReason.NOT_ETHERNET, "it is not an Ethernet link")
     if not link.arp:
-        return Unresolved(UnresolvedReason.NO_ARP, "it does no ARP (NOARP)")
+        return Unresolved(UnresolvedReason.NO_ARP, "it does not use ARP (NOARP)")
     if not link.up:
         return Unresolved(UnresolvedReason.LINK_DOWN, "it is down")
     if not link.carrier:

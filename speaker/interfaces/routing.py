@@ -1,4 +1,4 @@
-"""Which way the kernel would send a packet of this host, were the local table not there.
+"""Which way the kernel would send a packet of this host if there were no local table.
 
 The kernel cannot be asked (docs/decisions/0015-own-route-lookup.md). So the rules and routes are walked here as in
 ``fib_rules_lookup`` (net/core/fib_rules.c), ``fib_table_lookup`` (net/ipv4/fib_trie.c) and ``fib6_table_lookup``

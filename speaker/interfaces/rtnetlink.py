@@ -22,7 +22,7 @@ from speaker.interfaces.snapshot import (
     Version,
 )
 from speaker.model import IPAddress, IPNetwork, Link, Mac
-from speaker.netlink import numbers
+from speaker.netlink import messages as nl
 from speaker.netlink.messages import ATTRIBUTE, NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
 
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
@@ -31,7 +31,7 @@ RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWNETCONF = 80
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
 
-_VERSIONS: Mapping[int, Version] = {numbers.AF_INET: 4, numbers.AF_INET6: 6}
+_VERSIONS: Mapping[int, Version] = {nl.AF_INET: 4, nl.AF_INET6: 6}
 
 _UIDS = Struct("=II")
 
@@ -88,14 +88,14 @@ def dump_request(kind: int, sequence: int) -> bytes:
 
 
 def link_question(index: int) -> bytes:
-    """The body of numbers.RTM_GETLINK, for one link."""
-    return numbers.IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS
+    """The body of nl.RTM_GETLINK, for one link."""
+    return nl.IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS
 
 
 _WITHOUT_STATISTICS = attribute(_IFLA_EXT_MASK, u32(_RTEXT_FILTER_SKIP_STATS))
 _DUMP_BODIES = {
-    numbers.RTM_GETLINK: bytes(numbers.IFINFO.size) + _WITHOUT_STATISTICS,
-    numbers.RTM_GETADDR: bytes(numbers.IFADDR.size),
+    nl.RTM_GETLINK: bytes(nl.IFINFO.size) + _WITHOUT_STATISTICS,
+    nl.RTM_GETADDR: bytes(nl.IFADDR.size),
     RTM_GETROUTE: bytes(_RTMSG.size),
     RTM_GETRULE: bytes(_RTMSG.size),
     RTM_GETNEXTHOP: bytes(_NHMSG.size),
@@ -107,20 +107,20 @@ _DUMP_BODIES = {
 
 def read_link(data: bytes, start: int, end: int) -> tuple[Link, int, tuple[str, ...]]:
     """A link, its group, and its other names."""
-    _, hardware, index, flags, _ = numbers.IFINFO.unpack_from(data, start)
-    found = attributes(data, start + numbers.IFINFO.size, end)
-    info = found.get(numbers.IFLA_LINKINFO, b"")
+    _, hardware, index, flags, _ = nl.IFINFO.unpack_from(data, start)
+    found = attributes(data, start + nl.IFINFO.size, end)
+    info = found.get(nl.IFLA_LINKINFO, b"")
     kinds = attributes(info, 0, len(info))
     mac = found.get(_IFLA_ADDRESS, b"")
     link = Link(
         index=index,
-        name=_text(found[numbers.IFLA_IFNAME]),
+        name=_text(found[nl.IFLA_IFNAME]),
         mac=Mac(mac),
-        kind=_text(kinds.get(numbers.IFLA_INFO_KIND, b"")),
-        up=bool(flags & numbers.IFF_UP),
+        kind=_text(kinds.get(nl.IFLA_INFO_KIND, b"")),
+        up=bool(flags & nl.IFF_UP),
         carrier=found.get(_IFLA_CARRIER) != b"\0",
-        loopback=bool(flags & numbers.IFF_LOOPBACK),
-        arp=not flags & numbers.IFF_NOARP,
+        loopback=bool(flags & nl.IFF_LOOPBACK),
+        arp=not flags & nl.IFF_NOARP,
         ethernet=hardware == _ARPHRD_ETHER and len(mac) == 6,
         master=_u32(found[_IFLA_MASTER]) if _IFLA_MASTER in found else None,
         master_kind=_text(kinds.get(_IFLA_INFO_SLAVE_KIND, b"")),
@@ -147,24 +147,24 @@ class Signal(NamedTuple):
 
 def read_signal(data: bytes, start: int = 0, end: int | None = None) -> Signal:
     """A link that says nothing about a carrier has one. What is stacked on a link of another namespace stands alone."""
-    _, _, _, flags, _ = numbers.IFINFO.unpack_from(data, start)
-    found = attributes(data, start + numbers.IFINFO.size, end)
-    info = found.get(numbers.IFLA_LINKINFO, b"")
-    kind = _text(attributes(info, 0, len(info)).get(numbers.IFLA_INFO_KIND, b""))
+    _, _, _, flags, _ = nl.IFINFO.unpack_from(data, start)
+    found = attributes(data, start + nl.IFINFO.size, end)
+    info = found.get(nl.IFLA_LINKINFO, b"")
+    kind = _text(attributes(info, 0, len(info)).get(nl.IFLA_INFO_KIND, b""))
     stacked = kind in _STACKED and _IFLA_LINK in found and _IFLA_LINK_NETNSID not in found
-    carrier = bool(flags & numbers.IFF_UP) and found.get(_IFLA_CARRIER) != b"\0"
+    carrier = bool(flags & nl.IFF_UP) and found.get(_IFLA_CARRIER) != b"\0"
     return Signal(carrier, _u32(found[_IFLA_LINK]) if stacked else None)
 
 
 def read_address(data: bytes, start: int, end: int) -> LinkAddress | None:
     """None for an address of another family than IPv4 and IPv6."""
-    family, length, flags, _, index = numbers.IFADDR.unpack_from(data, start)
+    family, length, flags, _, index = nl.IFADDR.unpack_from(data, start)
     if family not in _VERSIONS:
         return None
-    found = attributes(data, start + numbers.IFADDR.size, end)
-    subnet = found.get(numbers.IFA_ADDRESS) or found[numbers.IFA_LOCAL]
+    found = attributes(data, start + nl.IFADDR.size, end)
+    subnet = found.get(nl.IFA_ADDRESS) or found[nl.IFA_LOCAL]
     tentative = bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED))
-    return LinkAddress(index, ip_address(found.get(numbers.IFA_LOCAL, subnet)), _network(subnet, length), tentative)
+    return LinkAddress(index, ip_address(found.get(nl.IFA_LOCAL, subnet)), _network(subnet, length), tentative)
 
 
 class Neighbor(NamedTuple):
@@ -183,7 +183,7 @@ def neighbors_request(link: int, family: int, sequence: int) -> bytes:
 
 
 def read_neighbor(data: bytes, start: int, end: int) -> Neighbor | None:
-    """None for one that is none at present, or has no Ethernet address."""
+    """None for an entry that is not a neighbour at present, or has no Ethernet address."""
     family, link, state, _, _ = _NDMSG.unpack_from(data, start)
     found = attributes(data, start + _NDMSG.size, end)
     mac = found.get(_NDA_LLADDR, b"")
@@ -351,7 +351,7 @@ def route_question(to: IPAddress, source: IPAddress | None, incoming: int, mark:
     """For RTM_GETROUTE: where a packet would be sent, one of this host's (``incoming`` 0, and ``source`` its own) or
     one that came in on the link of that index."""
     bits = to.max_prefixlen
-    family = numbers.AF_INET if to.version == 4 else numbers.AF_INET6
+    family = nl.AF_INET if to.version == 4 else nl.AF_INET6
     header = _RTMSG.pack(family, bits, bits if source else 0, 0, 0, 0, 0, 0, 0)
     found = {_RTA_DST: to.packed, _RTA_SRC: source.packed if source else b""}
     found |= {_RTA_IIF: u32(incoming) if incoming else b"", _RTA_MARK: u32(mark) if mark else b""}

@@ -1,8 +1,8 @@
 """Follows the kernel's links, addresses, rules and routes over rtnetlink.
 
-A notification only says which part changed; that part is then listed anew. Applying notifications one by one would be
-cheaper and wrong: taking a link down removes its IPv4 routes without a word, and so did, before Linux 6.6, deleting an
-address for the routes that prefer it as source.
+A notification only says which part changed, and that part is listed again. Applying notifications one by one would be
+cheaper but wrong: taking a link down removes its IPv4 routes without a notification, and so did, before Linux 6.6,
+deleting an address for the routes that prefer it as source.
 """
 
 import asyncio
@@ -20,8 +20,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere, own
 from speaker.model import EIP_LINK, Link
-from speaker.netlink.messages import NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, SOL_NETLINK, Message, errno_of, messages
-from speaker.netlink.numbers import RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK
+from speaker.netlink import messages as nl
 from speaker.system.waiting import at_rest
 
 REST = 0.02
@@ -52,10 +51,10 @@ class Part(Enum):
 
 
 _PARTS = {
-    RTM_NEWLINK: {Part.LINKS},
-    RTM_DELLINK: {Part.LINKS},
-    RTM_NEWADDR: {Part.ADDRESSES},
-    RTM_DELADDR: {Part.ADDRESSES, Part.ROUTES},
+    nl.RTM_NEWLINK: {Part.LINKS},
+    nl.RTM_DELLINK: {Part.LINKS},
+    nl.RTM_NEWADDR: {Part.ADDRESSES},
+    nl.RTM_DELADDR: {Part.ADDRESSES, Part.ROUTES},
     rtnetlink.RTM_NEWRULE: {Part.RULES},
     rtnetlink.RTM_DELRULE: {Part.RULES},
     rtnetlink.RTM_NEWROUTE: {Part.ROUTES},
@@ -154,7 +153,7 @@ class Watcher:
         self._woken.set()
 
     def _read_events(self, datagram: bytes) -> None:
-        for message in messages(datagram):
+        for message in nl.messages(datagram):
             parts = _PARTS.get(message.kind, set())
             if not parts <= self._dirty and not (
                 message.kind in _ABOUT_ROUTES and rtnetlink.is_about_local_table(datagram, message.start)
@@ -188,7 +187,7 @@ class Watcher:
         if self._is_due(Part.LINKS):
             await self._list_links()
         if self._is_due(Part.ADDRESSES):
-            self._bound = await self._list(Part.ADDRESSES, RTM_GETADDR, rtnetlink.read_address)
+            self._bound = await self._list(Part.ADDRESSES, nl.RTM_GETADDR, rtnetlink.read_address)
         if self._is_due(Part.RULES):
             rules = await self._list(Part.RULES, rtnetlink.RTM_GETRULE, rtnetlink.read_rule)
             self._seen = replace(self._seen, rules=tuple(rules))
@@ -200,7 +199,7 @@ class Watcher:
         return link is None or leads_nowhere(link)
 
     async def _list_links(self) -> None:
-        found = await self._list(Part.LINKS, RTM_GETLINK, rtnetlink.read_link)
+        found = await self._list(Part.LINKS, nl.RTM_GETLINK, rtnetlink.read_link)
         links = {link.index: link for link, _, _ in found}
         if _states(links) != _states(self._seen.links):
             self._mark({Part.ROUTES})  # those of a link that went down are gone or dead, without a notification
@@ -279,7 +278,7 @@ class _Lister:
         self._socket = opened
         self._sequence = 0
 
-    async def dump(self, kind: int) -> AsyncIterator[tuple[bytes, list[Message]]]:
+    async def dump(self, kind: int) -> AsyncIterator[tuple[bytes, list[nl.Message]]]:
         """Datagrams, each with its messages, as the kernel writes them. Other tasks get a turn after each.
 
         Raises Unsupported when the kernel has nothing of the kind, EdgeError and OSError.
@@ -291,10 +290,10 @@ class _Lister:
         while not done:
             begun = loop.time()
             datagram = await loop.sock_recv(self._socket, DATAGRAM)
-            listed = list(messages(datagram))
-            self.interrupted |= any(message.flags & NLM_F_DUMP_INTR for message in listed)
-            if listed[-1].kind in (NLMSG_ERROR, NLMSG_DONE):
-                _raise_for(errno_of(datagram, listed.pop()))
+            listed = list(nl.messages(datagram))
+            self.interrupted |= any(message.flags & nl.NLM_F_DUMP_INTR for message in listed)
+            if listed[-1].kind in (nl.NLMSG_ERROR, nl.NLMSG_DONE):
+                _raise_for(nl.errno_of(datagram, listed.pop()))
                 done = True
             yield datagram, listed
             self.busy += loop.time() - begun
@@ -329,7 +328,7 @@ def _netlink_socket() -> socket.socket:
 def _events_socket() -> socket.socket:
     opened = _netlink_socket()
     for group in _GROUPS:
-        opened.setsockopt(SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        opened.setsockopt(nl.SOL_NETLINK, _ADD_MEMBERSHIP, group)
     with suppress(OSError):  # nexthop objects came with Linux 5.3
-        opened.setsockopt(SOL_NETLINK, _ADD_MEMBERSHIP, _NEXTHOP_GROUP)
+        opened.setsockopt(nl.SOL_NETLINK, _ADD_MEMBERSHIP, _NEXTHOP_GROUP)
     return opened

@@ -1,9 +1,9 @@
-"""Who implements Services on this node, by the signs it leaves; what of its doing is in our way, and what it leaves
-undone. Pure: time is an argument.
+"""Who implements Services on this node, judging by the signs it leaves, and what it does wrong or leaves undone. Pure:
+time is an argument.
 
-What kube-proxy says of itself counts most, then links, then tables, which may be left over from before. Problems are
-reported, and nothing is withdrawn for them, as with all problems of forwarding: what is wrong here is wrong on every
-node, and to fall silent would take away what may still work.
+What kube-proxy says about itself counts most, then links, then tables, which may be left over. Problems are reported,
+and no EIP is withdrawn because of them: the cause is the same on every node, so falling silent would only take away
+what still works.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -175,8 +175,8 @@ class Rules:
 
 
 class Judgement(NamedTuple):
-    """The result of one look. ``notes`` are worth knowing, but nobody's fault; ``without_rules`` counts EIPs held here,
-    and is None if that cannot be told. ``unsure``: something is missing, and has not been for long."""
+    """The result of one look. ``notes`` are worth knowing, but are not faults. ``without_rules`` counts EIPs held here,
+    and is None if that is unknown. ``unsure``: something is missing, but only recently."""
 
     kube_proxy: KubeProxy
     problems: tuple[Finding, ...] = ()
@@ -236,7 +236,7 @@ class Judge:
 
     def _remembered(self, now: float, found: KubeProxy) -> KubeProxy:
         if found.mode is Mode.NONE and self._last is not None and now - self._last[1] < REMEMBERED:
-            return replace(self._last[0], evidence=("it ran here before and does not answer now",), healthy=None)
+            return replace(self._last[0], evidence=("it ran here before and no longer answers",), healthy=None)
         return found
 
     def _overdue(self, now: float, missing: Iterable[IPAddress]) -> list[IPAddress]:
@@ -315,11 +315,11 @@ def _answers_too(proxy: KubeProxy, answering: Collection[str]) -> Iterator[Findi
 
 def _unwell(proxy: KubeProxy, silent: bool) -> Iterator[Finding]:
     if silent:
-        what = f"nothing answers on port {HEALTH} any more: does kube-proxy run? Its rules are no longer updated"
+        what = f"nothing answers on port {HEALTH} any more: is kube-proxy running? Its rules are not being updated"
         yield Finding("kube_proxy", what, _LOOK)
     elif proxy.healthy is False:
         yield Finding(
-            "kube_proxy", f"kube-proxy says on port {HEALTH} that it is not well: its rules may be old", _LOOK
+            "kube_proxy", f"kube-proxy says on port {HEALTH} that it is unhealthy: its rules may be out of date", _LOOK
         )
 
 

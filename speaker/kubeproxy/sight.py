@@ -1,6 +1,11 @@
-"""Edge: what the kernel shows of whoever implements Services on this node. Reading its tables needs CAP_NET_ADMIN."""
+"""Edge: what the kernel shows of the program that implements Services here. Reading its tables needs CAP_NET_ADMIN.
 
-from collections.abc import Awaitable, Callable, Mapping
+Reading what nft and iptables list for 10,000 addresses takes some 50 ms.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -8,8 +13,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.ipvs.dummy import bound_on
 from speaker.forwarding.ipvs.strict_arp import answers_for_all
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.nft import generation
-from speaker.kubeproxy import listings
+from speaker.forwarding.nftables.nft import generation, listed
 from speaker.kubeproxy.judge import NFT_TABLE, Mode, Rules
 from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
 from speaker.system import programs
@@ -40,7 +44,7 @@ class Tables:
             saved = await legacy_save(Family.IPV4, "nat")
         except EdgeError:
             return None
-        return listed | {("nat", name) for name in await in_thread(listings.chains_in_save, saved)}
+        return listed | {("nat", name) for name in await in_thread(chains_in_save, saved)}
 
     async def rules(self, mode: Mode, links: Mapping[int, Link]) -> Rules:
         """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or
@@ -85,7 +89,7 @@ async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
 
 
 async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
-    return await in_thread(listings.chains_named, await lister("chains") or b"")
+    return await in_thread(chains_named, await lister("chains") or b"")
 
 
 async def _in_maps(lister: Lister) -> Rules:
@@ -93,21 +97,21 @@ async def _in_maps(lister: Lister) -> Rules:
     maps = [
         listing
         for ip in _IP.values()
-        for name in listings.SERVICE_MAPS
+        for name in SERVICE_MAPS
         if (listing := await lister("map", ip, NFT_TABLE, name)) is not None
     ]
-    if not maps and NFT_TABLE in listings.tables_named(await lister("tables") or b""):
-        return Rules(None, f"there is no map {listings.SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
-    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(listings.in_map, maps))))
+    if not maps and NFT_TABLE in tables_named(await lister("tables") or b""):
+        return Rules(None, f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
+    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(in_map, maps))))
 
 
 async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
     """Of iptables-nft."""
     found: frozenset[IPAddress] = frozenset()
     for ip in _IP.values():
-        for table, chain in listings.SERVICE_CHAINS:
+        for table, chain in SERVICE_CHAINS:
             if (listing := await lister("chain", ip, table, chain)) is not None:
-                found |= await in_thread(listings.in_chain, listing)
+                found |= await in_thread(in_chain, listing)
     return found
 
 
@@ -115,8 +119,8 @@ async def _in_old_chains() -> frozenset[IPAddress]:
     """Of the old iptables, where that is in use: nobody says which of them kube-proxy took."""
     found: frozenset[IPAddress] = frozenset()
     for family in Family:
-        for table, _ in listings.SERVICE_CHAINS:
-            found |= await in_thread(listings.in_save, await legacy_save(family, table))
+        for table, _ in SERVICE_CHAINS:
+            found |= await in_thread(in_save, await legacy_save(family, table))
     return found
 
 
@@ -145,3 +149,75 @@ def _must_be_allowed() -> None:
         raise EdgeError(f"/proc/self/status does not show the capabilities of this process: {error}") from error
     if not allowed:
         raise Unsupported("needs NET_ADMIN")
+
+
+# ── What nft and iptables list ────────────────────────────────────────────────────────────────────────────────
+
+
+SERVICE_MAPS = ("service-ips", "no-endpoint-services")
+"""Of the tables ``ip kube-proxy`` and ``ip6 kube-proxy``: what is forwarded, and what is rejected for lack of endpoints
+(pkg/proxy/nftables/proxier.go)."""
+SERVICE_CHAINS = (("nat", "KUBE-SERVICES"), ("filter", "KUBE-EXTERNAL-SERVICES"))
+"""The same in iptables mode (pkg/proxy/iptables/proxier.go)."""
+
+_APPENDED = re.compile(
+    rf"^-A (?:{'|'.join(chain for _, chain in SERVICE_CHAINS)}) .*?(?<!! )-d ([0-9a-f.:]+)/(?:32|128) ", re.MULTILINE
+)
+
+
+def in_map(listing: bytes) -> frozenset[IPAddress]:
+    """The addresses of ``nft --json list map``: each key begins with one."""
+    return frozenset(_addresses(_map_keys(listing)))
+
+
+def in_chain(listing: bytes) -> frozenset[IPAddress]:
+    """The destinations of ``nft --json list chain``: what iptables-nft made."""
+    return frozenset(_addresses(_destinations(listing)))
+
+
+def in_save(text: str) -> frozenset[IPAddress]:
+    """The same of ``iptables-save``."""
+    return frozenset(_addresses(iter(_APPENDED.findall(text))))
+
+
+def chains_named(listing: bytes) -> frozenset[tuple[str, str]]:
+    """Table and name of each in ``nft --json list chains``, whatever the family."""
+    chains = (item["chain"] for item in listed(listing, "kube-proxy's") if "chain" in item)
+    return frozenset((str(chain.get("table")), str(chain.get("name"))) for chain in chains)
+
+
+def tables_named(listing: bytes) -> frozenset[str]:
+    """The names in ``nft --json list tables``, whatever the family."""
+    return frozenset(str(item["table"].get("name")) for item in listed(listing, "kube-proxy's") if "table" in item)
+
+
+def chains_in_save(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"^:(\S+) ", text, re.MULTILINE))
+
+
+def _addresses(texts: Iterator[str]) -> Iterator[IPAddress]:
+    for text in set(texts):
+        try:
+            yield ip_address(text)
+        except ValueError:
+            continue
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
+
+
+def _map_keys(listing: bytes) -> Iterator[str]:
+    for item in listed(listing, "kube-proxy's"):
+        for element in _list(item.get("map", {}).get("elem")):
+            match element:
+                case [{"concat": [str(address), *_]}, _] | [{"elem": {"val": {"concat": [str(address), *_]}}}, _]:
+                    yield address
+
+
+def _destinations(listing: bytes) -> Iterator[str]:
+    for item in listed(listing, "kube-proxy's"):
+        for part in _list(item.get("rule", {}).get("expr")):
+            match part:
+                case {"match": {"op": "==", "left": {"payload": {"field": "daddr"}}, "right": str(address)}}:
+                    yield address

@@ -1,5 +1,6 @@
-"""The loops: one looks, at a low pace, and serves health checks where nobody else does; one asks kube-proxy about
-endpoints that have just come to this node. And the edge that serves them."""
+"""The loops: one looks now and then, and serves health checks if nobody else does; one asks kube-proxy about endpoints
+that have just come to this node. And the edge that serves them.
+"""
 
 import asyncio
 import os
@@ -54,7 +55,7 @@ async def _words() -> ModuleType:
 
 
 class KubeProxyWatch:
-    """Whoever implements Services on this node besides us."""
+    """The program that implements Services on this node besides us."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Edge: what kube-proxy says of itself and of Services, over HTTP. It is waited for a moment."""
+"""Edge: what kube-proxy says about itself and about Services, over HTTP, with a short timeout."""
 
 import asyncio
 from collections.abc import Iterable
@@ -31,8 +31,8 @@ async def ask() -> Signs:
 
 
 async def endpoints_known(service: ServiceKey, port: int, family: Family, own: Iterable[IPAddress]) -> int | None:
-    """To how many endpoints of this node kube-proxy sends, as it says on the Service's ``healthCheckNodePort``; None
-    where nobody says. ``own``: the node's addresses, one of which it may have been told to use alone."""
+    """To how many endpoints of this node kube-proxy sends, as it says on the Service's ``healthCheckNodePort``, or None
+    if nobody says. ``own``: the node's addresses; kube-proxy may listen on only one of them."""
     hosts = [each for each in own if Family.of(each) is family]
     names = [f"[{host}]" if family is Family.IPV6 else str(host) for host in hosts]
     async with _session() as session:

@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
 
 
 def _practice(args: argparse.Namespace, trouble: asked.Trouble) -> asked.Request:
-    from speaker.lab.practice.practise import names
+    from speaker.lab.practise import names
 
     for flag in ("scenario", "nodes", "eips", "hello", "responder"):
         if (value := getattr(args, flag)) is not None:

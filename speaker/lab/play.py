@@ -1,4 +1,4 @@
-"""A lab from beginning to end: leave the host's network, build the LAN, play a scenario, leave nothing behind."""
+"""A lab from beginning to end: leave the host's network, build the LAN, play a scenario, and leave nothing behind."""
 
 import asyncio
 import os
@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from speaker.errors import EdgeError
-from speaker.lab.breaking.sickness import COURSES
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.privileges import leave_host_network
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.practice.practise import practise
+from speaker.lab.failover import SCENARIOS, fail_over
+from speaker.lab.lan import Lan, Outcome, Stage
+from speaker.lab.namespaces import leave_host_network
+from speaker.lab.practise import practise
+from speaker.lab.reach import reach
 from speaker.lab.request import Request
-from speaker.lab.scenarios.failover import SCENARIOS, fail_over
-from speaker.lab.scenarios.reach import reach
-from speaker.lab.scenarios.sick import endure
-from speaker.lab.stage import Outcome, Stage
+from speaker.lab.sick import endure
+from speaker.lab.sickness import COURSES
 from speaker.lab.timeline import Timeline, Tone
+from speaker.lab.topology import lab_topology
 from speaker.node.status import NAME as STATUS
 from speaker.system.process import stopped_by_signals
 from speaker.system.supervise import single

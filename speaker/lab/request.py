@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 
 from speaker.errors import SettingError
-from speaker.lab.network.topology import MAX_EIPS, MAX_NODES
+from speaker.lab.topology import MAX_EIPS, MAX_NODES
 from speaker.settings import PeerSettings
 
 FAILOVERS = ("crash", "cable", "freeze", "drain", "partition", "rejoin", "stranger")

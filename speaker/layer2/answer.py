@@ -1,7 +1,7 @@
 """Packet, claims, now → reply | Ignored. Pure; never raises, whatever the bytes.
 
-One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` say
-the same in full, and the tests hold the two to each other.
+One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` do the
+same in full, and tests compare the two.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from speaker.packets import PACKET_MULTICAST, PACKET_OTHERHOST, arp, is_station,
 
 
 class Mirror(Protocol):
-    """What is told of each EIP as ``Claims`` is: the responder in the kernel."""
+    """The responder in the kernel, which is told the same about each EIP as ``Claims``."""
 
     def answer(self, address: bytes) -> None: ...
 

@@ -1,11 +1,11 @@
-"""Classic BPF programs that keep foreign chatter from ever waking the speaker. Pure.
+"""Classic BPF programs that keep unrelated traffic from waking the speaker. Pure.
 
-They drop what is not about our EIPs. The rest goes through, to be answered or ignored by name. Neighbour messages
+They drop what is not about our EIPs. The rest passes, to be answered or ignored for a named reason. Neighbour messages
 whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.md).
 
-"Our EIPs" are blocks of 32 addresses, each with the bits of those that are ours, so that what peers hold in between
-wakes nobody. Of more than ``RUNS`` blocks the closest are taken together: what lies between goes through and counts as
-``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more through.
+"Our EIPs" are blocks of 32 addresses, each with the bits of those that are ours, so that requests for the others wake
+nobody. If there are more than ``RUNS`` blocks, the closest are merged: addresses between them pass, and count as
+``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more pass.
 """
 
 import heapq

@@ -1,10 +1,11 @@
 """Edge: the solicited-node multicast groups of one link.
 
-Joined through ordinary IPv6 sockets, because only that sends the MLD report which snooping switches wait for
+Groups are joined through ordinary IPv6 sockets, because only that sends the MLD report which snooping switches wait for
 (docs/decisions/0006-mld-through-ipv6-sockets.md). ``Reporter`` repeats the reports of all groups before a switch could
-forget them (260 s, RFC 3810 §9.4), for LANs where nobody queries. Groups beyond KERNEL_GROUPS are left to it alone: the
-link takes in all multicast packets, as most do anyway once their filter has hundreds of entries. Of those queries go
-unanswered: what a query for one group makes a switch forget, the next repeat teaches it again.
+forget them (260 s, RFC 3810 §9.4), for LANs where nobody queries. Groups beyond KERNEL_GROUPS have only the
+``Reporter``: the link receives all multicast packets, as most links do once their filter has hundreds of entries.
+Queries for these groups are not answered: a switch that forgets a group because of that learns it again from the next
+report.
 """
 
 import errno

@@ -1,10 +1,10 @@
-"""What a link holds, and how far it has come with that: thousands of EIPs are worked off a slice at a time. Pure.
+"""What a link holds, and how far it has come with that: thousands of EIPs are processed a slice at a time. Pure.
 
-Taking one costs some microseconds (its replies, its announcements), and 10,000 at once would keep every answer and
-every hello waiting. Letting go may not wait: it takes effect in the call, and only the tidying is left for later.
+Taking one EIP costs some microseconds (its replies, its announcements), so 10,000 at once would delay every answer and
+every hello. Giving one up takes effect at once, and only the tidying is done later.
 
-Times are seconds of whatever clock the caller reads. Addresses are the bytes that stand in packets: an ``ipaddress``
-object takes ten times as long to look up, and there may be thousands of them.
+Times are seconds of the caller's clock. Addresses are the bytes of packets: an ``ipaddress`` object takes ten times as
+long to look up, and there may be thousands of them.
 """
 
 import heapq

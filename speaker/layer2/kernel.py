@@ -1,20 +1,21 @@
-"""Edge: the eBPF program of one link, its maps, and what the speaker tells them.
+"""Edge: the eBPF program of one link, its maps, and what the speaker writes into them.
 
-Where the kernel has tcx (Linux 6.6), it ends with this process: the kernel detaches it when the descriptor of its
-attachment is closed, whatever closes it. ``clsact.py`` has the way before that.
+With tcx (Linux 6.6) it ends with this process: the kernel detaches it when the descriptor of its attachment is closed,
+for whatever reason. Before that it is a filter, which the kernel keeps when its process dies. The program is silent
+from its deadline on, the next process replaces the filter, and `speaker cleanup` removes it.
 """
 
 import ctypes
 import errno
 import mmap
 import os
+import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.layer2 import clsact
 from speaker.layer2.kernel_program import (
     ANSWERED,
     ANSWERS,
@@ -28,6 +29,8 @@ from speaker.layer2.kernel_program import (
     program,
 )
 from speaker.model import Family, Link, Mac
+from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, attribute, attributes, nested, u32
+from speaker.netlink.requests import Netlink, Request
 
 EIPS = 16384
 """That the kernel answers for on one link. Requests for more are answered by the sockets."""
@@ -83,7 +86,7 @@ class KernelResponder:
         self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
         if not self._tcx:
             with suppress(EdgeError):
-                clsact.detach(self._link.index, self._magic, self._program)
+                detach_filter(self._link.index, self._magic, self._program)
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -153,7 +156,7 @@ class KernelResponder:
                 if error.errno != errno.EINVAL:
                     raise
             self._tcx = False
-        clsact.attach(link, program, self._magic)
+        attach_filter(link, program, self._magic)
 
     def _open(self, command: int, attributes: bytes) -> int:
         self._descriptors.append(_bpf(command, bytearray(attributes)))
@@ -233,3 +236,69 @@ def _refused(link: Link, error: OSError) -> EdgeError:
     words = f"{link.name}: answers in the kernel: {error.strerror}{needs}"
     old = error.errno in (errno.EPERM, errno.ENOSYS, errno.EINVAL)
     return Unsupported(words) if old else EdgeError(words)
+
+
+# ── As the filter of the link's clsact ingress, for kernels before 6.6 ────────────────────────────────────────
+
+_NEW_QDISC, _DEL_QDISC, _NEW_FILTER, _DEL_FILTER, _GET_FILTER = 36, 37, 44, 45, 46
+_TCMSG = struct.Struct("=BxHiIII")
+"""struct tcmsg: family, index of the link, handle, parent, priority and EtherType."""
+_KIND, _OPTIONS, _FD, _LABEL, _FLAGS, _DIRECT = 1, 2, 6, 7, 8, 1
+_CLSACT, _CLSACT_ITSELF, _INGRESS, _EGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2, 0xFFFFFFF3
+_PRIORITY = 0xE1 << 16
+"""Behind whatever else is there: Cilium's is 1."""
+_EVERYTHING = socket.htons(3)
+
+
+def attach_filter(link: int, program: int, magic: bytes) -> None:
+    """``program``: its descriptor; ``magic``: how the hellos of its group begin, by which those on one link are told
+    from each other. Raises EdgeError, OSError."""
+    named = attribute(_LABEL, _name_of(program))
+    options = nested(_OPTIONS, attribute(_FD, u32(program)), named, attribute(_FLAGS, u32(_DIRECT)))
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        made = Request(_NEW_QDISC, _qdisc(link), NLM_F_CREATE | NLM_F_EXCL)
+        put = Request(_NEW_FILTER, _filter(link, magic) + options, NLM_F_CREATE | NLM_F_REPLACE)
+        for answer in netlink.send([made, put]):
+            if answer not in (0, errno.EEXIST):
+                raise OSError(answer, os.strerror(answer))
+
+
+def detach_filter(link: int, magic: bytes, program: int | None = None) -> bool:
+    """Whether it was there; with ``program`` only that one, and not what has replaced it. The clsact goes with the last
+    filter of anybody's. Raises EdgeError."""
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        if program is not None and _name_at(netlink, link, magic) != _name_of(program):
+            return False
+        (answer,) = netlink.send([Request(_DEL_FILTER, _filter(link, magic))])
+        if answer == 0 and not _filters(netlink, link):
+            netlink.send([Request(_DEL_QDISC, _qdisc(link))])
+    return answer == 0
+
+
+def _name_of(program: int) -> bytes:
+    return f"eip_speaker-{os.getpid()}-{program}\0".encode()
+
+
+def _name_at(netlink: Netlink, link: int, magic: bytes) -> bytes:
+    try:
+        found = attributes(netlink.ask(Request(_GET_FILTER, _filter(link, magic))), _TCMSG.size)
+    except OSError:
+        return b""
+    return attributes(found.get(_OPTIONS, b"")).get(_LABEL, b"")
+
+
+def _filters(netlink: Netlink, link: int) -> bool:
+    try:
+        asked = (Request(_GET_FILTER, _TCMSG.pack(0, 0, link, 0, parent, 0)) for parent in (_INGRESS, _EGRESS))
+        return any(netlink.dump(each) for each in asked)
+    except OSError:
+        return True
+
+
+def _qdisc(link: int) -> bytes:
+    return _TCMSG.pack(0, 0, link, _CLSACT_ITSELF, _CLSACT, 0) + attribute(_KIND, b"clsact\0")
+
+
+def _filter(link: int, magic: bytes) -> bytes:
+    handle = int.from_bytes(magic) & 0x7FFFFFFF or 1
+    return _TCMSG.pack(0, 0, link, handle, _INGRESS, _PRIORITY | _EVERYTHING) + attribute(_KIND, b"bpf\0")

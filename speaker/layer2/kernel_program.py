@@ -1,9 +1,9 @@
 """The eBPF program that answers a link's plain requests where they arrive, at tc ingress. Pure.
 
-It decides nothing that ``answer.py`` would decide otherwise: a request that is well formed, from one host about one EIP
-that is answered here, gets the same bytes; everything else goes on to the sockets. It answers until the deadline in
-``State`` and not a moment longer, and not while an urgent hello lies unread: what that says may be that another node
-has the EIP (ownership rules 27 and 28).
+It decides nothing differently from ``answer.py``: a well-formed request from one host about one EIP that is answered
+here gets the same bytes, and everything else goes on to the sockets. It answers until the deadline in ``State`` and no
+longer, and not while an urgent hello waits to be read, which may say that another node has the EIP (ownership rules 27
+and 28).
 """
 
 import struct

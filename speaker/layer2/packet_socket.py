@@ -1,7 +1,7 @@
 """Edge: one AF_PACKET socket on one link, read and written in batches.
 
 ``recvmmsg`` and ``sendmmsg`` are not in Python's socket module; ctypes calls them on buffers that are laid out once.
-A system call for 64 packets instead of one each is what lets Python answer as fast as the kernel.
+One system call for 64 packets lets Python answer as fast as the kernel.
 """
 
 import ctypes
@@ -178,7 +178,7 @@ class PacketSocket:
         return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
 
     def discard(self) -> None:
-        """Drops unread what is queued; under a flood no more than the queue can have held."""
+        """Drops what is queued, unread; under a flood no more than the queue can have held."""
         buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
             if self._take() < self.RECEIVE:

@@ -1,7 +1,7 @@
 """The loop that answers, one per link and family; and the proof that it does.
 
-A request of our own making goes the way of all others (ownership rule 35). It has no socket, so it ends where a reply
-would be sent. All before that is what answers clients: the same ``Responder``, the same decision, the same claims.
+A test request of our own goes the same way as all others (ownership rule 35), up to where a reply would be sent. It
+passes through everything that answers clients: the same ``Responder``, the same decision, the same claims.
 """
 
 import asyncio
@@ -244,8 +244,8 @@ class Proof:
         """Proofs since it held anything."""
 
     def give(self, passes: FilterTracker) -> None:
-        """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. Each EIP has its turn. Where
-        there is none, one time in IDLE suffices."""
+        """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. The EIPs take turns. Without
+        any, one test in IDLE is enough."""
         self._asked = address = self._next()
         self.proven = None
         if address is None and self._idle % IDLE:
@@ -257,7 +257,7 @@ class Proof:
         self._idle = self._idle + 1 if address is None else 0
 
     def question(self, address: bytes) -> tuple[bytes, bytes | Ignored]:
-        """A request of our own for it, and what is said to it at this moment."""
+        """A request of our own for it, and the reply that it must get at this moment."""
         request = self._question(address)
         return request, self._protocol.answer(request, PACKET_BROADCAST, self._claims, self._clock())
 

@@ -1,4 +1,4 @@
-"""Sends on one link what nobody asked for: gratuitous ARP, unsolicited advertisements, and probes for other users."""
+"""Sends on one link what nobody requested: gratuitous ARP, unsolicited advertisements, and probes for other users."""
 
 import asyncio
 from collections import deque

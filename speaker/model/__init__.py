@@ -1,7 +1,7 @@
-"""The nouns: what every part of the speaker talks about.
+"""The values that every part of the speaker works with.
 
-Values only, frozen, with no behaviour beyond naming themselves. Strings stop at the door: ``speaker.api`` turns
-manifests and API JSON into these, and nothing further in parses text.
+They are frozen, and have no behaviour except naming themselves. Strings stop at the door: ``speaker.api`` turns
+manifests and API JSON into these values, and nothing further in parses text.
 """
 
 from base64 import b32encode
@@ -363,6 +363,8 @@ class Pool:
     avoid_network_and_broadcast: bool = True
     disabled: bool = False
     """Nothing new is assigned from it; what it gave stays."""
+    terminating: bool = False
+    """Disabled, and its deletion waits for the last of what it gave: it offers that no more."""
     gratuitous: Gratuitous = field(default_factory=Gratuitous)
     node_preference: tuple[PreferredNodes, ...] = ()
     """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""

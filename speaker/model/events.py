@@ -1,8 +1,8 @@
-"""What happens on a node: each event is one type, defined here, and the same from where it is noticed to whoever tells
-of it (the log, metrics, the status file, MQTT, the page).
+"""What happens on a node. Each event is one type, defined here, from where it is noticed to whoever reports it (the
+log, metrics, the status file, MQTT, the page).
 
-Those of the wire process cross to the main process as they are. What the ownership machine orders to be told
-(``NameClash``, ``NameFree``, ``PeersAddress``, ``WriteRecord``) stands in ``ownership/events.py``.
+Those of the wire process cross to the main process unchanged. Events that the ownership machine orders (``NameClash``,
+``NameFree``, ``PeersAddress``, ``WriteRecord``) are in ``ownership/events.py``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class EipClaimed(Event, frozen=True):
-    """This node answers for ``eip``. ``before``: the other node that had it last, alive or not; None: nobody, as far as
-    is known. ``unanswered``: seconds, to the millisecond, since the last sign of that node, where it died; None: this
-    is no failover. All that tells of a failover has them from here."""
+    """This node answers for ``eip``. ``before``: the other node that had it last, alive or not, or None if none is
+    known. ``unanswered``: seconds, to the millisecond, since the last sign of that node if it died, or None if this is
+    not a failover. Every report of a failover has them from here."""
 
     eip: IPAddress
     placement: Placement
@@ -84,7 +84,7 @@ class NotClaimed(Event, frozen=True):
 
 
 class ConflictBegun(Event, frozen=True):
-    """A stranger uses ``eip``, as ``message`` says; ``Conflict`` tells of each time that it was heard."""
+    """A stranger uses ``eip``, as ``message`` says; there is a ``Conflict`` for each time that it is heard."""
 
     eip: str
     message: str
@@ -117,7 +117,7 @@ class Flagged(Event, frozen=True):
 
 
 class Refused(Event, frozen=True):
-    """It lacks something that it asks for."""
+    """The Service lacks something that it asks for."""
 
     service: ServiceKey
     reason: str
@@ -128,8 +128,8 @@ class Refused(Event, frozen=True):
 
 
 class EndpointUnwell(Event, frozen=True):
-    """``endpoint``, an address and a port, gets nothing new, if any that can stand in for it is well. ``reason``: the
-    metric label."""
+    """``endpoint``, an address and a port, gets nothing new, if another can stand in for it. ``reason``: the metric
+    label."""
 
     endpoint: str
     services: tuple[ServiceKey, ...]

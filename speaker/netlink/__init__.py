@@ -1,1 +1,1 @@
-"""What several rooms share of netlink: messages, attributes, numbers, and a socket that asks in batches."""
+"""The parts of netlink that several rooms share: messages, attributes, numbers, and a socket that sends in batches."""

@@ -18,8 +18,7 @@ from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.report import Report
 from speaker.packets.asker import answers
 from speaker.packets.asking import Question
-from speaker.system.clock import boottime
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within
 from speaker.wire.messages import Began, WireEvent
 
 ASK_SECONDS = 2.0

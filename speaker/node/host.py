@@ -53,14 +53,13 @@ from speaker.node.report import Report
 from speaker.node.source import Source, View
 from speaker.ownership.parameters import Parameters
 from speaker.settings import NodeSettings
-from speaker.system.clock import boottime
 from speaker.system.files import is_file
 from speaker.system.garbage import give_back, uncollected
 from speaker.system.process import may_be_nice, priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.supervise import contained, lasting, report, supervised, wait
 from speaker.system.threads import in_thread
-from speaker.system.waiting import set_within, tick
+from speaker.system.waiting import boottime, set_within, tick
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.progress import Loops
 from speaker.wire.remote import Wire

@@ -131,11 +131,13 @@ class Problems:
         """Peer and link → since when it says that it does not hear this node."""
         self._name_clash: tuple[Finding, ...] = ()
         self._peers_addresses: dict[IPAddress, Finding] = {}
+        self.others: int | None = None
+        """Nodes of the cluster besides this one; None: nobody knows how many there are."""
         self.groups: Mapping[IPAddress, str] = {}
         """What other groups hold, each with its group in words."""
 
     def all(self, now: float, internal: Iterable[str] = ()) -> list[Finding]:
-        """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
+        """``internal``: what nobody foresaw (``telemetry/logs.py``)."""
         return [
             *(finding for area in Area for finding in self._found.get(area, ())),
             *(
@@ -264,8 +266,9 @@ class Problems:
         self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
         self._lossy = {name: self._lossy.get(name) or _lossy(peer) for name, peer in lossy.items()}
-        alone = () if any(peer.alive for peer in peers) else (_ALONE,)
-        return (*self._sick.values(), *self._late.values(), *self._lossy.values(), *self._mute(heard, now), *alone)
+        alone = self.others != 0 and not any(peer.alive for peer in peers)
+        of_all = [_silent(peers)] if alone else []
+        return (*self._sick.values(), *self._late.values(), *self._lossy.values(), *self._mute(heard, now), *of_all)
 
     def _loses(self, peer: PeerSeen) -> bool:
         least = LOSSLESS if f"{peer.node} on {peer.link}" in self._lossy else LOSSY
@@ -312,11 +315,17 @@ class Problems:
         self._name_clash = ()
 
 
-_ALONE = Finding(
-    "no_peers",
-    "no other node is heard: this node is deaf, or there is nobody to take over from it",
-    "speaker doctor   # on another node",
-)
+def _silent(peers: Collection[PeerSeen]) -> Finding:
+    """``peers``: those that were heard before."""
+    nodes, links = {peer.node for peer in peers}, sorted({peer.link for peer in peers})
+    if len(nodes) < 2:
+        what = "no other node is heard: this node is deaf, or there is nobody to take over from it"
+        return Finding("no_peers", what, "speaker doctor   # on another node")
+    on = ", ".join(links)
+    what = (
+        f"all {len(nodes)} peers on {on} fell silent: this node is deaf, and gives up what it holds, or they all ended"
+    )
+    return Finding("no_peers", what, f"ip -s link show dev {links[0]}   # does anything arrive? And its cable and port")
 
 
 def _lossy(peer: PeerSeen) -> Finding:

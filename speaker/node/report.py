@@ -38,8 +38,7 @@ from speaker.system.process import Priority
 from speaker.system.supervise import contained, never_failing
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer
-from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
-from speaker.telemetry.logs import Telling, write
+from speaker.telemetry.logs import QUIET_SECONDS, InternalErrors, Telling, write
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.messages import NOBODYS, Began, ClaimStatus, PeerSeen, WireEvent
 
@@ -237,6 +236,10 @@ class Report(gauges.Counted):
     def losses(self, peers: Collection[PeerSeen]) -> None:
         super().losses(peers)
         self._found(Area.LINKS, self._problems.links(peers, self._clock()))
+
+    def nodes(self, others: int) -> None:
+        """How many there are in the cluster besides this one."""
+        self._problems.others = others
 
     def endpoints_checked(self, tally: Tally) -> None:
         """What was counted of the checks of endpoints."""

@@ -1,5 +1,6 @@
 """Hello: what a speaker tells its peers on a link (rules 1 to 5), and its bytes. Pure."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -186,3 +187,39 @@ class Hello(NamedTuple):
         """Grows with every frame of a node; one that is not above the last was replayed, doubled or overtaken
         (rule 5)."""
         return self.incarnation, self.sequence, self.part
+
+
+# ── A set of EIPs in the order of spans ───────────────────────────────────────────────────────────────────────
+
+
+def _rank(entry: tuple[tuple[int, int], IPAddress]) -> tuple[int, int]:
+    return entry[0]
+
+
+class Ordered:
+    """A set of EIPs. Whoever adds one knows that it is not there, whoever removes one that it is."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[tuple[int, int], IPAddress]] = []
+
+    def add(self, eip: IPAddress) -> None:
+        insort(self._entries, (rank(eip), eip))
+
+    def remove(self, eip: IPAddress) -> None:
+        del self._entries[bisect_left(self._entries, rank(eip), key=_rank)]
+
+    def has(self, version: int) -> bool:
+        """Whether there is one of that IP version. IPv4 sorts first."""
+        return bool(self._entries) and self._entries[0 if version == 4 else -1][1].version == version
+
+    def within(self, span: Span) -> list[IPAddress]:
+        first = bisect_left(self._entries, rank(span.first), key=_rank)
+        end = bisect_right(self._entries, rank(span.last), key=_rank)
+        return [eip for _, eip in self._entries[first:end]]
+
+    def since(self, first: IPAddress, count: int) -> tuple[list[IPAddress], bool]:
+        """The next ``count`` from ``first`` on, and whether there are more behind them."""
+        start = bisect_left(self._entries, rank(first), key=_rank)
+        return [eip for _, eip in self._entries[start : start + count]], start + count < len(self._entries)

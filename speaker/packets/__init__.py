@@ -1,6 +1,6 @@
-"""What features share of packets: the codecs of ARP and NDP, classic BPF, packet sockets, and who asks a link.
+"""What features share about packets: the codecs of ARP and NDP, BPF, packet sockets, and who asks a link.
 
-Here is what all of them know of Ethernet and of Linux's packet sockets. Pure.
+This file has what all of them need of Ethernet and of Linux's packet sockets. Pure.
 """
 
 from speaker.model import Mac

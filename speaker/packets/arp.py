@@ -1,6 +1,6 @@
 """ARP for IPv4 over Ethernet (RFC 826; probes and announcements RFC 5227): bytes ⇄ values. Pure.
 
-Every packet built here is the 42 bytes the kernel's own ARP hands to a link; drivers pad to 60.
+Every packet built here has the 42 bytes that the kernel's own ARP sends; drivers pad to 60.
 """
 
 import struct

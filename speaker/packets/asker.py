@@ -1,7 +1,7 @@
 """Edge: asks links who has an address, by broadcast or by unicast, and hears who answers.
 
-A filter in the kernel lets only answers through. Nothing wakes for one until somebody listens: the kernel keeps what
-its buffer holds, and a bounded number of frames is read of that.
+A filter in the kernel passes only answers. They wake nobody until somebody listens: the kernel keeps what its buffer
+holds, and a bounded number of frames is read from it.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Asking a link who has an address, by ARP (RFC 826) or neighbour solicitation (RFC 4861), and hearing that anybody is
 there at all: frames and filters. Pure. ``asker.py`` has the socket.
 
-Most questions are sent from this node's own address on the link. A request from nobody (an ARP probe from 0.0.0.0, a
-solicitation from ``::``) would leave no trace in others' caches. But who probes for the same EIP takes it for a rival's
-probe (RFC 5227 §2.1.1), and a host that is just taking an IPv6 address would give it up for ever (RFC 4862 §5.4.3).
-The trace of an own address is true, and that of any other request. A node without an IPv4 address there asks from
-0.0.0.0, which kernels answer as well; without an IPv6 one it asks for none.
+Most questions are sent from this node's own address on the link. A request without a sender (an ARP probe from 0.0.0.0,
+a solicitation from ``::``) would leave no trace in others' caches. But a host that probes for the same EIP takes it for
+a rival's probe (RFC 5227 §2.1.1), and a host that is just taking an IPv6 address would give it up for good (RFC 4862
+§5.4.3). The trace of an own address is true, as that of any other request. A node without an IPv4 address on the link
+asks from 0.0.0.0, which kernels answer as well; without an IPv6 address it asks for none.
 """
 
 from collections.abc import Collection, Iterable

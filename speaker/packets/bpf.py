@@ -1,4 +1,4 @@
-"""Classic BPF, which the kernel runs on a frame before a packet socket sees it: what programs are made of. Pure.
+"""Classic BPF, which the kernel runs on a frame before a packet socket sees it: the instructions of programs. Pure.
 
 A load beyond the end of a frame rejects it (bpf(2)).
 """

@@ -1,7 +1,6 @@
-"""eBPF, which the kernel runs where a classic filter would do too little: the instructions that our program takes, and
-their bytes. Pure.
+"""eBPF, for what a classic filter cannot do: the instructions that our program needs, and their bytes. Pure.
 
-Registers are numbers: 0 is what a call returns, 1 to 5 are its arguments and lost in it, 6 to 9 are kept, FRAME is the
+Registers are numbers: 0 is the result of a call, 1 to 5 are its arguments and lost in it, 6 to 9 are kept, FRAME is the
 end of the stack. A jump names the label that it goes to.
 """
 

@@ -253,9 +253,9 @@ def advertisement_part(mac: Mac, address: bytes) -> AdvertisementPart:
 
 
 def solicited_advertisement(part: AdvertisementPart, mac: bytes, asker: bytes) -> bytes:
-    """What is said to a solicitation by an asker with an address (RFC 4861 §7.2.4). R=0: an EIP is no router. S=1. O=1:
-    the address is neither anycast nor proxied, one node holds it at a time, and the asker's cache must follow when it
-    moves."""
+    """The reply to a solicitation by a host with an address (RFC 4861 §7.2.4). R=0: an EIP is no router. S=1. O=1: the
+    address is neither anycast nor proxied, one node holds it at a time, and the host's cache must follow when it moves.
+    """
     checksum = -(part.total + _SOLICITED + int.from_bytes(asker, "big")) % 0xFFFF
     return b"".join((mac, part.head, asker, b"\x88\x00", checksum.to_bytes(2, "big"), b"\x60\x00\x00\x00", part.tail))
 

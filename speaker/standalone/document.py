@@ -1,7 +1,7 @@
-"""One file's text → API objects that know on which line everything was written.
+"""From the text of one file to API objects that know on which line everything is.
 
-Scalars mean what they mean to kubectl (YAML 1.1 as go-yaml reads it), so that a manifest does not change its
-meaning between a cluster and a host without one: timestamps and ``12:34`` are text, ``on`` is a boolean.
+Scalars mean what they mean to kubectl (YAML 1.1 as go-yaml reads it), so that a manifest means the same in a cluster
+and on a host without one: timestamps and ``12:34`` are text, ``on`` is a boolean.
 """
 
 import math

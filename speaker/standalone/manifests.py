@@ -1,20 +1,26 @@
 """A directory of manifests → ``World``.
 
-Read are ``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory, in the order of their names;
-what stands in subdirectories is not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are
-passed over, which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``. A name that is
-read and leads to no file that can be (a link to nothing, a FIFO, a directory) is a mistake: to pass over it would be to
-let go of all that it asked for.
+``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory are read, in the order of their names;
+subdirectories are not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are ignored, so a
+mounted ConfigMap works: its files are links into a hidden ``..data``. A matching name that leads to no readable file (a
+dangling link, a FIFO, a directory) is a mistake: ignoring it would remove everything that the file asked for.
+
+A volume that is not mounted, or a directory that is being filled again, looks like one that somebody has emptied.
+Acting on it would withdraw everything at once, and forget the Services. So such a reading takes effect only when it has
+stayed the same for a while (``removals.py`` says how much is much), and an empty mount point never does: ``Patience``.
 """
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from speaker.api.fields import ApiObject
 from speaker.api.reading import Notice, Reading, read_world
 from speaker.errors import InvalidField, InvalidManifests, Place, Unreadable
-from speaker.model import Balancer, World
+from speaker.model import Balancer, ServiceKey, World
+from speaker.removals import is_much
 from speaker.standalone.document import parse
 from speaker.system.files import read_regular, shown
 
@@ -30,8 +36,7 @@ def is_manifest(name: str) -> bool:
 
 
 def manifest_files(directory: Path) -> list[Path]:
-    """The names that are read, in order, whatever they lead to. Raises OSError where ``directory`` is none that can be
-    read."""
+    """The names that are read, in order, whatever they lead to. Raises OSError if ``directory`` cannot be read."""
     return sorted(path for path in directory.iterdir() if is_manifest(path.name))
 
 
@@ -107,3 +112,86 @@ def no_utf8(file: str, error: UnicodeDecodeError) -> InvalidField:
 
 def _unreadable(path: Path, error: OSError, rule: str) -> InvalidField:
     return Unreadable("", shown(Path(path.name)), f"{rule}: {error.strerror}", place=Place(shown(path)))
+
+
+# ── Whether a directory that asks for much less means it ──────────────────────────────────────────────────────
+
+
+_NAMED = 3
+"""Services named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a reading is not in force, and when to read again (in seconds; ``inf``: at the next change)."""
+
+    sentence: str
+    until: float = inf
+
+
+class Patience:
+    """What was last in force, and since when that is doubted. A ``place`` is known by its number: see
+    ``mount``."""
+
+    def __init__(self, directory: str, seconds: float, remembered: bool) -> None:
+        """``remembered``: Services are, from an earlier run."""
+        self._directory, self._seconds = directory, seconds
+        self._asked = remembered
+        self._place: int | None = None
+        """Where what asked for something was read; None: it was an earlier run that read it."""
+        self._services: Collection[ServiceKey] = ()
+        self._since: float | None = None
+
+    def forget(self) -> None:
+        """What is there now could not be read: whatever it is, it does not stand."""
+        self._since = None
+
+    def doubt(self, world: World, place: int, now: float) -> Doubt | None:
+        """None: from now on it is in force."""
+        wanted = self._until_when(world, place, now)
+        if wanted is None:
+            self._since = None
+            self._asked, self._place, self._services = _asks(world), place, world.services.keys()
+        return wanted
+
+    def _until_when(self, world: World, place: int, now: float) -> Doubt | None:
+        elsewhere = place != self._place
+        if not self._asked:
+            return None
+        if _asks(world):
+            gone = sorted(self._services - world.services.keys())
+            if gone and elsewhere and self._place is not None:
+                lacks = f"is on another mount than before, and lacks {_names(gone)}"
+            elif is_much(len(gone), len(self._services), said=1):
+                lacks = f"lacks {len(gone)} of {len(self._services)} Services: {_names(gone)}"
+            else:
+                return None
+            return self._settling(f"{self._directory}: {lacks}", now)
+        if elsewhere:
+            return Doubt(
+                f"{self._directory}: has no manifests, {self._before()}: perhaps a volume is not mounted, so nothing "
+                "changes. To serve nothing, put the manifest of a Namespace there"
+            )
+        return self._settling(f"{self._directory}: has no manifests now: was it emptied, or is it lost?", now)
+
+    def _before(self) -> str:
+        if self._place is None:
+            return "while the state file remembers Services"
+        return "and is on another mount than before"
+
+    def _settling(self, what: str, now: float) -> Doubt | None:
+        self._since = now if self._since is None else self._since
+        until = self._since + self._seconds
+        if now >= until:
+            return None
+        return Doubt(f"{what} It takes effect if it stays so for {self._seconds:g} s (--settle)", until)
+
+
+def _asks(world: World) -> bool:
+    """An object of any kind says that somebody wrote what is there."""
+    return any((world.pools, world.services, world.endpoints, world.namespaces))
+
+
+def _names(keys: list[ServiceKey]) -> str:
+    more = f" and {len(keys) - _NAMED} more Services." if len(keys) > _NAMED else "."
+    return ", ".join(map(str, keys[:_NAMED])) + more

@@ -1,12 +1,12 @@
-"""``speaker run``: the files of a directory are what is asked for, and this host gives out the addresses.
+"""``speaker run``: the files of a directory say what is wanted, and this host assigns the addresses.
 
 ::
 
     manifests ──► settle (allocator) ──► state file ──► node/host.py
 
 ``run`` opens what the node needs and starts it (``node/serve.py``). The work is in ``node/host.py``: it asks
-``Manifests.view`` what is wanted and brings it about, as it does for ``speaker agent``. What cannot be written to the
-state file is not used, and everything else goes on.
+``Manifests.view`` what is wanted and brings it about, as it does for ``speaker agent``. An assignment that cannot be
+written to the state file is not used; everything else continues.
 """
 
 import asyncio
@@ -28,15 +28,13 @@ from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source, View
 from speaker.settings import RunSettings
-from speaker.standalone.manifests import load, mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, load, mount
 from speaker.standalone.state import Holdings, holdings, one_speakers, only, recall, write_state
 from speaker.standalone.watch import changes
-from speaker.system.clock import boottime
 from speaker.system.files import shown
 from speaker.system.supervise import at_work
 from speaker.system.threads import in_thread
-from speaker.system.waiting import Timer
+from speaker.system.waiting import Timer, boottime
 from speaker.telemetry.page.host import Examine
 from speaker.wire.remote import Wire
 

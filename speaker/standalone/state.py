@@ -1,7 +1,7 @@
 """The allocator's memory on disk: which Service has which EIP.
 
-A file that cannot be understood is never taken for an empty one: every Service might get another address. A write
-that is cut short (power, disk full) leaves the former file as it was.
+A file that cannot be understood is never treated as empty, because every Service might then get another address. A
+write that is cut short (power, disk full) leaves the former file as it was.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ def read_state(path: Path, ledger: type[L]) -> L | None:
             return msgspec.json.decode(envelope.ledger, type=ledger)
     except UNFIT as error:
         raise EdgeError(
-            f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start with "
-            "an empty one, with which Services may get other addresses than before"
+            f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start "
+            "without it; Services may then get other addresses than before"
         ) from error
     raise EdgeError(
         f"state file {shown(path)} has version {envelope.version} and this speaker reads version {VERSION}: "
@@ -104,7 +104,7 @@ async def _lock(path: Path, patience: float) -> int | None:
             if not isinstance(error.__cause__, BlockingIOError):
                 return None
             if loop.time() >= until:
-                words = "another speaker has it, and each would forget what the other gives: name another one (--state)"
+                words = "another speaker uses it, and each would overwrite the other's: name another file (--state)"
                 raise EdgeError(f"state file {shown(path)}: {words}") from error
         await asyncio.sleep(_AGAIN_SECONDS)
 

@@ -1,8 +1,8 @@
 """When to read the manifests again.
 
-inotify says when to look; whether there is a change, a look decides. A look is taken every ``LOOK_SECONDS`` anyway,
-because inotify watches an inode, not a name: it does not see the directory replaced, a link that now leads to
-another one, or what happens on a network file system, and a busy host may have no watch left to give.
+inotify says when to look; a look decides whether there is a change. A look is also taken every ``LOOK_SECONDS``,
+because inotify watches an inode, not a name: it does not notice a replaced directory, a link that now leads elsewhere,
+or changes on a network file system, and a busy host may have no watch left.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
             yield
             seconds = LOOK_SECONDS
     except (OSError, RuntimeError) as error:  # of the latter kind is whatever else goes wrong in its backend
-        log.debug("no inotify, looking every second instead", directory=str(directory), error=str(error))
+        log.debug("no inotify, polling every second instead", directory=str(directory), error=str(error))
     finally:
         stop.set()  # ends the thread of a wait that was cancelled
     yield

@@ -1,1 +1,1 @@
-"""Processes, clocks, files, signals, ports, and trying again: what any program on a host needs."""
+"""Processes, clocks, files, signals, ports, and retrying: what any program on a host needs."""

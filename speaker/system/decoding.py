@@ -1,4 +1,4 @@
-"""What every reader of JSON has to expect."""
+"""The errors that every reader of JSON has to expect."""
 
 import msgspec
 

@@ -22,7 +22,7 @@ def absolute(path: Path) -> Path:
     try:
         return path.absolute()
     except FileNotFoundError as error:
-        raise EdgeError(f"{shown(path)}: the current directory was removed: name it from / on") from error
+        raise EdgeError(f"{shown(path)}: the current directory was removed: give an absolute path") from error
 
 
 def is_there(path: Path) -> bool:
@@ -138,7 +138,7 @@ def locked(path: Path) -> int:
         if fd >= 0:
             os.close(fd)
         if isinstance(error, BlockingIOError):
-            raise EdgeError(f"another speaker runs here already: it holds {path}") from error
+            raise EdgeError(f"another speaker is already running here: it holds {path}") from error
         raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
     return fd
 

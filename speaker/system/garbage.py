@@ -2,8 +2,9 @@
 nothing alive.
 
 The collector stops everything while it walks over all objects that it tracks: 30 ms for 10,000 EIPs in the wire
-process, 0.1 s for as many Services. So what lives long is frozen (``gc.freeze``), and the collector no longer looks at
-it. But a frozen cycle that nobody refers to stays forever: there must be no such cycles, and little is frozen unseen.
+process, 0.1 s for as many Services. So long-lived objects are frozen (``gc.freeze``), and the collector no longer looks
+at them. But a frozen cycle that nobody refers to stays forever, so there must be no such cycles, and only few objects
+are frozen that were not looked at.
 """
 
 import asyncio
@@ -173,7 +174,7 @@ def _sizes() -> dict[str, int]:
 
 
 def end_if_exhausted(error: BaseException) -> None:
-    """Ends a process that can get no more memory, and would go on only in part. Another one takes its place."""
+    """Ends a process that can get no more memory and would continue only in part. Another one takes its place."""
     if isinstance(error, MemoryError):
         _end_if_near()
 
@@ -191,7 +192,7 @@ def _end_if_near() -> float:
         return 0.0
     taken = _sizes()["VmData"] / _may_take[0]
     if taken >= NEAR:
-        line = {"event": "out of memory", "level": "error", "error": f"it may take {_may_take[0]} bytes: it ends"}
+        line = {"event": "out of memory", "level": "error", "error": f"the limit is {_may_take[0]} bytes"}
         with suppress(OSError):
             os.write(2, json.dumps(line).encode() + b"\n")
         os._exit(OUT_OF_MEMORY)

@@ -1,7 +1,7 @@
-"""Edge: ports that answer a question each connection over HTTP, for machines that watch us.
+"""Edge: ports that answer one question per connection over HTTP, for machines that watch us.
 
-Ports may be open to a LAN, so connections are few and short, questions are small, and the newest always gets in: a
-crowd that asks nothing keeps nobody out. aiohttp's own server keeps every connection that comes.
+Ports may be open to a LAN, so connections are few and short, questions are small, and the newest connection always gets
+in: a crowd of silent connections keeps nobody out. aiohttp's own server keeps every connection that comes.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _PART = 16
 
 
 class Question(NamedTuple):
-    """``path`` is without what follows a question mark; ``host``: whom it is asked, '' where it does not say so."""
+    """``path`` is without the query; ``host`` is the name by which we are asked, '' if the request has none."""
 
     method: str
     path: str
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """An answer that goes on for as long as whoever asked reads it."""
+    """An answer that goes on for as long as its client reads it."""
 
     pieces: AsyncGenerator[bytes, None]
     headers: Mapping[str, str]

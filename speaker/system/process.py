@@ -68,7 +68,7 @@ def refused(priority: Priority, *, may: bool) -> tuple[str, ...]:
         return ()
     return (
         "the kernel refuses real-time priority to the wire process in spite of CAP_SYS_NICE, as RT_GROUP_SCHED does "
-        "in a cgroup without cpu.rt_runtime_us: kernel.sched_rt_runtime_us=-1 on the host lets it. "
+        "in a cgroup without cpu.rt_runtime_us: kernel.sched_rt_runtime_us=-1 on the host allows it. "
         f"Its priority is {priority.value}",
     )
 

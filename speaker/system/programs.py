@@ -1,5 +1,6 @@
-"""Edge: programs that are run for their output, where whatever keeps one from its work is an EdgeError; and child
-processes that end with their parent, whatever ends that."""
+"""Edge: programs that are run for their output, whose failures are all EdgeErrors; and child processes that end with
+their parent, whatever ends that.
+"""
 
 import asyncio
 import ctypes
@@ -54,7 +55,7 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
             async with asyncio.timeout(None if math.isinf(limit) else limit):
                 output, complaint = await process.communicate(text.encode())
     except TimeoutError as error:
-        raise NotDone(f"{command[0]} was not done within {limit:g} s") from error
+        raise NotDone(f"{command[0]} did not finish within {limit:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()

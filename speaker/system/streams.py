@@ -1,4 +1,4 @@
-"""A command's own streams: closed by whoever started it, full, or no longer read by anybody (``| head``)."""
+"""A command's own streams: closed by whoever started it, full, or no longer read (``| head``)."""
 
 import io
 import os

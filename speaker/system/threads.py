@@ -1,4 +1,4 @@
-"""Edge: threads, for work that would keep the loop. A host may have none left (a pids limit, ``ulimit -u``).
+"""Edge: threads, for work that would block the loop. A host may have none left (a pids limit, ``ulimit -u``).
 
 ``in_thread`` is the one way to hand work to a thread: its result or error always reaches whoever waits for it, and
 nobody waits forever. asyncio's own ways lose a StopIteration on Python 3.11 and 3.12, and wait for a thread that hangs.
@@ -50,7 +50,7 @@ class _Job(Generic[T]):
     def __init__(self, work: Callable[[], T], too_late: Callable[[T], object]) -> None:
         self._work, self._too_late, self.lock = work, too_late, threading.Lock()
         self.future: Future[None] = Future()
-        self._outcome: tuple[T] | Exception = Failed("it never began")
+        self._outcome: tuple[T] | Exception = Failed("it never started")
         self.thread: int | None = None
         """The kernel's number of the one that does it; None before it has begun."""
         self.begun, self.over, self.given_up = time.monotonic(), False, False
@@ -192,7 +192,7 @@ class Threads(Executor):
             self._limits.learn(key[1], self._hung.pop(key)[1].took, 0.0)
         if what in self._hung:
             since = time.monotonic() - self._hung[what][1].begun
-            raise NotDone(f"{name} has hung in a thread for {since:.0f} s: it is not begun again before that ends")
+            raise NotDone(f"{name} has hung in a thread for {since:.0f} s: it is not started again until that ends")
         if len(self._hung) > self._spare:
             hung = ", ".join(sorted(each for each, _ in self._hung.values()))
             raise EdgeError(f"no thread is available for {name}: {len(self._hung)} hang ({hung})")
@@ -207,7 +207,7 @@ class Threads(Executor):
         self._under_way.discard(job)
         self._hung[what] = name, job
         self._started -= 1  # it ends when it is done
-        return NotDone(f"{name} is not done within {within:g} s: its thread is given up")
+        return NotDone(f"{name} did not finish within {within:g} s: its thread is abandoned")
 
     def hanging(self, now: float) -> dict[str, float]:
         """By name, for how many seconds. Not those that the kernel keeps: a disk or a file system that does not answer

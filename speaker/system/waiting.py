@@ -1,11 +1,13 @@
 """Waiting for an event, but not forever; and how to tell whether a loop makes progress: it rests only while it waits
-here."""
+here. And what the time is."""
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 
 LONGEST = 600.0
 """Seconds, the longest limit of work that takes longer each time."""
@@ -163,3 +165,18 @@ async def sparing(least: float, most: float = float("inf")) -> AsyncGenerator[No
     yield
     with at_rest():
         await asyncio.sleep(min(max(least, 3 * (loop.time() - begun)), most))
+
+
+# ── What the time is ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def boottime() -> float:
+    """Seconds of CLOCK_BOOTTIME, which continues through suspend and most VM pauses, unlike CLOCK_MONOTONIC. A process
+    that was away for so long no longer holds a Lease."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def time_of_day(later: float = 0.0) -> str:
+    """RFC 3339, to the second, as in Kubernetes' objects, so many seconds from now. For people: nothing is reckoned by
+    it."""
+    return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,1 +1,1 @@
-"""What the speaker shows of itself: metrics, health, logs."""
+"""What the speaker reports about itself: metrics, health, logs."""

@@ -1,7 +1,7 @@
-"""How much is logged: what happens to many things for one cause is one line, and no source fills the log. Pure.
+"""How much is logged: many changes with one cause are one line, and no source fills the log. Pure.
 
-``Gather`` makes one line of many, so that 300 EIPs of a link that fails are logged as one thing. ``Bound`` is behind
-it, for whatever comes too often all the same: lines beyond it are counted, and the count is logged.
+``Gather`` makes one line of many, so that 300 EIPs of a failed link are logged together. ``Bound`` comes after it:
+lines that still come too often are counted, and the count is logged.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -59,7 +59,7 @@ def as_line(one: Transition | Line) -> Line:
 
 
 def in_lines(found: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
-    """A line each where a cause has no more than ``few``; one for all of them where it has."""
+    """A line for each if a cause has at most ``few``, otherwise one line for all of them."""
     groups: dict[Hashable, list[Transition]] = {}
     for one in found:
         groups.setdefault((one.event, one.cause), []).append(one)
@@ -161,7 +161,7 @@ class Bound:
         self._sources: dict[str, _Source] = {}
 
     def admits(self, now: float, source: str) -> bool:
-        """Whether there is room for another line of ``source``; where there is none, it is counted."""
+        """Whether there is room for another line of ``source``; if not, it is counted."""
         found = self._sources.get(source)
         if found is None:
             self._forget(now)

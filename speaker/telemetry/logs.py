@@ -1,7 +1,9 @@
 """The log: one line for each event, as JSON for machines or text for people, always on stderr; stdout is the command's.
 
 A thread writes the lines. The reader of our stderr may stall (a full pipe, a journal that waits for its disk), and a
-hello that waits for it would cost this node its EIPs.
+hello that waited for it would cost this node its EIPs.
+
+Unexpected errors are logged once with their traceback, counted, and a problem until their task works again.
 """
 
 import asyncio
@@ -19,11 +21,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
+from prometheus_client import Counter
 from structlog.typing import EventDict
 
 from speaker.settings import LogFormat, LogLevel
+from speaker.system.garbage import end_if_exhausted
 from speaker.system.streams import wants_colour
-from speaker.system.supervise import BUGS
+from speaker.system.supervise import BUGS, described, single
 from speaker.system.waiting import Timer
 from speaker.telemetry.lines import Bound, Gather, Line, Transition, in_lines
 
@@ -68,7 +72,7 @@ def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A00
 
 
 def unfailing(kind: Any, writer: "Writer") -> Any:
-    """As ``kind``, and no line fails whoever writes it."""
+    """Like ``kind``, but an error in a line never reaches the caller."""
 
     class Unfailing(kind):  # type: ignore[misc]
         def _proxy_to_logger(self, name: str, event: str | None = None, **fields: Any) -> Any:
@@ -277,3 +281,66 @@ def write(lines: Iterable[Line]) -> None:
             when = datetime.fromtimestamp(time.time() - (asyncio.get_running_loop().time() - at), UTC)
             fields = {**fields, "timestamp": f"{when:%Y-%m-%dT%H:%M:%S.%f}Z"}
         getattr(log, level)(event, **fields)
+
+
+# ── Errors that nobody expected ───────────────────────────────────────────────────────────────────────────────
+
+
+LASTING = {"main process": 600.0}
+"""Seconds for which an error in this task is shown: nobody sees it in the few that the next one takes to begin."""
+QUIET_SECONDS = 15.0
+"""Without another error, after which a task counts as well again: longer than any wait between two tries."""
+MAX_KNOWN = 1000
+"""Errors, by task, kind and line of code, that are logged in full; further ones are only counted."""
+
+
+class InternalErrors:
+    """A ``supervise.Supervisor``. ``counter`` has the label ``task``; ``changed`` is called when there is a new
+    problem; ``clock`` gives seconds."""
+
+    def __init__(
+        self,
+        counter: Counter,
+        changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._changed, self._clock = counter, changed, clock
+        self._known: set[tuple[str, str]] = set()
+        self._ailing: dict[str, tuple[str, float]] = {}
+        """Task → its last error in words, and when that was."""
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        for one in single(error):
+            end_if_exhausted(one)
+            self.told(task, *described(one))
+
+    def told(self, task: str, words: str, place: str, trace: str) -> None:
+        """Like ``internal_error``, for an error in another process. ``place`` says where it was raised."""
+        self._count.labels(task).inc()
+        if (task, place) not in self._known and len(self._known) < MAX_KNOWN:
+            self._known.add((task, place))
+            log.error("internal error", task=task, error=words, place=place, traceback=trace)
+        self._ail(task, words)
+
+    def again(self, task: str, count: int) -> None:
+        """Counts more errors of a kind that another process has reported before."""
+        self._count.labels(task).inc(count)
+        words, _ = self._ailing.get(task, ("as the log says", 0.0))
+        self._ail(task, words)
+
+    def _ail(self, task: str, words: str) -> None:
+        new = task not in self._ailing
+        self._ailing[task] = words, self._clock()
+        if new:
+            self._changed()
+
+    def problems(self) -> tuple[str, ...]:
+        now = self._clock()
+        over = [task for task, (_, at) in self._ailing.items() if now - at >= LASTING.get(task, QUIET_SECONDS)]
+        for task in over:
+            del self._ailing[task]
+            log.info("internal error over", task=task)
+        return tuple(
+            f"internal error in {task}: {words}: it is set aside and tried again; the log has its traceback"
+            for task, (words, _) in self._ailing.items()
+        )

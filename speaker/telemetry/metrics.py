@@ -49,7 +49,7 @@ class Maximum:
 
 
 class Total(Collector):
-    """A counter of the kernel's, as it was last read."""
+    """A counter of the kernel, as it was last read."""
 
     def __init__(self, name: str, documentation: str, registry: CollectorRegistry) -> None:
         self._name, self._documentation, self._value = name, documentation, 0.0
@@ -69,7 +69,7 @@ class _Declared:
     api: bool | None
 
 
-def _metric(
+def metric(
     kind: Callable[..., _T], text: str, labels: str = "", name: str = "", api: bool | None = None, **more: object
 ) -> _T:
     """Declares what each instance of a class gets. ``name``: where it is not that of the attribute; ``api``: served
@@ -79,37 +79,39 @@ def _metric(
     return cast(_T, _Declared(partial(kind, documentation=text, **more), name, api))
 
 
-_counter, _gauge = partial(_metric, Counter), partial(_metric, Gauge)
+counter, gauge = partial(metric, Counter), partial(metric, Gauge)
 
 
-def _make(metrics: object, registry: CollectorRegistry | None, api: bool | None = None) -> None:
+def make(
+    metrics: object, registry: CollectorRegistry | None, api: bool | None = None, namespace: str = NAMESPACE
+) -> None:
     """All that the class declares. What means nothing here is not served here: it has no registry, and what it is set
     to goes nowhere."""
     for attribute, found in vars(type(metrics)).items():
         if isinstance(found, _Declared):
             served = registry if found.api in (None, api) else None
-            setattr(metrics, attribute, found.make(f"{NAMESPACE}_{found.name or attribute}", registry=served))
+            setattr(metrics, attribute, found.make(f"{namespace}_{found.name or attribute}", registry=served))
 
 
 class GivenMetrics:
     """What was given to whom: the same wherever that is decided, by `speaker run` and by the controller that leads.
     ``registry`` None: nothing is decided here, and nothing served."""
 
-    _services = _gauge("Services, by what they were assigned", "outcome", name="services")
-    _refused = _gauge("Services that lack something they ask for, by reason", "reason", name="services_refused")
-    _size = _gauge("Addresses that a pool can assign", "pool family", name="pool_addresses")
-    _used = _gauge("Addresses of a pool that are in use", "pool family", name="pool_addresses_in_use")
-    _resting = _gauge(
+    _services = gauge("Services, by what they were assigned", "outcome", name="services")
+    _refused = gauge("Services that lack something they ask for, by reason", "reason", name="services_refused")
+    _size = gauge("Addresses that a pool can assign", "pool family", name="pool_addresses")
+    _used = gauge("Addresses of a pool that are in use", "pool family", name="pool_addresses_in_use")
+    _resting = gauge(
         "Addresses that were released and are not yet assigned to others", "pool family", name="pool_addresses_resting"
     )
-    _full = _gauge(
-        "Addresses of a namespace that has as many of a pool as it may",
+    _full = gauge(
+        "Addresses of a namespace that has reached the pool's maximum",
         "pool family namespace",
         name="pool_namespace_full",
     )
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        _make(self, registry)
+        make(self, registry)
 
     def count(
         self,
@@ -125,29 +127,29 @@ class GivenMetrics:
         for reason, number in lacking.items():
             self._refused.labels(reason).set(number)
         for labels, numbers in pools.items():
-            for gauge, number in zip((self._size, self._used, self._resting), numbers, strict=True):
-                gauge.labels(*labels).set(number)
+            for each, number in zip((self._size, self._used, self._resting), numbers, strict=True):
+                each.labels(*labels).set(number)
         for place, number in full.items():
             self._full.labels(*place).set(number)
 
     def clear(self) -> None:
         """Nothing is decided here any longer."""
-        for gauge in vars(self).values():
-            gauge.clear()
+        for each in vars(self).values():
+            each.clear()
 
 
 class MqttMetrics:
     """What is counted of a broker. Registered only where one is configured."""
 
-    connected = _gauge("1 while the MQTT broker accepts messages", name="mqtt_connected")
-    published = _counter("Messages that the MQTT broker accepted, by kind", "kind", name="mqtt_published")
-    dropped = _counter(
+    connected = gauge("1 while the MQTT broker accepts messages", name="mqtt_connected")
+    published = counter("Messages that the MQTT broker accepted, by kind", "kind", name="mqtt_published")
+    dropped = counter(
         "Events that were dropped because too many waited for the MQTT broker", name="mqtt_events_dropped"
     )
-    waiting = _gauge("Messages that wait for the MQTT broker", name="mqtt_waiting")
+    waiting = gauge("Messages that wait for the MQTT broker", name="mqtt_waiting")
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        _make(self, registry)
+        make(self, registry)
 
 
 class Metrics:
@@ -159,7 +161,7 @@ class Metrics:
 
     def __init__(self, *, api: bool = False, wire: int | None = None) -> None:
         self.registry = CollectorRegistry()
-        _make(self, self.registry, api)
+        make(self, self.registry, api)
         self.given = GivenMetrics(None if api else self.registry)
         self.of_eips = EipMetrics()
         self.without_rules.set(math.nan)
@@ -170,152 +172,152 @@ class Metrics:
 
     # ── What is said on request, or for EIPs that are held; what refused ──
 
-    answers = _counter("ARP replies and neighbour advertisements sent on request", "protocol")
-    kernel_answers = _counter("Those of the answers that the kernel gave for us", "protocol")
-    ignored_total = _counter("Packets not answered, by reason", "protocol reason", name="ignored")
-    announcements = _counter("Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol")
-    edge_errors = _counter("Times the kernel, a file or a program refused, by part", "edge")
+    answers = counter("ARP replies and neighbour advertisements sent on request", "protocol")
+    kernel_answers = counter(
+        "Answers that the program in the kernel gave, which are counted among all answers too", "protocol"
+    )
+    ignored_total = counter("Packets not answered, by reason", "protocol reason", name="ignored")
+    announcements = counter("Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol")
+    edge_errors = counter("Times the kernel, a file or a program refused, by part", "edge")
 
     # ── What is in use, and what was asked for ──
 
-    eips = _gauge("EIPs in use, by who holds them as far as this node knows", "state")
-    not_preferred = _gauge("EIPs held here although another node here is preferred", name="eips_not_preferred")
-    by_nobody = _gauge("EIPs that no node holds, by the reason why this node does not", "reason", name="eips_by_nobody")
-    manifests_valid = _gauge("1 when the manifests on disk are the ones in force", api=False)
-    manifest_problems = _gauge("Mistakes in the manifests on disk", api=False)
-    endpoint_checks = _counter("Health checks of endpoints, by their result", "result", api=False)
-    endpoints_checked = _gauge("Endpoints that this node checks, by whether they are well", "state", api=False)
-    endpoint_checks_late = _counter("Health checks that began more than a second late", api=False)
+    eips = gauge("EIPs in use, by who holds them as far as this node knows", "state")
+    not_preferred = gauge("EIPs held here although another node that is there is preferred", name="eips_not_preferred")
+    by_nobody = gauge("EIPs that no node holds, by the reason why this node does not", "reason", name="eips_by_nobody")
+    manifests_valid = gauge("1 when the manifests on disk are the ones in force", api=False)
+    manifest_problems = gauge("Mistakes in the manifests on disk", api=False)
+    endpoint_checks = counter("Health checks of endpoints, by their result", "result", api=False)
+    endpoints_checked = gauge("Endpoints that this node checks, by whether they are healthy", "state", api=False)
+    endpoint_checks_late = counter("Health checks that began more than a second late", api=False)
 
     # ── The kernel's forwarding, its tables, and whoever else is at work on this node ──
 
-    changes = _counter("Changes applied to the kernel's forwarding", name="forwarding_changes")
-    kube_proxy = _metric(Info, "What implements Services on this node, as far as the speaker recognises it")
-    without_rules = _gauge(
+    changes = counter("Changes applied to the kernel's forwarding", name="forwarding_changes")
+    kube_proxy = metric(Info, "What implements Services on this node, as far as the speaker recognises it")
+    without_rules = gauge(
         "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
         name="eips_without_rules",
     )
-    assisted = _gauge(
-        "With the forwarder assist: virtual servers that are led past the endpoints of this dead node",
+    assisted = gauge(
+        "Virtual servers whose new connections avoid the endpoints of this dead node (forwarder assist)",
         "node",
         name="assisted_virtual_servers",
     )
-    health_checks = _gauge("Ports for healthCheckNodePort, by whether this speaker serves them", "state")
-    martians = _metric(
+    health_checks = gauge("Ports for healthCheckNodePort, by whether this speaker serves them", "state")
+    martians = metric(
         Total,
         "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
         name="martian_sources",
     )
-    reverse_path_drops = _metric(
+    reverse_path_drops = metric(
         Total,
         "Packets from outside that a strict rp_filter dropped, because the route back uses another link",
         name="reverse_path_drops",
     )
-    conntrack_entries = _gauge("Connections that the kernel tracks on this node")
-    conntrack_max = _gauge("Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none")
-    ipvs_connections = _gauge("Connections in the IPVS table, those of other programs included")
-    ipvs_buckets = _gauge(
+    conntrack_entries = gauge("Connections that the kernel tracks on this node")
+    conntrack_max = gauge("Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none")
+    ipvs_connections = gauge("Connections in the IPVS table, those of other programs included")
+    ipvs_buckets = gauge(
         "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder", name="ipvs_connection_buckets"
     )
-    last_reconcile = _gauge(
-        "When the state that is asked for was last in force", name="last_reconcile_timestamp_seconds"
-    )
+    last_reconcile = gauge("When the requested state was last in force", name="last_reconcile_timestamp_seconds")
 
     # ── What goes out and comes in on links, and other speakers ──
 
-    send_failures = _counter("Replies and announcements that the queue of the link had no room for", "protocol")
-    join_failures = _counter(
+    send_failures = counter("Replies and announcements that the queue of the link had no room for", "protocol")
+    join_failures = counter(
         "Times the kernel refused to join a solicited-node multicast group", name="group_join_failures"
     )
-    conflicts = _counter(
+    conflicts = counter(
         "Conflicts over an EIP with another host, at most one per EIP in ten seconds, by what this node does", "fate"
     )
-    name_clashes = _counter("Times another host was found to use the name of this node")
-    name_taken = _gauge("1 while another host uses the name of this node")
-    hellos_filtered = _counter("Times a node was found to answer for EIPs although none of its hellos arrives", "link")
-    claim_changes = _counter("EIPs claimed, and EIPs given up by reason", "change")
-    peers = _gauge("Other speakers that live, by the link they were heard on", "link")
-    peers_silent = _gauge(
+    name_clashes = counter("Times another host was found to use the name of this node")
+    name_taken = gauge("1 while another host uses the name of this node")
+    hellos_filtered = counter("Times a node was found to answer for EIPs although none of its hellos arrives", "link")
+    claim_changes = counter("EIPs claimed, and EIPs given up by reason", "change")
+    peers = gauge("Other speakers that are alive, by the link they were heard on", "link")
+    peers_silent = gauge(
         "Other speakers heard on a link within the last hour that fell silent without saying goodbye", "link"
     )
-    hello_loss = _gauge(
+    hello_loss = gauge(
         "Share of the last hellos of a peer that did not arrive here, of 32 at most",
         "link peer",
         name="hello_loss_ratio",
     )
-    hello_patience = _gauge(
+    hello_patience = gauge(
         "Silence after which a peer counts as dead, if its hellos recently came late",
         "link peer",
         name="hello_patience_seconds",
     )
-    link_sick = _gauge("1 while this node's own link loses many hellos, and most peers hear each other", "link")
-    failovers = _metric(
+    link_sick = gauge("1 while this node's own link loses many hellos, and most peers hear each other", "link")
+    failovers = metric(
         Histogram,
         "Time from the last sign of life of a holder until this node held the EIP in its place",
         name="failover_seconds",
         buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
     )
-    hand_overs = _counter("EIPs that this node gave up while it was drained, by who holds them afterwards", "outcome")
-    hellos_sent = _counter("Hellos sent, by whether the link accepted them", "link result")
-    hellos_received = _counter(
+    hand_overs = counter("EIPs that this node gave up while it was drained, by who holds them afterwards", "outcome")
+    hellos_sent = counter("Hellos sent, by whether the link accepted them", "link result")
+    hellos_received = counter(
         "Hello frames received, by whether they were accepted or why they were rejected", "link result"
     )
 
     # ── This process, and the one that answers ──
 
-    own_loop_delay_max = _metric(
+    own_loop_delay_max = metric(
         Maximum,
         "The longest delay of the main process's event loop since the start; answers do not wait for it",
         name="main_loop_delay_max_seconds",
     )
-    own_loop_busy_max = _metric(
+    own_loop_busy_max = metric(
         Maximum,
         "The longest part of such a delay that was the loop's own work, in CPU time",
         name="main_loop_busy_max_seconds",
     )
-    unknown_flows = _gauge(
+    unknown_flows = gauge(
         "EIPs that this node may hold, by what happens to packets of connections that it does not know",
         "fate",
         name="strays",
     )
-    api = _gauge(
+    api = gauge(
         "1 while the API server answers in time and its watches are up to date; `speaker agent` only",
         name="api_up",
         api=True,
     )
-    removals_waiting = _gauge(
+    removals_waiting = gauge(
         "Objects missing from a list of the API, kept until a second list confirms it, by resource",
         "resource",
         api=True,
     )
-    mirror_bytes = _gauge("Estimated memory of the API's objects and of what is derived from them", api=True)
-    mirror_room = _gauge("Memory that they may take at most", name="mirror_room_bytes", api=True)
-    without_room = _gauge(
+    mirror_bytes = gauge("Estimated memory of the API's objects and of what is derived from them", api=True)
+    mirror_room = gauge("Memory that they may take at most", name="mirror_room_bytes", api=True)
+    without_room = gauge(
         "Objects of the API that are set aside because their namespace takes too much memory",
         name="objects_without_room",
         api=True,
     )
-    internal_errors = _counter(
+    internal_errors = counter(
         "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once", "task"
     )
-    taken_over = _counter(
+    taken_over = counter(
         "1 where an earlier main process died and this one took over its wire process", name="main_process_replaced"
     )
-    real_time = _gauge(
+    real_time = gauge(
         "1 while the wire process has real-time priority, so that a busy host does not delay its answers",
         name="wire_real_time",
     )
-    frozen = _counter("Times the wire process did not run for so long that it gave up all its EIPs")
-    loop_delay = _metric(
+    frozen = counter("Times the wire process did not run for so long that it gave up all its EIPs")
+    loop_delay = metric(
         Histogram,
         "Delays of the wire process's event loop; answers and hellos are at least as late",
         name="loop_delay_seconds",
         buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     )
-    loop_delay_max = _metric(
+    loop_delay_max = metric(
         Maximum, "The longest delay of the wire process's event loop since the start", name="loop_delay_max_seconds"
     )
-    loop_busy_max = _metric(
+    loop_busy_max = metric(
         Maximum,
         "The longest part of such a delay that was the loop's own work, in CPU time",
         name="loop_busy_max_seconds",
@@ -340,7 +342,7 @@ BYTES = "eip_speaker_virtual_server_bytes_total"
 REAL_SERVER = "eip_speaker_real_server_connections"
 TEXTS = {
     SINCE: "When this node began to hold the EIP; only its holder has this",
-    ENDPOINTS: "Ready endpoints of the EIP's Services, on whatever node, as its holder counts them",
+    ENDPOINTS: "Ready endpoints of the EIP's Services on all nodes, as its holder counts them",
     ANSWERED: "Hosts that answer for the EIP when a node that does not hold it asks by ARP or NDP",
     CONNECTIONS: "Connections to a virtual server that has had any on this node",
     PACKETS: "Packets from clients (in) and to them (out)",

@@ -1,6 +1,6 @@
 """Edge: asks every agent of a cluster, from wherever a kubeconfig works, by running ``speaker`` in its pod.
 
-Nothing new listens anywhere, and who may ask is whom the cluster lets run commands in those pods (``pods/exec``).
+Nothing new listens anywhere. The cluster's right to run commands in those pods (``pods/exec``) decides who may ask.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from speaker.api.kinds import SERVICES, AssignedStatus
+from speaker.api.kinds import ASSIGNED, EIPS, SERVICES, AssignedStatus, EipObject, condition_of
 from speaker.api.objects import Object
 from speaker.checks import Finding
 from speaker.cluster.access import Access, configure
@@ -115,7 +115,7 @@ async def _pods(client: Client, cluster: Cluster) -> dict[str, PodObject]:
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     pods = await listed(client, path, PodObject, {"labelSelector": LABELS})
     if not pods:
-        raise EdgeError(f"no agent runs in namespace {cluster.namespace} ({LABELS}): which --namespace have they?")
+        raise EdgeError(f"no agent runs in namespace {cluster.namespace} ({LABELS}): name theirs with --namespace")
     ordered = sorted(pods, key=lambda pod: (pod.metadata.deletion_timestamp is None, pod.status.phase == "Running"))
     found = {pod.spec.node_name or f"pod {pod.metadata.name}": pod for pod in ordered}
     return {node: found[node] for node in sorted(found) if not cluster.nodes or node in cluster.nodes}
@@ -129,6 +129,32 @@ async def _said(client: Client, cluster: Cluster, pod: PodObject, command: Seque
         first = next(iter(said.err.splitlines()), "") or said.failed or "it said nothing"
         raise EdgeError(first.removeprefix("speaker: "))
     return said.out
+
+
+# ── What the controller refused ───────────────────────────────────────────────────────────────────────────────
+
+
+async def unserved(access: Access) -> list[str]:
+    """Services that have no EIP or lack one, and pools that are out of use, a sentence each; or why nobody can tell."""
+    try:
+        async with Client(await configure(access)) as client:
+            services, pools = await listed(client, SERVICES, NamingObject), await listed(client, EIPS, EipObject)
+    except EdgeError as error:
+        return [f"Services and pools cannot be read: {error}"]
+    return [*_refused(services), *_out_of_use(pools)]
+
+
+def _refused(services: Iterable["NamingObject"]) -> Iterator[str]:
+    for each in services:
+        said = [found.message for found in each.status.conditions or () if found.type == ASSIGNED and found.message]
+        yield from (f"Service {each.named}: {message}" for message in said)
+
+
+def _out_of_use(pools: Iterable[EipObject]) -> Iterator[str]:
+    for each in pools:
+        ready = condition_of(each.status.conditions, "Ready") or {}
+        if ready.get("status") != "True":
+            yield f"pool {each.metadata.name}: {ready.get('message') or ready.get('reason', 'says nothing of itself')}"
 
 
 # ── Which Services have kube-proxy send an EIP elsewhere than to the Service that has it (CVE-2020-8554) ────

@@ -1,7 +1,7 @@
-"""``speaker status|drain|undrain|rebalance``: asks the speaker that runs on this host, or for ``status`` all agents of
-a cluster, and puts the answers into words.
+"""``speaker status|drain|undrain|rebalance``: asks the speaker on this host, or for ``status`` all agents of a cluster,
+and puts the answers into words.
 
-Each returns the exit code; EdgeError, where no speaker answers or it refuses, is for ``cli.py``.
+Each returns the exit code. If no speaker answers or it refuses, the EdgeError is for ``cli.py``.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
 
 if TYPE_CHECKING:  # they bring the API's client with them
-    from speaker.tools.agents import Answers
+    from speaker.tools.agents import Answers, Cluster
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
@@ -47,10 +47,10 @@ def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = F
 
 
 def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]:
-    """Raises EdgeError where it is none of them."""
+    """Raises EdgeError if it is not among them."""
     if found := [each for each in eips if each.get("address") == eip]:
         return found
-    raise EdgeError(f"{eip} is no EIP in use here: ask `speaker explain {eip}`")
+    raise EdgeError(f"{eip} is not an EIP in use here: ask `speaker explain {eip}`")
 
 
 def drain(args: argparse.Namespace) -> int:
@@ -231,9 +231,7 @@ def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]
     for dead in told.get("assisting", ()):
         yield ""
         since = _utc(dead["since"])
-        yield printable(
-            f"kube-proxy is assisted since {since} UTC: nothing new to endpoints on the dead {dead['node']}"
-        )
+        yield printable(f"kube-proxy is assisted since {since} UTC: no new connections to the dead {dead['node']}")
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables
@@ -284,7 +282,7 @@ def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 def troubles(told: Mapping[str, Any]) -> Iterator[str]:
     """All that is not as it was asked for, a sentence each."""
     if not told.get("ready", True):
-        yield "not ready: not everything that is asked for has been in force yet"
+        yield "not ready: not everything requested has been in force yet"
     yield from map(str, told.get("problems", ()))
 
 
@@ -308,12 +306,11 @@ def command(args: argparse.Namespace) -> int:
         if cluster is None:
             return status(args.runtime_dir, args.json, eip, summary=args.summary)
 
-        from speaker.tools.agents import ask as ask_agents
-
-        seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
-        whole = together(seen[0])
+        answers, unserved = asyncio.run(_cluster(cluster))
+        seen[:] = [answers]
+        whole = together(answers) | {"unserved": unserved}
         if eip:
-            whole["eips"] = only(whole["eips"], eip)
+            whole |= {"eips": only(whole["eips"], eip), "unserved": []}
         if args.json:
             return [json.dumps(whole)]
         return [each for line in describe_cluster(whole, summary=args.summary) for each in folded(line)]
@@ -327,6 +324,14 @@ def command(args: argparse.Namespace) -> int:
             write(out, [json.dumps({"error": str(error)})])
         raise
     return 1 if seen and seen[0].silent else 0
+
+
+async def _cluster(cluster: "Cluster") -> tuple["Answers[Mapping[str, Any]]", list[str]]:
+    from speaker.tools.agents import ask as ask_agents
+    from speaker.tools.agents import unserved
+
+    answers, refused = await asyncio.gather(ask_agents(cluster, ("status", "--json"), read), unserved(cluster.access))
+    return answers, refused
 
 
 def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
@@ -361,7 +366,7 @@ def read(_: str, body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body, type=SeenStatus)
     except UNFIT as error:
-        raise EdgeError(f"this is no status of a speaker: {error}") from error
+        raise EdgeError(f"this is not a speaker's status: {error}") from error
     told: dict[str, Any] = msgspec.to_builtins(found)
     return told
 
@@ -404,10 +409,18 @@ def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
         return 1, eip["address"]
 
 
+MOST_UNSERVED = 20
+"""Lines of Services and pools, so that what is wrong with nodes stays on the screen."""
+
+
 def describe_cluster(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
     rows = [*map(_row, whole["eips"])]
     yield from [printable(held({"holder": row[1]} for row in rows))] if summary else table(HEAD, rows)
+    unserved = whole.get("unserved", [])
+    more = len(unserved) - MOST_UNSERVED
     lines = [
+        *unserved[:MOST_UNSERVED],
+        *([f"{more} more Services and pools: --json has them all"] if more > 0 else []),
         *(f"{node}: draining" for node in whole["draining"]),
         *(f"{', '.join(each['nodes'])}: {each['problem']}" for each in whole["problems"]),
         *(f"{node}: no answer: {why}" for node, why in whole["silent"].items()),

@@ -1,4 +1,4 @@
-"""``speaker cleanup``: removes what the speaker has made in this kernel, or says what it could not look at."""
+"""``speaker cleanup``: removes what the speaker made in this kernel, or says what it could not check."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.nftables.nft import stamp
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.unknown_flows import open_unknown_flows
-from speaker.layer2 import clsact
+from speaker.layer2.kernel import detach_filter
 from speaker.model import NO_GROUP, Forwarding, Group
 from speaker.node.control import ask
 from speaker.ownership.hellos.frames import magic
@@ -122,7 +122,7 @@ def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...
 
     async def remove_answers() -> tuple[str, ...]:
         magics = {magic(group)} | ({b""} if group == NO_GROUP else set())
-        links = [link for link in socket.if_nameindex() for each in magics if clsact.detach(link[0], each)]
+        links = [link for link in socket.if_nameindex() for each in magics if detach_filter(link[0], each)]
         return tuple(f"answers in the kernel on link {name}" for _, name in links)
 
     kinds = (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST) if kind is Forwarding.AUTO else (kind,)

@@ -1,4 +1,4 @@
-"""``speaker connections``: the kernel's table of them in words: IPVS's, or conntrack's where nftables forwards."""
+"""``speaker connections``: the kernel's table of connections in words: IPVS's, or conntrack's if nftables forwards."""
 
 import json
 import socket
@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, SettingError, written
-from speaker.forwarding.connections import (
-    CONNTRACK,
-    IPVS,
-    Dialect,
-    Survey,
-    connection_lines,
-    real_server_lines,
-    survey,
-)
+from speaker.forwarding.connections import CONNTRACK, IPVS, Dialect, Survey, connection_lines, real_server_lines, survey
 from speaker.model import NO_GROUP, Group, IPAddress
 from speaker.settings import number
 from speaker.system.files import read_regular
@@ -72,7 +64,7 @@ def _eips(status: Path) -> Collection[IPAddress]:
     try:
         return [ip_address(eip["address"]) for eip in json.loads(read_regular(status, MAX_STATUS)[0])["eips"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EdgeError(f"which addresses are EIPs? No speaker says it in {status}: name one") from error
+        raise EdgeError(f"cannot tell which addresses are EIPs, because {status} does not say so: name one") from error
 
 
 def _object(found: Survey, dialect: Dialect) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``speaker convert``: manifests of another balancer, or keepalived.conf → ours, with a list of what has no equal."""
+"""``speaker convert``: manifests of another balancer, or keepalived.conf → ours, and what has no equivalent."""
 
 import argparse
 import json

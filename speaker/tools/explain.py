@@ -1,6 +1,6 @@
-"""``speaker explain`` and ``speaker doctor``: facts of this node, or of every node of a cluster, judged and told.
+"""``speaker explain`` and ``speaker doctor``: facts of this node, or of every node of a cluster, judged and reported.
 
-The rest is imported when one of them is given: every ``speaker`` command asks this module for its flags.
+The rest is imported when one of them is used, because every ``speaker`` command asks this module for its flags.
 """
 
 import argparse

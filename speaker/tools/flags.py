@@ -1,6 +1,6 @@
-"""The command line: its parser, and the flags that several commands have, each group a function that adds them.
+"""The command line: its parser, and the flags that several commands have, each group added by a function.
 
-In people's words: what cannot be is named with its flag, its value, its rule and what was meant.
+Errors are for people: what cannot work is named with its flag, its value, the rule and what was meant.
 """
 
 import argparse
@@ -142,22 +142,22 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
 DIRECTORY = "directory of *.yaml, *.yml and *.json files; subdirectories are not read"
-KUBECONFIG = "with --cluster (default: as kubectl finds it, or the pod's)"
-CONTEXT = "in the kubeconfig (default: the current one)"
+KUBECONFIG = "kubeconfig for --cluster (default: as kubectl finds it, or the pod's)"
+CONTEXT = "context of the kubeconfig (default: the current one)"
 JSON = "one JSON object on stdout"
 FORWARDS = "what forwards the traffic (default %(default)s: ipvs if the kernel has it, else nftables)"
 
 
 def api(parser: Parser) -> None:
-    parser.path("--kubeconfig", "outside of a pod (default: the pod's service account)")
+    parser.path("--kubeconfig", "kubeconfig to use outside of a pod (default: the pod's service account)")
     mounted = "where the pod's service account is mounted: ca.crt and token (default %(default)s)"
     parser.path("--service-account", mounted, DEFAULT_SERVICE_ACCOUNT, "DIR")
-    parser.word("--server", "URL", "URL of the API server, if not as configured")
+    parser.word("--server", "URL", "URL of the API server, instead of the configured one")
     parser.switch("--default-class", "also serve Services that name no loadBalancerClass")
 
 
 def honour(parser: Parser, of: str = "") -> None:
-    text = f"{of}obey what annotations of metallb, cilium, kube-vip, openelb or purelb ask for, where ours do not"
+    text = f"{of}obey annotations of metallb, cilium, kube-vip, openelb or purelb, unless there are ours instead"
     parser.word("--honour-annotations", "NAME,…", text)
 
 
@@ -192,7 +192,7 @@ def serving(parser: Parser) -> None:
     """Of all that serve: how long each doubts, and where it is watched: its metrics, its page, a broker that it
     publishes to, and its log."""
     lack = (
-        "if the manifests or the API suddenly lack everything, or many objects, wait S seconds and look again "
+        "if everything, or much, is suddenly missing from the manifests or the API, wait S seconds and look again "
         "before believing it; 0: believe it at once (default %(default)g)"
     )
     parser.number("--settle", "S", lack, float, DEFAULT_SETTLE)
@@ -204,9 +204,9 @@ def serving(parser: Parser) -> None:
     parser.word("--mqtt", "URL", broker, None)
     parser.path("--mqtt-ca", "CAs for the broker's certificate (default: the system's)")
     parser.path("--mqtt-cert", "client certificate, if the broker wants one")
-    parser.path("--mqtt-key", "its key (default: in the same file)")
-    parser.path("--mqtt-login", "file with user name and password, a line each")
-    form, least = "of the log on stderr (default %(default)s)", "log only what is at least this important"
+    parser.path("--mqtt-key", "key of that certificate (default: in the same file)")
+    parser.path("--mqtt-login", "file with two lines: user name, password")
+    form, least = "format of the log on stderr (default %(default)s)", "log only what has at least this level"
     parser.flag("--log-format", form, choices=get_args(LogFormat), default="text")
     parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(LogLevel), default="info")
 
@@ -228,9 +228,9 @@ def node(parser: Parser) -> None:
     )
     parser.flag("--hand-over", moved, action=argparse.BooleanOptionalAction)
     answers = (
-        "what answers ARP requests and neighbour solicitations: auto: a program in the kernel where it takes one "
-        "(Linux 5.8, CAP_BPF and CAP_NET_ADMIN), else sockets; kernel: the same, and does not start where it takes "
-        "none (default %(default)s)"
+        "what answers ARP requests and neighbour solicitations. auto: a program in the kernel, or sockets if the "
+        "kernel refuses it (it needs Linux 5.8, CAP_BPF and CAP_NET_ADMIN); kernel: the same, but do not start "
+        "without it (default %(default)s)"
     )
     parser.add_argument("--responder", choices=("auto", "kernel", "socket"), default="socket", help=answers)
     takes = (
@@ -247,7 +247,7 @@ def node(parser: Parser) -> None:
     servers = "with --forwarder ipvs: add the connections of every real server to /metrics, two lines for each"
     parser.switch("--metrics-real-servers", servers)
     lives = (
-        "seconds for which EIPs stay answered without a main process; longer if no peer can take over "
+        "seconds to keep answering for EIPs without a main process; longer if no peer can take over "
         "(default %(default)g)"
     )
     parser.flag("--outlive", lives, metavar="S", type=_seconds, default=DEFAULT_OUTLIVE)
@@ -255,11 +255,11 @@ def node(parser: Parser) -> None:
 
 
 def runtime(parser: Parser) -> None:
-    text = "for the control socket and what a reboot makes void; must be on a tmpfs (default %(default)s)"
+    text = "directory of the control socket, and of what a reboot resets; must be on a tmpfs (default %(default)s)"
     parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")
     group = (
-        "the speakers on this host that have this name, beside others of another name or none; gives them a "
-        f"--runtime-dir of their own, {of_group(DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
+        "name of this speaker's group, if several run on this host; the default of --runtime-dir is then "
+        f"{of_group(DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
     )
     parser.word("--group", "NAME", group)
 

@@ -1,6 +1,6 @@
-"""``speaker keygen``: makes the cluster key, and rotates it in three steps that never leave a host unheard.
+"""``speaker keygen``: makes the cluster key, and replaces it in three steps during which every host is understood.
 
-Each step changes one file on one host, which is then copied to all the others before the next step is taken:
+Each step changes one file on one host, which is then copied to all the others before the next step:
 
 1. ``--add``      a second key: every host accepts it, none signs with it yet.
 2. ``--promote``  the second key signs, the first is still accepted.
@@ -66,8 +66,8 @@ def _told(keys: Keys) -> str:
 def _new(file: Path) -> bytes:
     if is_there(file):
         raise SettingError(
-            f"{file}: exists: a new key there would part this host from its peers. To replace the key, "
-            f"first `speaker keygen --add {file}`: a second key, accepted and not yet signing"
+            f"{file}: exists: a new key there would separate this host from its peers. To replace the key, "
+            f"begin with `speaker keygen --add {file}`, which adds a second key that does not sign yet"
         )
     return generate(secrets.token_bytes(MIN_SECRET)).encode()
 

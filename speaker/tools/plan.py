@@ -1,7 +1,7 @@
-"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN took the place of those in NOW;
-and ``speaker run --dry-run``: what this node would do with these manifests.
+"""``speaker plan NOW THEN``: what would change for each Service if the files in THEN replaced those in NOW; and
+``speaker run --dry-run``: what this node would do with these manifests.
 
-By the decisions of a running speaker, from what it remembers; nothing is written. ``plan`` asks no kernel.
+It uses the decisions of a running speaker and what that remembers. Nothing is written, and ``plan`` asks no kernel.
 """
 
 import argparse
@@ -26,8 +26,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.preference import described
 from speaker.settings import DEFAULT_REST, Node, RunSettings, parse_balancers
-from speaker.standalone.manifests import load, mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, load, mount
 from speaker.standalone.state import recall
 from speaker.system.files import shown
 from speaker.tools.terminal import write

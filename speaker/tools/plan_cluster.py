@@ -1,6 +1,7 @@
 """``speaker plan --cluster``: what the controller would decide if these manifests were applied to a live cluster.
 
-By its own decision (``controller/decider.py``), of what the API says now; nothing is written there. ``read`` asks it.
+It uses the controller's own decision (``controller/decider.py``) on what the API says now. Nothing is written there.
+``read`` asks the API.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from speaker.errors import EdgeError, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
-from speaker.system.clock import boottime, time_of_day
+from speaker.system.waiting import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
 from speaker.tools.plan import Changed, Planned, tell
 from speaker.tools.validate import Fate, foreseen
@@ -183,9 +184,9 @@ def command(args: argparse.Namespace) -> int:
 def _of_cluster(args: argparse.Namespace) -> Planned:
     """Raises SettingError, InvalidManifests, EdgeError."""
     if args.then is not None:
-        raise SettingError("--cluster: one directory at most: the cluster is what is in force")
+        raise SettingError("--cluster: takes at most one directory: the cluster itself is NOW")
     if args.state != DEFAULT_STATE:
-        raise SettingError("--state: not together with --cluster: what its Services have stands in their status")
+        raise SettingError("--state: not together with --cluster: the Services' status says which EIPs they have")
     live = asyncio.run(read(Access(kubeconfig(args.kubeconfig), args.context)))
     settings = ControllerSettings(args.default_class, parse_balancers(args.honour_annotations))
     return plan(live, args.now, frozenset(args.drain), settings)

@@ -1,4 +1,4 @@
-"""What commands write for people: tables of text that strangers may have written, what to do next, what takes long."""
+"""What commands print for people: tables of text that strangers may have written, next steps, and what takes long."""
 
 import shlex
 import shutil
@@ -24,7 +24,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Names of peers come from the LAN: whoever has the key must not be able to speak to the operator's terminal."""
+    """Names of peers come from the LAN: a host that has the key must not be able to control the operator's terminal."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 

@@ -1,6 +1,6 @@
-"""What a running speaker would do with manifests, short of doing it: decide, and write it down for the kernel.
+"""What a running speaker would do with manifests, without doing it: decide, and write the result down for the kernel.
 
-``validate`` and ``run --dry-run`` go through it, so that nothing is called right over which a speaker would stumble.
+``validate`` and ``run --dry-run`` use it, so that nothing is accepted that a speaker would fail on.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def settled(allocator: Allocator, world: World, now: float) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a Service has and what it lacks; ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
+    """What a Service has and what it lacks. ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
 
     assignment: Assignment | None
     refusal: Refusal | None
@@ -167,7 +167,7 @@ def _held_by_this_host(pools: Iterable[Pool], own: Mapping[IPAddress, str]) -> I
         held = [f"{eip} ({link})" for eip, link in own.items() if int(eip) in offered.get(Family.of(eip), ())]
         if held:
             named = ", ".join(sorted(held))
-            sentence = f"holds this host's own {named}: exclude what is a host's; no Service gets it here"
+            sentence = f"contains this host's own {named}: exclude it, because no Service gets it here"
             yield Notice(Place(), f"Eip/{pool.name}", sentence)
 
 

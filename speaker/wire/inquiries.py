@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.interfaces.neighbor_cache import neighbors
+from speaker.interfaces.carrier import neighbors
 from speaker.interfaces.rtnetlink import Neighbor
 from speaker.model import IPAddress, Link, Mac, Speaker
 from speaker.model.events import EdgeFailed, EdgeRecovered

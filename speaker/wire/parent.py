@@ -28,13 +28,12 @@ from typing import TypeAlias
 
 from speaker.errors import EdgeError, NotDone
 from speaker.model.events import BugMet, LinkLost
-from speaker.system.clock import boottime
 from speaker.system.files import Lock
 from speaker.system.garbage import OUT_OF_MEMORY
 from speaker.system.process import take_priority
 from speaker.system.supervise import BUGS, contained, described, heed_callbacks, wait
 from speaker.system.threads import Threads, start_threads
-from speaker.system.waiting import set_within
+from speaker.system.waiting import boottime, set_within
 from speaker.telemetry.lateness import run
 from speaker.wire.fork import SHOW_STACKS, STACKS, VARIABLE, Copy, First, obey_only
 from speaker.wire.process import OUTLIVED, Conversation

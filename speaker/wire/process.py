@@ -29,11 +29,11 @@ from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.system.clock import boottime
 from speaker.system.files import Lock
 from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, at_work, contained, unfailing
+from speaker.system.waiting import boottime
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.messages import (
     NAMES,

@@ -54,16 +54,14 @@ from asking import Asking
 from real_api import RealApi
 
 from speaker.api.records import announcement_name
-from speaker.lab.breaking.faults import cut, mend
-from speaker.lab.breaking.switch import spoil
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, lab_eips, service_of
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.scenarios.failover_result import Instants, Promise, View, broken, views
-from speaker.lab.scenarios.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
-from speaker.lab.stage import Stage
+from speaker.lab.failover_result import Instants, Promise, View, broken, views
+from speaker.lab.lan import Lan, Stage
+from speaker.lab.outage import Asks, asking, echoing
+from speaker.lab.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, lab_eips, service_of
+from speaker.lab.switch import cut, mend, spoil
 from speaker.lab.timeline import Timeline
-from speaker.lab.watching.outage import Asks, asking, echoing
+from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress, format_mac
 from speaker.ownership.hellos.keys import generate
 from speaker.settings import DEFAULT_HELLO_MS
@@ -387,7 +385,7 @@ class Cluster:
     # ── Breaking it, and making it whole ──
 
     async def do(self, fault: Callable[..., None], *arguments: object) -> None:
-        """One of the LAN's (``speaker.lab.breaking.faults``, ``speaker.lab.breaking.switch``)."""
+        """One of the LAN's (``speaker.lab.switch``, ``speaker.lab.switch``)."""
         await asyncio.to_thread(fault, self.lan, *arguments)
 
     async def cut_off(self, node: str) -> None:

@@ -7,8 +7,8 @@ Every node has a ready endpoint of every Service; every other Service wants the 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, service_of
-from speaker.lab.network.topology import Topology
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, service_of
+from speaker.lab.topology import Topology
 from speaker.model import Family, IPAddress
 
 Body = dict[str, Any]

@@ -13,9 +13,8 @@ from typing import Any
 from real_api import bound_to_us
 from speaker_processes import told_apart
 
-from speaker.lab.hosts.process import parse_event
-from speaker.lab.hosts.speakers import claimed
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
+from speaker.lab.speakers import claimed, parse_event
 from speaker.model import IPAddress
 
 PYTHON = os.environ.get("EIP_SPEAKER_PYTHON", sys.executable)

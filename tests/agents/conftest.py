@@ -11,7 +11,7 @@ from fault_plan import Switches
 from real_api import missing
 from relay import Relay
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 REMEMBER = "speaker.agent.last_known:REMEMBER_SECONDS"
 

@@ -15,8 +15,7 @@ from playing import OF_AGENTS, OF_AGENTS_STEPS, Recorder, firing, save
 from prometheus import NOT_IN_A_CLUSTER, missing, prometheus
 from prometheus_client.parser import text_string_to_metric_families
 
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most, service_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="alerts")]
 

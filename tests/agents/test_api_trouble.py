@@ -8,9 +8,8 @@ from agent_objects import ANNOUNCEMENTS, DRAIN, SERVICES
 
 from speaker.agent.last_known import RECALL_SECONDS
 from speaker.api.records import announcement_name
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.hosts.speakers import holds_most
-from speaker.lab.watching.capture import relapses
+from speaker.lab.capture import relapses
+from speaker.lab.speakers import holds_most, service_of
 from speaker.ownership.parameters import Parameters
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]

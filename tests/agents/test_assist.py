@@ -7,7 +7,7 @@ import pytest
 from agent_cluster import LEASES, SERVICES, Cluster, pause, until
 
 from speaker.api.records import FORWARDER
-from speaker.lab.breaking.faults import cut, mend
+from speaker.lab.switch import cut, mend
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

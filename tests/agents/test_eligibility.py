@@ -4,7 +4,7 @@ import pytest
 from agent_cluster import broken_promises, holders_of
 from agent_objects import EXCLUDED, POOL, POOLS, SERVES
 
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 

@@ -13,8 +13,7 @@ from agent_objects import ANNOUNCEMENTS, NODES, SERVICES, SLICES, endpoints
 from fault_plan import Switches
 
 from speaker.api.records import announcement_name
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.hosts.process import HEALTH
+from speaker.lab.speakers import HEALTH, service_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
@@ -37,7 +36,7 @@ PLACES = (
     "speaker.agent.session:Session._write",
     "speaker.cluster.client:Client.patch",
 )
-CONSTANTS = {"speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5}
+CONSTANTS = {"speaker.telemetry.logs:QUIET_SECONDS": 0.5}
 RAISES = 0.5
 """Seconds for which a place raises, once it has raised the first time."""
 REACHED = 60.0

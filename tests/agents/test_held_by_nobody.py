@@ -5,8 +5,7 @@ from agent_cluster import REMEMBERS, holders_of, until
 from agent_objects import EXCLUDED, NAMESPACE
 from fault_plan import Switches
 
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most, service_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

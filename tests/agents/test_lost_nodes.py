@@ -3,9 +3,9 @@
 import pytest
 from agent_cluster import AFTERMATH, HELLO_MS, broken_promises, holders_of, pause, until
 
-from speaker.lab.breaking.faults import cut, mend
-from speaker.lab.hosts.speakers import holds_most
-from speaker.lab.watching.capture import relapses
+from speaker.lab.capture import relapses
+from speaker.lab.speakers import holds_most
+from speaker.lab.switch import cut, mend
 from speaker.ownership.parameters import Parameters
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]

@@ -17,8 +17,7 @@ from agent_cluster import API_ADDRESS, API_HOST, GUARD, holders_of, until
 from agent_objects import NAMESPACE
 from prometheus_client.parser import text_string_to_metric_families
 
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most, service_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

@@ -5,7 +5,7 @@ from agent_cluster import LEASES, holders_of, until
 from real_api import MANIFESTS
 
 from speaker.api.records import MISSES
-from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 
@@ -55,7 +55,7 @@ async def test_all_others_say_that_a_node_died_and_its_pods_are_marked_and_all_u
     await until(lambda: missed(cluster) == dict.fromkeys(others, victim))
     await until(lambda: readiness(cluster, victim)["status"] == "False")
     assert readiness(cluster, victim)["reason"] == "NodeSilent"
-    assert readiness(cluster, victim)["message"].startswith(f"{', '.join(others)} hear nothing of {victim}")
+    assert readiness(cluster, victim)["message"].startswith(f"{', '.join(others)} do not hear {victim}")
     assert {readiness(cluster, node)["status"] for node in others} == {"True"}
     await cluster.whole()
     await until(lambda: missed(cluster) == {})

@@ -3,11 +3,11 @@
 import pytest
 from agent_cluster import HELLO_MS, holders_of
 
-from speaker.lab.breaking.sickness import COURSES
-from speaker.lab.hosts.speakers import holds_most
 from speaker.lab.request import Trouble
-from speaker.lab.scenarios.sick import suffer, ward
-from speaker.lab.scenarios.sick_links import judge
+from speaker.lab.sick import suffer, ward
+from speaker.lab.sick_links import judge
+from speaker.lab.sickness import COURSES
+from speaker.lab.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver, pytest.mark.long(part="agents")]
 

@@ -11,7 +11,7 @@ from conftest import Running
 from playing import Fires, Phase, firing
 from standing_still import LONG
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.ownership.hellos.keys import generate
 
 GUARD = 180.0

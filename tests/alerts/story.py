@@ -20,9 +20,8 @@ from playing import ROOT
 from prometheus import prometheus
 from test_alerts_of_agents import a_right_that_is_missing, told_by
 
-from speaker.lab.hosts.failover_manifests import lab_eips
-from speaker.lab.hosts.speakers import holds_most
-from speaker.lab.watching.outage import asking
+from speaker.lab.outage import asking
+from speaker.lab.speakers import holds_most, lab_eips
 
 HOME = ROOT / "dist" / "drawn"
 WHEN = HOME / "when.json"

@@ -4,12 +4,14 @@ where there are speakers: ``netns/run/test_alerts.py``, ``agents/test_alerts_of_
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 from playing import load, series, served
 from prometheus import DASHBOARD, NOT_IN_A_CLUSTER, NOT_ON_A_LAN, OF_BUGS, questions
 
+DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = 24
 """Of Grafana's grid."""
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
@@ -30,6 +32,18 @@ def test_a_panel_asks_for_what_there_is(panel):
 @pytest.mark.parametrize("panel", PANELS)
 def test_a_panel_leaves_nothing_to_grafana_that_we_do_not_know(panel):
     assert not [asked for asked in expressions(panel) if "$" in asked]
+
+
+def test_a_panel_on_which_something_can_be_bad_leads_to_the_runbook_of_that():
+    """And every link to one that there is."""
+    linked = {panel["title"]: [each["url"] for each in panel.get("links", ())] for panel in DASHBOARD["panels"]}
+    headings = re.findall(r"^## (\w+)$", (DOCS / "runbooks.md").read_text(), re.MULTILINE)
+    there = {f"https://github.com/REPOSITORY/blob/main/docs/runbooks.md#{each.lower()}" for each in headings}
+    assert {url for urls in linked.values() for url in urls} <= there
+    assert {title for title, urls in linked.items() if not urls} == {
+        *("EIPs held", "Speakers", "Failed over", "The slowest", "EIPs by node", "How long failovers took"),
+        *("Answers", "Who holds what since when"),
+    }
 
 
 def test_no_two_panels_are_in_one_place():

@@ -10,11 +10,12 @@ from real_api import USERS, RealApi
 
 GUARD = 300.0
 """Seconds; against a hang: of a busy server a whole collection takes long to delete."""
-MERGE = "application/merge-patch+json"
+BY_METHOD = {"PATCH": "application/merge-patch+json", "APPLY": "application/apply-patch+yaml"}
 
 
 class Asking:
-    """``ask("POST", path, body)`` → HTTP's code and the answer as plain data, whether it was refused or not."""
+    """``ask("POST", path, body)`` → HTTP's code and the answer as plain data, whether it was refused or not. ``APPLY``
+    is a PATCH by server-side apply."""
 
     def __init__(self, api: RealApi, token: str = USERS["admin"][0]) -> None:
         self._url, self._token = api.url, token
@@ -23,9 +24,10 @@ class Asking:
     def __call__(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
         headers = {
             "Authorization": f"Bearer {self._token}",
-            "Content-Type": MERGE if method == "PATCH" else "application/json",
+            "Content-Type": BY_METHOD.get(method, "application/json"),
         }
         content = None if body is None else json.dumps(body).encode()
+        method = "PATCH" if method == "APPLY" else method
         request = urllib.request.Request(self._url + path, content, headers, method=method)  # noqa: S310 (our own server)
         try:
             with urllib.request.urlopen(request, timeout=GUARD, context=self._context) as answer:  # noqa: S310

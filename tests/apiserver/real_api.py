@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
 ENVTEST = Path("/usr/local/kubebuilder/bin")

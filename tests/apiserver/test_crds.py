@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 
+import msgspec
 import pytest
 from asking import Asking, refusals
 from crds import DIRECTORY, definitions
@@ -14,12 +15,17 @@ from hypothesis import strategies as st
 from real_api import PATIENCE
 
 from speaker.agent.record import Facts, correction
+from speaker.allocator.assign import Usage
 from speaker.api.addresses import parse_range
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, read
+from speaker.api.kinds import EipObject
 from speaker.api.objects import Metadata
+from speaker.api.reading import judge
 from speaker.api.records import AnnouncementObject
+from speaker.controller.wanted import pool_writes
 from speaker.errors import InvalidManifests
+from speaker.model import Family
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,7 +41,10 @@ def ask(api_server, request):
     api_server.kubectl("apply", "-k", str(directory))
     names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
     api_server.kubectl("wait", "--for=condition=Established", "--timeout=180s", *names)
-    return Asking(api_server)
+    asking = Asking(api_server)
+    # A policy is in force some time after it was made.
+    until(lambda: asking("POST", EIPS + ONLY_JUDGED, eip(colour="red"))[0] == 422)
+    return asking
 
 
 def eip(**spec):
@@ -253,6 +262,77 @@ def test_a_mistake_is_told_once_and_with_the_rule(ask):
     assert "same IP family" in found["spec.addresses[3]"][0]
     assert "must be a single address" in found["spec.addresses[4]"][0]
     assert "no scope id" in found["spec.addresses[5]"][0]
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("adresses", "addresses"),
+        ("adddresses", "addresses"),
+        ("Interface", "interface"),
+        ("interfaces", "interface"),
+        ("node_selector", "nodeSelector"),
+        ("nodeselektor", "nodeSelector"),
+        ("autoasign", "autoAssign"),
+        ("exclud", "exclude"),
+        ("namespaceSel", "namespaceSelector"),
+    ],
+)
+def test_a_field_that_is_misspelt_is_refused_with_the_one_that_was_meant(ask, word, meant):
+    code, answer = ask("POST", EIPS + "?dryRun=All", eip(**{word: "x"}))
+    assert code == 422
+    assert answer["message"].endswith(f"spec.{word} is not a field of an Eip: did you mean {meant}?")
+
+
+def test_a_field_like_no_other_is_refused_with_all_that_there_are(ask):
+    _, answer = ask("POST", EIPS + "?dryRun=All", eip(**{"x" * 5000: 1, "colour": None, "": {}}))
+    assert ": known are addresses, exclude, " in answer["message"]
+    assert len(answer["message"]) < 2000
+
+
+def test_a_pool_from_before_that_policy_can_still_be_written(ask, api_server):
+    """But for a change of its spec: the misspelt field has to go first."""
+    name, policy = "from-before", "validatingadmissionpolicybinding/eip-speaker-pool-fields"
+    body = {**eip(colour="red"), "metadata": {"name": name}}
+    api_server.kubectl("delete", policy)
+    until(lambda: ask("POST", EIPS, body)[0] == 201)
+    api_server.kubectl("apply", "-k", str(DIRECTORY))
+    until(lambda: ask("POST", EIPS + ONLY_JUDGED, eip(colour="red"))[0] == 422)
+    assert ask("PATCH", f"{EIPS}/{name}", {"metadata": {"finalizers": ["example.com/mine"]}})[0] == 200
+    assert ask("PATCH", f"{EIPS}/{name}", {"spec": {"priority": 5}})[0] == 422
+    assert ask("PATCH", f"{EIPS}/{name}", {"spec": {"priority": 5, "colour": None}})[0] == 200
+    assert ask("PATCH", f"{EIPS}/{name}", {"metadata": {"finalizers": None}})[0] == 200
+    ask("DELETE", f"{EIPS}/{name}")
+
+
+@pytest.fixture
+def pool_there(ask):
+    body = {
+        **eip(addresses=["192.0.2.1", "2001:db8::/120"]),
+        "metadata": {"name": "seen", "labels": {"addresses": "x", "status": "x", "spec": "y"}},
+    }
+    assert ask("POST", EIPS, body)[0] == 201
+    yield
+    ask("DELETE", f"{EIPS}/seen")
+
+
+def row(api_server):
+    head, *lines = api_server.kubectl("get", "eip").splitlines()
+    assert head.split() == ["NAME", "ADDRESSES", "USED", "FREE", "READY", "AGE"]
+    (line,) = (each for each in lines if each.startswith("seen "))
+    return [line[head.index(title) :].partition("   ")[0].strip() for title in head.split()]
+
+
+def test_a_pool_without_a_controller_shows_its_addresses_and_that_nobody_has_looked(ask, api_server, pool_there):
+    assert row(api_server)[:5] == ["seen", '["192.0.2.1","2001:db8::/120"]', "", "", "Unknown"]
+
+
+def test_a_pool_with_a_controller_shows_what_is_used_and_free_of_each_family(ask, api_server, pool_there):
+    found = msgspec.convert(ask("GET", f"{EIPS}/seen")[1], EipObject)
+    usage = {Family.IPV4: Usage(1, 1, 0), Family.IPV6: Usage(254, 3, 0)}
+    (write,) = pool_writes(found, judge([found])["seen"], (), usage, "2026-11-21T16:00:00Z", in_use=False)
+    assert ask("PATCH", write.path, write.body())[0] == 200
+    assert row(api_server)[:5] == ["seen", "192.0.2.1,2001:db8::/120", "1 IPv4, 3 IPv6", "0 IPv4, 251 IPv6", "True"]
 
 
 def test_the_largest_pool_is_within_the_cost_that_the_api_server_allows(ask):

@@ -173,7 +173,7 @@ def test_the_pods_of_a_node_that_most_agents_miss_are_marked_and_nothing_else_is
     after = {node: site.pod(node) for node in NODES}
     marked = site.readiness(after["n4"])
     assert marked["reason"] == "NodeSilent"
-    assert "n1, n2, n3 hear nothing of n4" in marked["message"]
+    assert "n1, n2, n3 do not hear n4" in marked["message"]
     assert {node: after[node] for node in NODES[:3]} == {node: before[node] for node in NODES[:3]}
     others = [each for each in after["n4"]["status"].pop("conditions") if each["type"] != "Ready"]
     assert others == [each for each in before["n4"]["status"].pop("conditions") if each["type"] != "Ready"]

@@ -53,6 +53,13 @@ def rotate(directory: Path, nodes: Collection[str]) -> Iterator[str]:
     yield "the first is trusted no more"
 
 
+def certify_server(directory: Path, name: str, addresses: Iterable[str]) -> None:
+    """By the first authority, for whom clients ask at these addresses."""
+    _certify(
+        directory, "first", name, "/CN=kube-apiserver", f"subjectAltName={','.join(f'IP:{a}' for a in addresses)}\n"
+    )
+
+
 def _make_authority(directory: Path, name: str, *, plain: bool = False) -> None:
     extensions = () if plain else tuple(word for each in _OF_A_CA for word in ("-addext", each))
     (directory / "bare.cnf").write_text("[req]\ndistinguished_name=dn\n[dn]\n")

@@ -20,6 +20,7 @@ TUNABLES = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10,
 """What a kubelet insists on, and changes for the whole machine. It finds these files in their place."""
 CLOCK = "cpu MHz"
 """Without such a line no kubelet starts: User-Mode Linux has none."""
+STATIC_PODS = "/etc/kubernetes/manifests"
 SOCKET = Path("/run/containerd/containerd.sock")
 
 
@@ -35,9 +36,10 @@ def bind(source: Path, target: str | Path) -> None:
 
 def keep_apart(target: str) -> None:
     """What is made there is seen in here only, and gone with the node."""
+    apart = Path("/run/apart", target.replace("/", "_"))
     for part in ("new", "work"):
-        Path("/run/apart", part).mkdir(parents=True)
-    way = f"lowerdir={target},upperdir=/run/apart/new,workdir=/run/apart/work"
+        (apart / part).mkdir(parents=True)
+    way = f"lowerdir={target},upperdir={apart}/new,workdir={apart}/work"
     mount("-t", "overlay", "overlay", "-o", way, target)
 
 
@@ -61,6 +63,8 @@ def furnish(directory: Path, name: str) -> None:
         mount("--bind", stand_in, "/proc/cpuinfo")
     mount("-t", "tmpfs", "tmpfs", "/run")
     Path("/run/lock").mkdir()
+    keep_apart("/etc")
+    Path(STATIC_PODS).mkdir(parents=True, exist_ok=True)
     keep_apart("/var/lib")
     bind(directory / "kubelet", "/var/lib/kubelet")
     bind(directory / "cni", "/var/lib/cni")

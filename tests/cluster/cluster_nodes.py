@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cluster_node import STATIC_PODS
 from cluster_parts import CACHE, POD, PROGRAMS, alone, helm, images, kept, programs, say
 from cluster_world import World, told_ready
 
@@ -174,6 +175,7 @@ def _kubelet(keys: Path, group: str) -> dict[str, Any]:
         "resolvConf": "/dev/null",
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "shutdownGracePeriod": "0s",
+        "staticPodPath": STATIC_PODS,
     }
 
 

@@ -1,6 +1,7 @@
 """A cluster with the speaker and Services of every sort, and clients of all of them that run while something happens:
 on the LAN, on a node and in a pod."""
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,6 +10,7 @@ from functools import cached_property
 from typing import Self
 
 import pytest
+from beside import TARGET, ControlPlane
 from cluster_nodes import store
 from cluster_packets import Seen, seen
 from cluster_story import AFTERWARDS, AT_LEAST, all_answer, drain, end_drain, first_service, install, url
@@ -23,7 +25,9 @@ RATES = {"LAN": 480 * PACE, "node": 60 * PACE, "pod": 60 * PACE}
 ENOUGH = 1000
 """Connections to each policy, of all places together; those on the LAN are as many by themselves."""
 LEAST = {"LAN": ENOUGH // 2}
-"""To each target, however busy the machine is: no policy has fewer than two."""
+"""To each target, however busy the machine is: only the address of the control plane is alone."""
+BESIDE = bool(os.environ.get("EIP_SPEAKER_BESIDE"))
+"""Whether every node also has the static pod of `speaker control-plane`, whose address is asked all the time."""
 
 SOON = 3.0
 """Seconds that no connection to EIPs of the policy Local may be refused for: the promise is half a second, and the
@@ -105,7 +109,7 @@ class Met:
 
 def unharmed(met: Met) -> None:
     asked = {policy: met.asked(policy) for policy in met.targets}
-    assert min(asked.values()) >= ENOUGH, str(asked)
+    assert all(asked[policy] >= ENOUGH // 2 * min(len(of), 2) for policy, of in met.targets.items()), str(asked)
     assert met.all("failed") == met.forgotten + met.slipped, str(met)
     assert met.all("cut") <= met.all("asked") / 100, str(met)
 
@@ -117,12 +121,15 @@ class Serving(RealCluster):
         super().__init__(store(), proxy=proxy, forwarder=forwarder, components=components, grace=GRACE)
         self.forwards_by = proxy if forwarder == "none" else f"the speaker, {forwarder}"
         self.targets: Targets = {}
+        self.control_plane = ControlPlane(self)
         self.seconds = 0.0
         """From `kubectl apply -f` to the first EIP that answered."""
 
     def __enter__(self) -> Self:
         super().__enter__()
         try:
+            if BESIDE:
+                self.control_plane.set_up()
             self.seconds = install(self)
             self.serve_all()
         except BaseException as error:
@@ -142,7 +149,13 @@ class Serving(RealCluster):
             "source ranges": all_answer(self, "fenced", 2),
             "affinity": all_answer(self, "sticky", 2),
             "shared": [shared, *(f"{eip},81" for eip in all_answer(self, "second", 1, port=81))],
+            **({"control plane": [TARGET]} if BESIDE else {}),
         }
+
+    def boot(self, name: str) -> None:
+        super().boot(name)
+        if BESIDE:
+            self.control_plane.write(name)
 
     def settle(self) -> None:
         """All pods serve, and every connection is answered, as if nothing had happened."""
@@ -268,10 +281,16 @@ def is_gone(cluster: Serving, eips: list[str]) -> bool:
     kinds = "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies"
     return (
         "eip-speaker" not in cluster.kubectl("get", kinds, "--output=name")
-        and not any(cluster.processes(node, "speaker") for node in cluster.nodes)
-        and not any("speaker" in cluster.in_node(node, "nft", "list", "tables") for node in cluster.nodes)
+        and not any(_left(cluster, node) for node in cluster.nodes)
         and not any(map(cluster.holder, eips))
     )
+
+
+def _left(cluster: Serving, node: str) -> bool:
+    """Of the cluster's own agents."""
+    tables = cluster.in_node(node, "nft", "list", "tables").splitlines()
+    running = set(cluster.processes(node, "speaker")) - set(cluster.control_plane.processes(node))
+    return bool(running) or any("speaker" in table and "/control-plane" not in table for table in tables)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from mqtt_broker import Broker
 from real_cluster import SPEAKER_NAMESPACE, missing
 from serving import SOON, Serving, booted_again, ended, let_in_by_ranges, moved, one_pod_for_one_client, unharmed
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long(part="forwarder")]
 AT, LOGIN = "192.0.2.100", ("speaker", "hunter2")

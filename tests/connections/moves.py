@@ -26,7 +26,7 @@ from speaker.forwarding.forwarder import Forwarder, open_forwarder
 from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.forwarding.unknown_flows import open_unknown_flows
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Forwarding, Mac, Protocol
 
 EIP, PORT = ip_address("192.0.2.200"), 80

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from three_servers import LINKS, ControlPlaneNode, Site, requesting, until
 
-from speaker.lab.breaking.faults import cut, mend
+from speaker.lab.switch import cut, mend
 
 BROKEN = 8.0
 """Seconds for which something stays broken, at least: longer than kube-vip's lease."""

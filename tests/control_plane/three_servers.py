@@ -29,10 +29,10 @@ from typing import Any, Self
 import yaml
 from real_api import PATIENCE, binaries, bound_to_us
 
-from speaker.lab.breaking.faults import cut, mend
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.topology import lab_topology
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import Namespace
+from speaker.lab.switch import cut, mend
+from speaker.lab.topology import lab_topology
 from speaker.model import with_port
 
 CLONE_NEWUTS = 0x04000000

@@ -18,7 +18,7 @@ from pathlib import Path
 from chaos_lab import ChaosLab
 from chaos_plan import Fault, drawn, read
 
-from speaker.lab.network.privileges import leave_host_network
+from speaker.lab.namespaces import leave_host_network
 
 
 async def played(lab: ChaosLab, faults: Iterator[Fault], count: int) -> list[str]:

@@ -20,7 +20,7 @@ from places import CONSTANTS
 from planted.instrument import ALWAYS, PROCESSES
 from speaker_processes import told_apart
 
-from speaker.lab.watching.outage import LATE, asking, outages
+from speaker.lab.outage import LATE, asking, outages
 from speaker.model import IPAddress
 from speaker.ownership.parameters import Parameters
 

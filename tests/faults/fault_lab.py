@@ -22,11 +22,10 @@ from lab_speaker import Speaker
 from speaker_processes import told_apart
 
 from speaker.errors import EdgeError
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests, lab_eips
-from speaker.lab.hosts.speakers import claimed, holders, holds_most
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.watching.outage import Outage, asking, echoing, outages, probing
+from speaker.lab.lan import Lan
+from speaker.lab.outage import Outage, asking, echoing, outages, probing
+from speaker.lab.speakers import ECHO_PORT, POD_PORT, claimed, failover_manifests, holders, holds_most, lab_eips
+from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress
 from speaker.node.control import ask
 from speaker.ownership.hellos.keys import generate

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from speaker.errors import EdgeError
-from speaker.lab.hosts.process import HEALTH, parse_event
-from speaker.lab.network.lan import Lan
+from speaker.lab.lan import Lan
+from speaker.lab.speakers import HEALTH, parse_event
 from speaker.node.control import ask
 from speaker.system.programs import end_with
 

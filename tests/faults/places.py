@@ -181,7 +181,7 @@ CONSTANTS = {
     "speaker.kubeproxy.watch:FIRST_SECONDS": 0.5,
     "speaker.kubeproxy.watch:LOOK_SECONDS": 0.5,
     "speaker.interfaces.gateway:EVERY": 0.2,
-    "speaker.telemetry.internal_errors:QUIET_SECONDS": 1.5,
+    "speaker.telemetry.logs:QUIET_SECONDS": 1.5,
     "speaker.layer2.link:RETRY_MAX": 0.5,
     "speaker.wire.hello_links:RETRY_MAX": 0.5,
 }

@@ -30,16 +30,7 @@ from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGua
 from speaker.forwarding.nftables.listing import read_plan
 from speaker.forwarding.nftables.ruleset import expressible, guard_ruleset
 from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, plan, without
-from speaker.model import (
-    Assignment,
-    Endpoint,
-    Protocol,
-    Service,
-    ServiceKey,
-    ServicePort,
-    TrafficPolicy,
-    World,
-)
+from speaker.model import Assignment, Endpoint, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy, World
 
 HISTORIES = int(os.environ.get("EIP_SPEAKER_HISTORIES", "40"))
 A_PART = 20

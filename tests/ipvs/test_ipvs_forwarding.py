@@ -28,7 +28,7 @@ from speaker.forwarding.ipvs.decisions import DRAIN_SECONDS
 from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder, open_ipvs
 from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
 
 pytestmark = pytest.mark.ipvs

@@ -19,7 +19,7 @@ from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
 from speaker.forwarding.limits import Use, look, raise_conntrack_max
 from speaker.forwarding.nftables.forwarder import NftablesGuard
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.tools.connections import connections

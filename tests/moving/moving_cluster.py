@@ -23,10 +23,10 @@ from agent_process import Process
 from load_balancers import LoadBalancer
 from real_api import binaries, bound_to_us
 
-from speaker.lab.hosts.failover_manifests import service_of
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.topology import lab_topology
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import Namespace
+from speaker.lab.speakers import service_of
+from speaker.lab.topology import lab_topology
 from speaker.model import Family, IPAddress
 
 OUR_CONTROLLER = "/apis/apps/v1/namespaces/eip-speaker/deployments/eip-speaker-controller"

@@ -23,12 +23,12 @@ from documented import ROOT, blocks
 from real_api import bound_to_us
 from test_there_and_back import CALM, SETTLES, TCP_POD_PORT, TCP_PORT, TWICE, Connections, served
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.topology import lab_topology
-from speaker.lab.scenarios.scene import ASK_INTERVAL, LINK
-from speaker.lab.watching.capture import relapses
-from speaker.lab.watching.outage import Asks, asking
+from speaker.lab.capture import relapses
+from speaker.lab.lan import Lan
+from speaker.lab.namespaces import Namespace
+from speaker.lab.outage import Asks, asking
+from speaker.lab.scene import ASK_INTERVAL, LINK
+from speaker.lab.topology import lab_topology
 
 pytestmark = pytest.mark.netns
 

@@ -20,11 +20,11 @@ from moving_cluster import OUR_AGENTS, TCP_POD_PORT, TCP_PORT, Moving, moving
 from peer_programs import programs_of
 from real_api import missing
 
-from speaker.lab.hosts.failover_manifests import ECHO_PORT
-from speaker.lab.network.namespaces import Namespace
-from speaker.lab.scenarios.scene import ASK_INTERVAL, EVERYBODY, LINK
-from speaker.lab.watching.capture import relapses
-from speaker.lab.watching.outage import asking, probing
+from speaker.lab.capture import relapses
+from speaker.lab.namespaces import Namespace
+from speaker.lab.outage import asking, probing
+from speaker.lab.scene import ASK_INTERVAL, EVERYBODY, LINK
+from speaker.lab.speakers import ECHO_PORT
 from speaker.model import IPAddress
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mqtt_broker import Broker, Here, missing
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 
 @pytest.fixture

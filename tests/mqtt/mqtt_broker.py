@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.system.programs import end_with
 
 PATIENCE = 180.0

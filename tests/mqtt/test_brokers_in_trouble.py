@@ -236,7 +236,7 @@ def test_a_broker_that_lets_us_in_and_takes_nothing_is_told_of(here, new_broker,
         ("login", "a" * (2**20 + 1), "larger than 1048576 bytes"),
         ("login", "a\nb\nc\n", "two lines"),
         ("login", b"\xff\xfe", "UTF-8"),
-        ("ca", "no certificate", "authorities in PEM"),
+        ("ca", "no certificate", "CA certificates in PEM"),
         ("cert", "no certificate", "no certificate with its key"),
     ],
 )

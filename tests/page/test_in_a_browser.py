@@ -22,6 +22,8 @@ LOOKS = {
     "phone-dark": {"width": 320, "height": 800, "theme": "dark"},
 }
 LIVE = "document.getElementById('link').textContent === 'live'"
+LISTED = "document.getElementById('eips').ariaRowCount - 1"
+FIRST_HOLDER = "document.querySelector('#rows [role=cell]:nth-child(2)').textContent"
 NASTY = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 MANY = 5000
 
@@ -38,8 +40,8 @@ def made_up(count=40, moved="node-a", failovers=(), problems=(), refused=(), **m
         f"10.0.{number // 250}.{number % 250}": eip("lan", [f"default/web-{number}"], NODES[number % 3], SINCE)
         for number in range(count)
     }
-    first = next(iter(eips))
-    eips[first] = eip("lan", ["default/web-0"], moved, SINCE)
+    for first in [*eips][:1]:
+        eips[first] = eip("lan", ["default/web-0"], moved, SINCE)
     pools = {"lan": {Family.IPV4: Usage(254, 200, 12)}, "dmz": {Family.IPV4: Usage(16, 16, 0)}}
     return document("node-b", "host", eips | more, pools, list(failovers), problems, refused, NODES)
 
@@ -56,10 +58,17 @@ def with_trouble():
     )
 
 
+def find(browser, words):
+    browser.run(
+        "const it = document.getElementById('filter'); it.value = arguments[0]; it.dispatchEvent(new Event('input'))",
+        words,
+    )
+
+
 def looking(browser, page, told):
     page.show(told)
     browser.open(page.url)
-    browser.until(LIVE + f" && document.querySelectorAll('.rows > *').length === {len(told['eips'])}")
+    browser.until(LIVE + f" && {LISTED} === {len(told['eips'])}")
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -75,39 +84,133 @@ def test_it_fits_the_screen_in_both_themes_and_is_accessible(browser, page, look
         (PICTURES / f"page-{look}.png").write_bytes(browser.picture())
 
 
-def test_what_is_wrong_is_on_it_and_where_nothing_is_there_is_no_such_section(browser, page):
+def test_what_is_wrong_comes_first_and_where_nothing_is_there_is_no_such_section(browser, page):
     looking(browser, page, with_trouble())
-    assert browser.text("#problems").splitlines() == [
+    assert browser.run("return document.querySelector('main section').id") == "problems-section"
+    assert browser.text("#problems-section").splitlines() == [
+        "What is wrong: 2",
         "conntrack: 92 % of 65536 entries are in use: raise nf_conntrack_max",
         "default/late: no free address: dmz",
     ]
-    assert browser.text("#counts").split("\n") == [
-        *("42 EIPs in use", "1 held by nobody", "1 in conflict with a stranger", "1 Service that lacks something"),
-    ]
+    assert browser.run("return document.getElementById('counts').innerText.replace(/\\s+/g, ' ')") == (
+        "42 EIPs in use 1 held by nobody 1 in conflict with a stranger 1 Service that lacks something"
+    )
+    browser.run("document.querySelectorAll('#counts button')[1].click()")
+    assert browser.text("#found") == "1 of 42 EIPs", "the one in conflict"
     page.show(made_up())
     browser.until("document.getElementById('problems-section').hidden")
     assert browser.text("#counts") == "40 EIPs in use"
 
 
-def test_what_the_doctor_found_is_on_it_with_what_mends_it_and_where_none_was_asked_nothing_is(browser, page):
+def test_what_is_wrong_is_grouped_by_kind_with_a_count_and_what_breaks_most_leads(browser, page):
+    refused = [(f"default/late-{number}", "pool_full", "no free address: dmz") for number in range(30)]
+    findings = [
+        {"kind": "peer_silent", "severity": "warning", "eips": 40, "docs": "docs/a.md"},
+        {"kind": "forwarding_off", "severity": "error", "eips": 264, "docs": "docs/b.md"},
+    ]
+    told = made_up(problems=["node-c is silent", "ip_forward is 0"], refused=refused) | {"findings": findings}
+    looking(browser, page, told)
+    each = browser.run(
+        "return [...document.querySelectorAll('#problems > li')].map(x => x.innerText.split('\\n').filter(Boolean))"
+    )
+    more = [f"default/late-{number}: no free address: dmz" for number in (1, 10, 11)]
+    assert each == [
+        ["ip_forward is 0 264 EIPs", "docs/b.md"],
+        ["default/late-0: no free address: dmz", *more, "and 26 more of this kind"],
+        ["node-c is silent 40 EIPs", "docs/a.md"],
+    ]
+    assert browser.accessibility() == []
+
+
+def test_what_the_doctor_found_is_on_it_once_with_what_mends_it_and_where_none_was_asked_nothing_is(browser, page):
     found = {"kind": "x", "eip": "", "what": f"rp_filter is 1 {NASTY}", "mend": "sysctl -w a=2", "docs": "docs/a.md"}
     looking(browser, page, made_up())
-    assert browser.run("return document.getElementById('doctor-section').hidden")
-    page.show(made_up() | {"doctor": examination(0.0, [found, found])})
-    browser.until("document.querySelectorAll('#doctor li').length === 2")
-    assert browser.text("#doctor li").splitlines() == [found["what"], "To mend: sysctl -w a=2", "docs/a.md"]
-    assert browser.text("#examined").startswith("Looked at: ")
+    assert browser.run("return document.getElementById('problems-section').hidden")
+    findings = [{"kind": "x", "severity": "error", "eips": 7, "docs": "docs/a.md"}]
+    told = made_up(problems=["rp_filter"]) | {"findings": findings}
+    page.show(told | {"doctor": examination(0.0, [found])})
+    browser.until("document.querySelectorAll('#problems li').length === 1")
+    assert [*filter(None, browser.text("#problems li").splitlines())] == [
+        *(f"{found['what']} 7 EIPs", "To mend: sysctl -w a=2", "docs/a.md")
+    ]
+    assert browser.text("#examined").startswith("The doctor looked at this host ")
     assert browser.accessibility() == []
     page.show(made_up() | {"doctor": examination(0.0, [])})
-    browser.until("!document.querySelector('#doctor li')")
-    assert browser.text("#examined").startswith("Nothing is wrong, as far as this host sees: ")
+    browser.until("!document.querySelector('#problems li')")
+    assert browser.text("#problems-title") == "Nothing is wrong, as far as is seen"
+
+
+def test_once_somebody_said_where_the_docs_are_they_are_linked(browser, page):
+    looking(browser, page, made_up(1))
+    browser.run("document.querySelector('link[rel=help]').href = 'https://example.org/docs/'")
+    finding = {"kind": "x", "severity": "error", "eips": 1, "docs": "docs/operations.md#several-hosts"}
+    page.show(made_up(problems=["a problem"]) | {"findings": [finding]})
+    browser.until("document.querySelector('#problems a')")
+    link = browser.run("return document.querySelector('#problems a').href")
+    assert link == "https://example.org/docs/operations.md#several-hosts"
+
+
+def pressed_in(browser, node, across):
+    """A click on a cell of the node's column."""
+    browser.run(
+        "const it = [...document.querySelectorAll('#nodes li')].find((x) => x.innerText.startsWith(arguments[0]))"
+        ".lastElementChild; const box = it.getBoundingClientRect();"
+        "const at = { clientX: box.left + 16 * arguments[1] + 8, clientY: box.top + 8, bubbles: true };"
+        "it.dispatchEvent(new MouseEvent('click', at))",
+        *(node, across),
+    )
+    return browser.run("return document.getElementById('filter').value")
+
+
+def test_each_eip_is_a_cell_in_its_nodes_column_and_one_that_moves_is_in_the_others(browser, page):
+    looking(browser, page, made_up(9))
+    assert [pressed_in(browser, "node-a", across) for across in range(3)] == ["10.0.0.0", "10.0.0.3", "10.0.0.6"]
+    painted = (
+        "const it = document.getElementById('picture'), all = it.getContext('2d')"
+        ".getImageData(0, 0, it.width, it.height).data;"
+        "return new Set(Array.from({length: all.length / 4}, (_, i) => all.slice(4 * i, 4 * i + 4).join())).size"
+    )
+    assert browser.run(painted) >= 4, "the ground, and a colour for each node"
+    find(browser, "")
+    page.show(made_up(9, moved="node-b"))
+    browser.until("document.querySelectorAll('#nodes li')[1].innerText.includes('4 EIPs')")
+    assert pressed_in(browser, "node-b", 0) == "10.0.0.0"
+    assert pressed_in(browser, "node-a", 0) == "10.0.0.3"
+
+
+def test_a_node_that_is_not_heard_keeps_its_column(browser, page):
+    looking(
+        browser, page, made_up(9) | {"nodes": [{"node": "node-a", "eips": 9}, {"node": "z", "eips": 0, "silent": True}]}
+    )
+    assert browser.text("#nodes .silent") == "z\nnot heard"
+
+
+@pytest.mark.parametrize(
+    ("eips", "hidden"), [((40, 0, 0), False), ((39, 1, 0), True), ((3, 0, 0), True), ((40,), True)]
+)
+def test_where_one_of_several_holds_all_the_command_that_spreads_them_is_there(browser, page, eips, hidden):
+    nodes = [{"node": node, "eips": number} for node, number in zip(NODES, eips, strict=False)]
+    looking(browser, page, made_up() | {"nodes": nodes})
+    assert browser.run("return document.getElementById('balance').hidden") == hidden
+
+
+def test_failovers_of_the_last_day_are_on_an_axis_of_time_as_high_as_they_were_silent(browser, page):
+    ago = "return new Date(Date.now() - arguments[0] * 3600e3).toISOString()"
+    times = [browser.run(ago, hours) for hours in (0.0, 12, 30)]
+    told = [failover(at=at, unanswered=[0.2, took]) for at, took in zip(times, (0.5, 1.0, 9.0), strict=True)]
+    looking(browser, page, made_up(failovers=told))
+    bars = browser.run(
+        "return [...document.querySelectorAll('#axis i')].map(x => [x.style.left, x.style.height].map(parseFloat))"
+    )
+    assert [[round(number) for number in each] for each in bars] == [[100, 50], [50, 100]]
+    assert browser.text("#top") == "1.0 s"
 
 
 def test_a_failover_is_on_it_while_one_looks_with_its_duration_and_is_read_out(browser, page):
     looking(browser, page, made_up())
-    browser.run("window.before = document.querySelector('.rows > *')")
+    browser.run("window.before = document.querySelector('#rows > *')")
     page.show(made_up(moved="node-b", failovers=[failover()]))
-    browser.until("document.querySelector('.rows [role=cell]:nth-child(2)').textContent === 'node-b'")
+    browser.until(FIRST_HOLDER + " === 'node-b'")
     assert browser.text("#failovers .took") == "0.231 s"
     assert browser.text("#failovers .who") == "192.0.2.0: node-b in place of node-a"
     assert browser.text("#news") == "192.0.2.0: node-b in place of node-a, after 0.231 s"
@@ -118,9 +221,9 @@ def test_eips_come_and_go_in_the_order_of_addresses(browser, page):
     looking(browser, page, made_up(3))
     six = ("2001:db8::10", "2001:db8::9", "2001:db8:1::", "2001:db8::1:0", "fd00::", "::1")
     page.show(made_up(2, **{each: eip("lan", [], None) for each in ("10.0.0.100", *six, "10.0.0.20")}))
-    browser.until("document.querySelectorAll('.rows > *').length === 10")
+    browser.until(LISTED + " === 10")
     names = browser.run(
-        "return [...document.querySelectorAll('.rows [role=cell]:first-child')].map(x => x.textContent)"
+        "return [...document.querySelectorAll('#rows [role=cell]:first-child')].map(x => x.textContent)"
     )
     assert names[:4] == ["10.0.0.0", "10.0.0.1", "10.0.0.20", "10.0.0.100"]
     assert names[4:] == ["::1", "2001:db8::9", "2001:db8::10", "2001:db8::1:0", "2001:db8:1::", "fd00::"]
@@ -139,10 +242,10 @@ def test_what_tenants_wrote_is_text(browser, page):
 def test_one_gets_about_with_the_keyboard(browser, page):
     looking(browser, page, made_up(30))
     stops = []
-    for _ in range(4):
+    for _ in range(5):
         browser.keys("Tab")
         stops.append(browser.run("return document.activeElement.id || document.activeElement.textContent"))
-    assert stops == [*NODES, "filter"]
+    assert stops == [*NODES, "filter", "eips"]
     browser.run("document.querySelector('#nodes button').focus()")
     browser.keys("Enter")
     assert browser.text("#found") == "10 of 30 EIPs"
@@ -155,33 +258,48 @@ def test_one_gets_about_with_the_keyboard(browser, page):
     assert browser.text("#found") == "0 of 30 EIPs"
 
 
-def test_five_thousand_scroll_and_only_those_in_view_are_laid_out(browser, page):
-    browser.look(width=1100, height=800, theme="light")
+def to_the_end(browser):
+    browser.run("document.getElementById('eips').scrollTop = 1e9")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("count", [0, MANY])
+def test_no_number_of_eips_makes_it_long_or_hard_to_read_for_anybody(browser, page, count, look):
+    browser.look(**LOOKS[look])
+    looking(browser, page, made_up(count))
+    assert browser.accessibility() == []
+    assert browser.run("return document.querySelectorAll('#rows > *').length") < 100
+    assert browser.run("return document.documentElement.scrollHeight") < 3000
+    if count:
+        to_the_end(browser)
+        browser.until("document.getElementById('rows').lastElementChild.ariaRowIndex === '5001'")
+        box, last = browser.run(
+            "return [document.getElementById('eips'), document.getElementById('rows').lastElementChild]"
+            ".map(x => x.getBoundingClientRect().bottom)"
+        )
+        assert abs(box - last) < 1
+
+
+def test_five_thousand_are_found_and_followed_and_printed(browser, page):
     looking(browser, page, made_up(MANY))
-    away = "return [...document.querySelectorAll('.rows > *')].filter(x => !x.checkVisibility(arguments[0])).length"
-    assert browser.run(away, {"contentVisibilityAuto": True}) > 0.9 * MANY
-    browser.run_async(
-        """
-        const done = arguments[0];
-        let turns = 0;
-        const turn = () => {
-          window.scrollBy(0, 4000);
-          if (++turns < 60) requestAnimationFrame(turn);
-          else { window.scrollTo(0, document.documentElement.scrollHeight);
-                 requestAnimationFrame(() => requestAnimationFrame(() => done(0))); }
-        };
-        requestAnimationFrame(turn);
-        """
-    )
-    bottom = browser.run(
-        "const all = document.querySelectorAll('.rows > *'); return all[all.length - 1].getBoundingClientRect().bottom"
-    )
-    assert 0 < bottom <= 800
-    browser.run("document.getElementById('filter').value = '10.0.7.77'; filter()")
-    assert browser.text("#found") == f"1 of {MANY} EIPs"
+    find(browser, "10.0.7.77")
+    assert browser.text("#found") == f"1 of {MANY:,} EIPs"
+    find(browser, "")
     page.show(made_up(MANY, moved="node-c", failovers=[failover(MANY)]))
-    browser.until("document.querySelector('.rows [role=cell]:nth-child(2)').textContent === 'node-c'")
-    assert browser.text("#failovers .who") == f"{MANY} EIPs: node-b in place of node-a"
+    browser.until(FIRST_HOLDER + " === 'node-c'")
+    assert browser.text("#failovers .who") == f"{MANY:,} EIPs: node-b in place of node-a"
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return document.querySelectorAll('#rows > *').length") == MANY
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return document.querySelectorAll('#rows > *').length") < 100
+
+
+def test_a_row_that_stays_in_view_is_the_same_one(browser, page):
+    looking(browser, page, made_up(MANY))
+    browser.run("window.before = document.querySelectorAll('#rows > *')[12]")
+    browser.run("document.getElementById('eips').scrollTop = 400")
+    browser.until("document.querySelector('#rows > *').ariaRowIndex !== '2'")
+    assert browser.run("return window.before.isConnected")
 
 
 def test_a_speaker_that_is_gone_is_said_to_be_and_one_that_is_back_is_followed_again(browser, page):
@@ -189,9 +307,9 @@ def test_a_speaker_that_is_gone_is_said_to_be_and_one_that_is_back_is_followed_a
     page.close()
     browser.until("document.getElementById('link').className === 'lost'")
     assert browser.text("#link") == "no connection: this is what was known last"
-    assert browser.run("return document.querySelectorAll('.rows > *').length") == 3
+    assert browser.run(f"return {LISTED}") == 3
     page.open()
     page.show(made_up(5))
-    browser.until(LIVE + " && document.querySelectorAll('.rows > *').length === 5")
+    browser.until(LIVE + f" && {LISTED} === 5")
     for complaint in browser.console():
         assert "Failed to load resource: net::ERR_" in complaint

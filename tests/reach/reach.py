@@ -29,7 +29,7 @@ from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder
 from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import plan
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import (
     Assignment,
     Endpoint,

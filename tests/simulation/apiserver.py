@@ -9,16 +9,7 @@ from simulation.clock import Clock, Trace
 from simulation.host import Host
 from simulation.schedule import Schedule
 from speaker.model import IPAddress
-from speaker.ownership.events import (
-    ApiDown,
-    ApiUp,
-    LeaseSeen,
-    Record,
-    RecordRead,
-    RecordWritten,
-    WriteRecord,
-    gone,
-)
+from speaker.ownership.events import ApiDown, ApiUp, LeaseSeen, Record, RecordRead, RecordWritten, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 
 

@@ -11,15 +11,7 @@ from simulation.owner import Deeds, Owner
 from simulation.schedule import Schedule
 from simulation.wire import Port, key
 from speaker.model import IPAddress
-from speaker.ownership.events import (
-    EipAnswered,
-    EligibilityChanged,
-    Event,
-    FrameHeard,
-    HelloHeard,
-    LinkChanged,
-    Tick,
-)
+from speaker.ownership.events import EipAnswered, EligibilityChanged, Event, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Keys

@@ -4,22 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from simulation.host import Make
-from speaker.ownership.events import (
-    Claim,
-    EipAnswered,
-    EligibilityChanged,
-    Event,
-    Order,
-    Record,
-    SendHello,
-    Yielded,
-)
+from speaker.ownership.events import Claim, EipAnswered, EligibilityChanged, Event, Order, Record, SendHello, Yielded
 from speaker.ownership.hello import Hello
 from speaker.ownership.machine.agenda import Agenda
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.hearing import Hearing
 from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.loss import Patience
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.moving import Moves
 from speaker.ownership.machine.naming import Name
@@ -30,7 +22,6 @@ from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.patience import Patience
 
 
 def made_of(*wrong: type) -> Make:

@@ -1,9 +1,6 @@
 """Wrong judgements, each of which takes one rule of ``docs/ownership.md`` away."""
 
-from speaker.ownership.events import (
-    Record,
-    Yielded,
-)
+from speaker.ownership.events import Record, Yielded
 from speaker.ownership.hello import Accused
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known

@@ -10,7 +10,7 @@ from typing import Self
 from lab_speaker import Speaker
 from wishes import A_FILE, FIRST_OF_LONE, Wish, bad_manifest, first_wishes, manifest, pool
 
-from speaker.lab.network.lan import Lan
+from speaker.lab.lan import Lan
 from speaker.ownership.hellos.keys import generate
 
 BAD = "bad.yaml"

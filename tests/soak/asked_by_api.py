@@ -13,8 +13,8 @@ from agent_objects import POOLS
 from lab_speaker import Speaker
 from wishes import Wish, pool
 
-from speaker.lab.hosts.process import HEALTH
-from speaker.lab.network.lan import Lan
+from speaker.lab.lan import Lan
+from speaker.lab.speakers import HEALTH
 from speaker.settings import DEFAULT_HELLO_MS
 
 SERVICES = "/api/v1/namespaces/many/services"

@@ -36,11 +36,11 @@ from slopes import HEAD, Series, measured  # noqa: E402
 from speaker_processes import family, told_apart  # noqa: E402
 from wishes import UNTOUCHED, Wish, edited, first_wishes  # noqa: E402
 
-from speaker.lab.breaking.faults import plug, pull  # noqa: E402
-from speaker.lab.network.lan import Lan  # noqa: E402
-from speaker.lab.network.privileges import leave_host_network  # noqa: E402
-from speaker.lab.network.topology import lab_topology  # noqa: E402
-from speaker.lab.watching.outage import asking, outages  # noqa: E402
+from speaker.lab.lan import Lan  # noqa: E402
+from speaker.lab.namespaces import leave_host_network  # noqa: E402
+from speaker.lab.outage import asking, outages  # noqa: E402
+from speaker.lab.switch import plug, pull  # noqa: E402
+from speaker.lab.topology import lab_topology  # noqa: E402
 from speaker.ownership.parameters import Parameters  # noqa: E402
 
 NODES, SERVICES, SECONDS = 3, 500, 3600.0

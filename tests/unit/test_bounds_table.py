@@ -47,19 +47,19 @@ CODE = {
         "unit/health/test_prober.py::test_no_more_checks_are_under_way_than_may_be_and_late_ones_are_counted",
     ),
     "bytes of an answer's headers": (
-        "health.probe.MAX_HEAD",
+        "health.prober.MAX_HEAD",
         "unit/health/test_behaviours.py::test_what_a_server_does_is_what_is_found",
     ),
     "parts in which they arrive": (
-        "health.probe.MAX_READS",
+        "health.prober.MAX_READS",
         "unit/health/test_behaviours.py::test_headers_in_too_many_parts_are_given_up",
     ),
     "bytes of a health check's CA file": (
-        "health.probe.MAX_CA",
+        "health.prober.MAX_CA",
         "unit/health/test_behaviours.py::test_a_ca_without_end_is_not_read",
     ),
     "characters of the annotation `eip-speaker.io/health-check`": (
-        "api.health_check.MAX_TEXT",
+        "api.service.MAX_TEXT",
         "unit/api/test_health_check.py::test_what_cannot_be_read_is_refused_by_its_rule",
     ),
     "clients of the control socket": (
@@ -203,7 +203,7 @@ CODE = {
         "unit/agent/test_known.py::test_a_file_that_is_longer_than_any_of_ours_is_refused",
     ),
     "unexpected errors logged in full": (
-        "telemetry.internal_errors.MAX_KNOWN",
+        "telemetry.logs.MAX_KNOWN",
         "unit/telemetry/test_internal_errors.py::test_errors_without_end_are_counted_and_logged_up_to_a_bound",
     ),
     "viewers of a page at once": (

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.intervals import merged, subtracted
+from speaker.api.addresses import merged, subtracted
 
 RUNS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(-2, 12)).map(lambda run: (run[0], run[0] + run[1])), max_size=8

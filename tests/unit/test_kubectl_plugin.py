@@ -42,11 +42,17 @@ def test_what_looks_at_a_host_looks_at_the_cluster(words, run):
     assert run(*words).stdout == "".join(f"{word}|" for word in (command, "--cluster", *more))
 
 
-def test_no_word_asks_for_help(run):
-    assert run().stdout == "help|"
+@pytest.mark.parametrize("words", [(), ("--context", "prod"), ("--watch",)])
+def test_no_command_shows_the_state_of_the_cluster(words, run):
+    assert run(*words).stdout == "".join(f"{word}|" for word in ("status", "--cluster", *words))
 
 
-@pytest.mark.parametrize("word", ["run", "cleanup", "drain", "agent", "--version"])
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_is_the_speakers(word, run):
+    assert run(word).stdout == "help|"
+
+
+@pytest.mark.parametrize("word", ["run", "cleanup", "drain", "agent"])
 def test_what_changes_a_host_is_no_business_of_kubectls(word, run):
     done = run(word)
     assert (done.returncode, done.stdout) == (2, "")

@@ -116,7 +116,7 @@ def test_a_pull_request_is_checked_and_may_do_nothing():
 
 
 def test_what_is_published_is_made_before():
-    made = ["dist", "rendered", "chart", "plugin"]
+    made = ["dist", "rendered", "chart", "plugin", "packages"]
     commands = " ".join(step["run"] for _, step in steps() if "run" in step)
     assert all(f" {target}" in commands for target in made)
     released = re.search(r"^RELEASED = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -82,7 +82,7 @@ def test_a_flag_about_peers_without_peers_is_refused_for_the_host_would_believe_
 
 
 def test_who_is_alone_has_nobody_to_hand_anything_over_to():
-    with pytest.raises(SettingError, match=r"^--hand-over: needs --with-peers: no other host ever holds the EIPs"):
+    with pytest.raises(SettingError, match=r"^--hand-over: needs --with-peers: without peers no EIP ever moves"):
         PeerSettings.parse(False, hand_over=True)
 
 

@@ -1,6 +1,7 @@
 """Every test runs in a target of the Makefile, and every target in CI: each time, or when its turn comes."""
 
 import re
+import runpy
 import shlex
 import subprocess
 from pathlib import Path
@@ -98,6 +99,13 @@ def test_what_ci_does_not_run_each_time_has_its_turn():
 def test_a_part_of_the_cluster_is_chosen_by_its_mark(part):
     (command,) = commands("test-cluster", f"PART={part}")
     assert command[command.index("-m") + 1] == ("not long" if part == "core" else f"long(part='{part}')")
+
+
+def test_what_is_compiled_of_the_simulation_is_there():
+    lists = runpy.run_path(str(ROOT / ".ci" / "compiled.py"))
+    paths = [ROOT / "speaker" / "ownership" / f"{name}.py" for name in lists["MACHINE"]]
+    paths += [ROOT / "tests" / "simulation" / f"{name}.py" for name in lists["SIMULATION"]]
+    assert [path for path in paths if not path.exists()] == []
 
 
 def test_parts_are_chosen_together():

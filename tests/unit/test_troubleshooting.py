@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speaker.checks import KINDS, Symptom
-from speaker.lab.practice.table import FAULTS
+from speaker.lab.practice_table import FAULTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()

@@ -15,7 +15,7 @@ from speaker.api.objects import Key, Object
 from speaker.cluster.access import Access, Server, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Change, Resource
-from speaker.cluster.reflector import Patience, Reflector
+from speaker.cluster.reflector import Mirrors, Patience, Reflector
 from speaker.errors import EdgeError
 from speaker.removals import Doubt
 
@@ -137,6 +137,15 @@ def client(api: Served) -> Callable[[], Awaitable[Client]]:
     return api.client
 
 
+class CountedMirrors(Mirrors):
+    noticed = 0
+    """Times that one of them saw the server's data go back."""
+
+    def restored(self) -> None:
+        self.noticed += 1
+        super().restored()
+
+
 class Mirror(Generic[T]):
     """A running reflector and all it told."""
 
@@ -147,8 +156,7 @@ class Mirror(Generic[T]):
         """Versions, and what had been handed over by then."""
         self.restored: list[bool] = []
         """Of each list, whether it was said to be of other data."""
-        self.noticed = 0
-        """Times that it saw the server's data go back."""
+        self.mirrors = CountedMirrors()
         self.doubts: list[str] = []
         """Each that began, and '' for each end."""
         self._news = asyncio.Event()
@@ -159,7 +167,7 @@ class Mirror(Generic[T]):
             self,
             patience=patience,
             listed=self._listed,
-            restored=self._count_restored,
+            among=self.mirrors,
         )
 
     @property
@@ -191,9 +199,6 @@ class Mirror(Generic[T]):
     def doubted(self, _: str, doubt: Doubt | None) -> None:
         self.doubts.append("" if doubt is None else str(doubt))
         self._news.set()
-
-    def _count_restored(self) -> None:
-        self.noticed += 1
 
     def _listed(self, version: str, restored: bool) -> None:
         self.lists.append((int(version), self.names()))

@@ -32,8 +32,14 @@ class FakePods:
     """``async with FakePods({"pod": container}) as fake``. ``phases``: of pods that do not run."""
 
     def __init__(
-        self, containers: Mapping[str, Container], namespace: str, phases: Mapping[str, str] | None = None
+        self,
+        containers: Mapping[str, Container],
+        namespace: str,
+        phases: Mapping[str, str] | None = None,
+        services: Sequence[object] = (),
+        pools: Sequence[object] = (),
     ) -> None:
+        self._objects = {"/api/v1/services": services, "/apis/eip-speaker.io/v1alpha1/eips": pools}
         self._containers, self.namespace, self._phases = containers, namespace, phases or {}
         self.commands: list[tuple[str, tuple[str, ...]]] = []
         """Pod and command."""
@@ -42,7 +48,8 @@ class FakePods:
         app = web.Application()
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         app.router.add_get(pods, self._list)
-        app.router.add_get("/api/v1/services", self._no_services)
+        for path in self._objects:
+            app.router.add_get(path, self._list_objects)
         app.router.add_get(f"{pods}/{{name}}/exec", self._exec)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         await self._runner.setup()
@@ -68,8 +75,9 @@ class FakePods:
         items = [self._pod(name) for name in self._containers]
         return web.json_response({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": items})
 
-    async def _no_services(self, asked: web.Request) -> web.Response:
-        return web.json_response({"kind": "ServiceList", "metadata": {"resourceVersion": "1"}, "items": []})
+    async def _list_objects(self, asked: web.Request) -> web.Response:
+        items = [*self._objects[asked.path]]
+        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 
     def _pod(self, name: str) -> dict[str, Any]:
         metadata = {"name": f"agent-{name}", "namespace": self.namespace}

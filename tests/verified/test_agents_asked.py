@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pods import FakePods
 
+from speaker.api.kinds import ASSIGNED
 from speaker.cli import main
 from speaker.diagnosis.facts import Facts, Process, encode
 from speaker.node.known.knowledge import Cut, Knowledge, KnownEip
@@ -34,8 +35,8 @@ async def forever(_):
 def ask(tmp_path, capsys):
     """``await ask({node: container}, word, …)``: code, output, errors; and what pods were told."""
 
-    async def run(containers, *words, token=None, phases=None):
-        async with FakePods(containers, NAMESPACE, phases) as fake:
+    async def run(containers, *words, token=None, phases=None, **objects):
+        async with FakePods(containers, NAMESPACE, phases, **objects) as fake:
             (tmp_path / "config").write_text(fake.kubeconfig(*filter(None, [token])))
             given = "--cluster", "--kubeconfig", str(tmp_path / "config")
             code = await asyncio.to_thread(main, [*words, *given])
@@ -66,7 +67,29 @@ async def test_a_status_ends_with_1_where_an_agent_says_nothing(ask):
     assert (code, out.splitlines()[-1]) == (0, "n1: something")
     code, out, _, _ = await ask({"n1": well, "n2": says(b"nonsense")}, "status")
     assert code == 1
-    assert "n2: no answer: this is no status of a speaker" in out
+    assert "n2: no answer: this is not a speaker's status" in out
+
+
+def conditioned(name, kind, status, message):
+    condition = {"type": kind, "status": status, "reason": "Whatever", "message": message}
+    return {"metadata": {"name": name, "namespace": "shop"}, "status": {"conditions": [condition]}}
+
+
+async def test_a_status_names_services_without_an_eip_and_pools_out_of_use(ask):
+    services = [conditioned("web", ASSIGNED, "False", "no pool has room"), conditioned("well", ASSIGNED, "True", "")]
+    services += [conditioned("other", "example.com/Ready", "False", "not ours"), {"metadata": {"name": "bare"}}]
+    pools = [conditioned("bad", "Ready", "False", "spec.addresses: is wrong"), conditioned("well", "Ready", "True", "")]
+    pools += [{"metadata": {"name": "new"}}]
+    containers = {"n1": says(json.dumps(STATUS | {"problems": []}).encode())}
+    _, out, _, _ = await ask(containers, "status", services=services, pools=pools)
+    *_, first, second, third = out.splitlines()
+    assert first == "Service shop/web: no pool has room"
+    assert second == "pool bad: spec.addresses: is wrong"
+    assert third == "pool new: says nothing of itself"
+    _, out, _, _ = await ask(containers, "status", services=[services[0]] * 23, pools=pools)
+    assert out.splitlines()[-1] == "5 more Services and pools: --json has them all"
+    _, out, _, _ = await ask(containers, "status", "--json", services=[services[0]] * 23)
+    assert len(json.loads(out)["unserved"]) == 23
 
 
 async def test_only_the_nodes_that_are_named_are_asked(ask):

@@ -126,7 +126,7 @@ async def test_an_api_restored_from_an_older_backup_is_believed(api, fake, mirro
     await seen.until_names({"old", "new"})
     resumed = [query for _, _, query in fake.requests[begun:] if "watch" in query and query.get("resourceVersion")]
     assert resumed == [], "a watch that would stay silent is not even tried"
-    assert (seen.noticed, seen.restored) == (1, [False, True])
+    assert (seen.mirrors.noticed, seen.restored) == (1, [False, True])
 
 
 async def test_a_watch_that_a_restored_api_overtook_is_begun_anew_when_the_lease_went_back(api, fake, mirror, maps):
@@ -144,4 +144,4 @@ async def test_a_watch_that_a_restored_api_overtook_is_begun_anew_when_the_lease
     assert "lost" in seen.names(), "nothing told of it"
     mirrors.saw_lease(backup)
     await seen.until_names({"old", "new"})
-    assert (seen.noticed, seen.restored) == (0, [False, True])
+    assert (seen.mirrors.noticed, seen.restored) == (0, [False, True])

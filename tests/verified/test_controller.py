@@ -15,8 +15,7 @@ from fake_api import Refused
 from speaker.api.kinds import ASSIGNED, EIPS
 from speaker.api.records import ANNOUNCEMENTS, FORWARDER
 from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Patience
 from speaker.controller.announced import Grace
 from speaker.controller.decider import ControllerSettings
@@ -406,7 +405,7 @@ async def test_a_namespace_gets_no_more_of_a_pool_than_it_may_and_pool_and_servi
     await cluster.service("one")
     await cluster.until_addresses(one=("192.0.2.10",))
     await cluster.service("two")
-    await cluster.until(lambda: _said(cluster, "two", "NamespaceFull", "no more IPv4 addresses than 1 of pool", lan))
+    await cluster.until(lambda: _said(cluster, "two", "NamespaceFull", "1 of pool", lan))
     await cluster.until(lambda: _full(cluster, lan, cluster.api.namespace + " (1 IPv4)"))
     await cluster.client.patch(f"{EIPS}/{lan}", {"spec": {"perNamespace": {"max": 2}}})
     await cluster.until_addresses(one=("192.0.2.10",), two=("192.0.2.11",))
@@ -449,6 +448,28 @@ async def test_a_service_that_asks_for_it_leaves_an_address_that_its_pool_has_no
     await cluster.until(lambda: _recorded(cluster, "web", "198.51.100.10"))  # both at once would be no change
     await cluster.change("web", {"release": "now"})
     await cluster.until_addresses(web=("203.0.113.10",))
+
+
+async def test_a_service_that_asks_for_it_leaves_a_pool_that_is_being_deleted_which_then_goes(cluster, start):
+    lan = await cluster.pool("lan", "192.0.2.10")
+    await start()
+    await cluster.service("web")
+    await cluster.until(lambda: _is_kept(cluster, lan))
+    await cluster.pool("wan", "198.51.100.10")
+    await cluster.client.delete(f"{EIPS}/{lan}")
+    await cluster.until(lambda: _said(cluster, "web", "Flagged"))
+    await cluster.change("web", {"release": "now"})
+    await cluster.until_addresses(web=("198.51.100.10",))
+    await cluster.until(lambda: _is_gone(cluster, lan))
+
+
+async def _is_kept(cluster: Cluster, pool: str) -> bool:
+    """By our finalizer."""
+    return FINALIZER in (await cluster.eip(pool))["metadata"].get("finalizers", ())
+
+
+async def _is_gone(cluster: Cluster, pool: str) -> bool:
+    return pool not in {each["metadata"]["name"] for each in (await cluster.read(EIPS))["items"]}
 
 
 async def _recorded(cluster: Cluster, name: str, record: str) -> bool:
@@ -743,11 +764,7 @@ async def test_deleting_a_pool_in_use_waits_and_says_for_whom(api, cluster, star
     pool = await cluster.pool("lan", "192.0.2.10-192.0.2.20")
     await start()
     await cluster.service("web")
-
-    async def marked() -> bool:
-        return FINALIZER in (await cluster.eip(pool))["metadata"].get("finalizers", ())
-
-    await cluster.until(marked)
+    await cluster.until(lambda: _is_kept(cluster, pool))
     await cluster.client.delete(f"{EIPS}/{pool}")
 
     async def waits() -> bool:
@@ -763,11 +780,7 @@ async def test_deleting_a_pool_in_use_waits_and_says_for_whom(api, cluster, star
     await cluster.until(refused)
     assert await cluster.addresses() == {"web": ("192.0.2.10",), "late": ()}
     await cluster.delete("web")
-
-    async def gone() -> bool:
-        return pool not in {each["metadata"]["name"] for each in (await cluster.read(EIPS))["items"]}
-
-    await cluster.until(gone)
+    await cluster.until(lambda: _is_gone(cluster, pool))
 
 
 async def test_of_two_pools_that_overlap_the_younger_is_refused(cluster, start):

@@ -15,8 +15,7 @@ import pytest
 import yaml
 from real_api import _free_port
 
-from speaker.cluster.elector import Timing
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, LeaseName, Timing
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.settings import Bind

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.lease import Deposed, Election, LeaseName
+from speaker.cluster.lease import Deposed, Election, Leadership, LeaseName, Timing
 from speaker.errors import EdgeError
 
 LEASES = "/apis/coordination.k8s.io/v1"

@@ -43,7 +43,7 @@ async def test_an_empty_list_takes_nothing_away_and_is_told(api, eight, mirror, 
     await until_lists(seen, 2)
     assert seen.names() == NAMES | {"b"}
     assert len(seen.doubts) == 1
-    assert seen.doubts[0].startswith("configmaps: a list lacks 9 of 9: they stay as they were until 2")
+    assert seen.doubts[0].startswith("configmaps: 9 of 9 are missing from a list: they stay until 2")
     await maps.create("c")
     await maps.delete("a0")
     await seen.until_names({"c", "b"} | NAMES - {"a0"})

@@ -114,10 +114,9 @@ async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[
             writer = AnnouncementWriter(
                 client or await api.client(),
                 deadline,
-                facts.get,
+                lambda eip, held: facts.get(eip) if held else VACANT,
                 lambda error: made.tell(error),
                 NoBugs(),
-                lambda _: VACANT,
             )
             made = Writing(writer, facts)
             working.append(group.create_task(writer.run(made), name="writer"))  # type: ignore[arg-type]

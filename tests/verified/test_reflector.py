@@ -175,7 +175,7 @@ async def test_a_streamed_list_that_never_is_whole_is_asked_for_in_pages(api, mi
     patience = Patience(answer=0.5, whole=0.8, backoff=0.02, backoff_limit=0.2)
     seen = await mirror(await api.client(), patience=patience)
     assert seen.names() == {"a"}
-    assert any("did not end the list" in str(error) for error in seen.errors)
+    assert any("did not finish the list" in str(error) for error in seen.errors)
     changing.cancel()
     await asyncio.wait([changing])
 

@@ -492,7 +492,7 @@ def _in_api_words(told: Mapping[ServiceKey, tuple[str, str]]) -> Mapping[Service
 
     def said(reason: str, message: str) -> tuple[str, str]:
         if reason == "flagged":
-            message += ": kept although its pool does not offer it to this Service any more"
+            message += ": kept although its pool no longer offers it to this Service"
         return "".join(word.capitalize() for word in reason.split("_")), message
 
     return {key: said(*each) for key, each in told.items()}

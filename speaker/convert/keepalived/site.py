@@ -14,10 +14,19 @@ from speaker.api.addresses import parse_eip, parse_host, parse_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
 from speaker.api.endpoints import SERVICE_NAME
 from speaker.api.fields import ApiObject, names
-from speaker.api.health_check import HIGHEST, LONGEST, SHORTEST, health_check
-from speaker.api.service import HEALTH_CHECK, LOAD_BALANCER_CLASS, SCHEDULER, SCHEDULERS
+from speaker.api.service import (
+    HEALTH_CHECK,
+    HIGHEST,
+    LOAD_BALANCER_CLASS,
+    LONGEST,
+    SCHEDULER,
+    SCHEDULERS,
+    SHORTEST,
+    health_check,
+)
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as Pool
+from speaker.convert.draft import of_host
 from speaker.convert.keepalived import words
 from speaker.convert.keepalived.text import Passed, Read, Statement
 from speaker.convert.services import Draft as Service
@@ -282,7 +291,7 @@ class _Site:
             return
         ranks = sorted(set(priorities.values()), reverse=True)
         for pool in pools:
-            pool.node_preference = {name: 100 - 5 * ranks.index(each) for name, each in priorities.items()}
+            pool.node_preference = [(100 - 5 * ranks.index(each), of_host(name)) for name, each in priorities.items()]
             pool.failback = "" if stays else f"preferred-after {max(1, self.number(delay, 0, 1000, _PREEMPTS))}s"
 
     def _priorities(self, statement: Statement, mine: Statement | None) -> dict[str, int]:
@@ -413,7 +422,7 @@ class _Site:
         said = self.last(statement, "lb_algo", "lvs_sched")
         name = _argument(said) or _SCHEDULER
         if said is not None and name not in SCHEDULERS:
-            self.leave(said, f"is no scheduler of IPVS: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
+            self.leave(said, f"is not an IPVS scheduler: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
             name = _SCHEDULER
         by_port = self.last(statement, f"{name}-port") if name in ("sh", "mh") else None
         return name if by_port is None else f"{name}-port"

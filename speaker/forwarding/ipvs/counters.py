@@ -1,9 +1,9 @@
 """What IPVS has counted, for metrics: from a dump of its virtual servers and from ``/proc/net/ip_vs``. Pure.
 
-Two sources, because each is the cheap one for what it is read for. A dump over netlink has 64-bit counters of every
-virtual server in a few large messages, but real servers only one virtual server at a time; ``/proc/net/ip_vs`` lists
-all real servers with their connections in one go, and no counters. net/netfilter/ipvs/ip_vs_ctl.c
-(ip_vs_info_seq_show) writes it::
+There are two sources because each is cheap for one thing. A dump over netlink has 64-bit counters of every virtual
+server in a few large messages, but lists real servers for one virtual server at a time. ``/proc/net/ip_vs`` lists all
+real servers with their connections at once, without counters. net/netfilter/ipvs/ip_vs_ctl.c (ip_vs_info_seq_show)
+writes it::
 
     IP Virtual Server version 1.2.1 (size=4096)
     Prot LocalAddress:Port Scheduler Flags
@@ -23,8 +23,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.ipvs import tables
 from speaker.forwarding.plan import Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
-from speaker.netlink.messages import ATTRIBUTE, U16, attributes
-from speaker.netlink.numbers import AF_INET
+from speaker.netlink.messages import AF_INET, ATTRIBUTE, U16, attributes
 
 SVC_STATS64 = 12
 """Since Linux 4.1."""
@@ -78,7 +77,8 @@ _TAILS = (ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(ATTRIBUTE.pack(12, kind) fo
 
 
 def parse_counters(payload: bytes) -> Counted | None:
-    """One message of a dump; None for a virtual server of a firewall mark. Raises EdgeError where it is none."""
+    """One message of a dump; None for a virtual server of a firewall mark. Raises EdgeError if it is not a virtual
+    server."""
     if len(payload) >= _HEAD.size + _TAIL.size:
         head, tail = _HEAD.unpack_from(payload), _TAIL.unpack_from(payload, len(payload) - _TAIL.size)
         if head[::2] == _HEADS and (tail[0], *tail[1::2]) == _TAILS:
@@ -139,7 +139,7 @@ def buckets(lines: Iterable[str]) -> int:
 
 
 def listed(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], Listed]]:
-    """Each real server with its virtual server's protocol and place. Raises EdgeError for a line that is none."""
+    """Each real server with its virtual server's protocol and place. Raises EdgeError for a line that is not one."""
     virtual_server = ("", "")
     for line in lines:
         if not line.startswith(_REAL):

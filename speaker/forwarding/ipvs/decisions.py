@@ -1,4 +1,4 @@
-"""What the IPVS forwarder decides: whose a virtual server is, what the guard holds, what a refusal means. Pure."""
+"""What the IPVS forwarder decides: who owns a virtual server, what the guard contains, what a refusal means. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,8 +41,8 @@ def owned(
 
 
 def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
-    """``have`` with what IPVS does not know of a virtual server, but the guard does: as we last set it, or, after a
-    restart, as it should be; the guard compares for itself."""
+    """``have``, with what the guard knows of a virtual server and IPVS does not: as we last set it, or, after a
+    restart, as it should be. The guard compares for itself."""
     servers: dict[VirtualServerKey, VirtualServer] = {}
     for key, server in have.virtual_servers.items():
         wanted = want.virtual_servers.get(key, server)
@@ -60,8 +60,8 @@ def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
 
 
 def in_between(have: Plan, want: Plan) -> Plan:
-    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both, and
-    what comes for them is masqueraded whichever real server it is sent to, of those that leave too."""
+    """What the guard contains while the kernel goes from one plan to the other: only ports in both are open, and their
+    packets are masqueraded for any real server, including those that leave."""
     both = want.virtual_servers.keys() & have.virtual_servers.keys()
     servers = {key: _to_either(have.virtual_servers[key], want.virtual_servers[key]) for key in both}
     return Plan(have.eips | want.eips, servers)

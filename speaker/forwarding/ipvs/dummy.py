@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, of_speakers
-from speaker.netlink import numbers as rt
+from speaker.netlink import messages as rt
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
 from speaker.netlink.requests import Netlink, Request
 
@@ -41,7 +41,7 @@ class DummyLink:
             return frozenset(_addresses(netlink, index)) if index else frozenset()
 
     def index(self) -> int:
-        """The kernel's number of it, another one after it was removed and made again; 0 where there is none."""
+        """The kernel's number of the link, which changes if it is removed and made again; 0 if there is no link."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             return self._find(netlink)
 

@@ -1,10 +1,10 @@
 """Forwarding with IPVS: EIPs bound on our dummy link, virtual servers for them, and a guard around both.
 
 Kernel entries carry no owner: a virtual server is ours if its EIP is bound on our link. So an EIP is bound before its
-first virtual server comes, and unbound after its last has gone; whatever kills the process in between, the next one
-sees what is ours. A bound EIP publishes every listener of this host: the guard rejects all its ports first, opens one
-only when its virtual server stands, and closes it before that goes. ARP is strict from before the first EIP is bound
-until after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` binds the EIPs.
+first virtual server is added, and unbound after its last is removed. Whenever the process is killed, the next one sees
+what is ours. A bound EIP exposes every listener of this host: the guard rejects all its ports first, opens one only
+when its virtual server exists, and closes it before that goes. ARP is strict from before the first EIP is bound until
+after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` binds the EIPs.
 """
 
 import asyncio

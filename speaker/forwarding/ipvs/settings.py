@@ -1,7 +1,7 @@
-"""IPVS's own settings in the network namespace: changed, kept so, and put back. An edge.
+"""IPVS's own settings in the network namespace: changed, kept, and restored. An edge.
 
-Three parts: the file of values as they were before us; ``net.ipv4.vs.*``, to which rtnetlink has no way; and the
-seconds of silence after which IPVS forgets a connection (``ipvsadm --set``), of which ``adjusted`` is the decision.
+Three parts: the file with the earlier values; ``net.ipv4.vs.*``, which rtnetlink cannot set; and the seconds of silence
+after which IPVS forgets a connection (``ipvsadm --set``), which ``adjusted`` decides.
 """
 
 import json

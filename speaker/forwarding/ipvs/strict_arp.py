@@ -18,8 +18,7 @@ from speaker.checks import Finding
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.settings import Remembered
 from speaker.model import of_speakers
-from speaker.netlink.messages import attribute, attributes, nested, u32
-from speaker.netlink.numbers import IFF_LOOPBACK, IFF_NOARP, IFINFO, IFLA_AF_SPEC, IFLA_IFNAME, RTM_GETLINK, RTM_SETLINK
+from speaker.netlink import messages as nl
 from speaker.netlink.requests import Netlink, Request
 
 IFLA_INET_CONF = 1
@@ -133,9 +132,9 @@ def answers_for_all(names: Collection[str]) -> tuple[str, ...]:
 
 def _list(netlink: Netlink) -> list[ArpLink]:
     try:
-        answers = netlink.dump(Request(RTM_GETLINK, IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+        answers = netlink.dump(Request(nl.RTM_GETLINK, nl.IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
-        raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
+        raise EdgeError(f"cannot list links: {error.strerror}") from error
     try:
         return [link for link in map(_parse, answers) if link]
     except (KeyError, UnicodeDecodeError, struct.error) as error:
@@ -153,32 +152,26 @@ def conf_all() -> dict[int, int]:
 
 def _parse(answer: bytes) -> ArpLink | None:
     """None for a link without ARP. The kernel lists IFLA_INET_CONF as one array, whose first entry is number 1."""
-    _, _, index, flags, _ = IFINFO.unpack_from(answer)
-    if flags & (IFF_LOOPBACK | IFF_NOARP):
+    _, _, index, flags, _ = nl.IFINFO.unpack_from(answer)
+    if flags & (nl.IFF_LOOPBACK | nl.IFF_NOARP):
         return None
-    found = attributes(answer, IFINFO.size)
-    conf = attributes(attributes(found.get(IFLA_AF_SPEC, b"")).get(socket.AF_INET, b"")).get(IFLA_INET_CONF)
+    found = nl.attributes(answer, nl.IFINFO.size)
+    conf = nl.attributes(nl.attributes(found.get(nl.IFLA_AF_SPEC, b"")).get(socket.AF_INET, b"")).get(IFLA_INET_CONF)
     if conf is None:  # a link with an MTU under 68 has no IPv4
         return None
     values = {kind: struct.unpack_from("=I", conf, 4 * (kind - 1))[0] for kind in WANTED}
-    return ArpLink(index, found[IFLA_IFNAME].rstrip(b"\0").decode(), values)
+    return ArpLink(index, found[nl.IFLA_IFNAME].rstrip(b"\0").decode(), values)
+
+
+def _setting(change: Set) -> bytes:
+    """The kernel takes IFLA_INET_CONF as nested attributes, one per value: not what it lists."""
+    values = nl.nested(IFLA_INET_CONF, nl.attribute(change.kind, nl.u32(change.value)))
+    of_link = nl.IFINFO.pack(socket.AF_UNSPEC, 0, change.link.index, 0, 0)
+    return of_link + nl.nested(nl.IFLA_AF_SPEC, nl.nested(socket.AF_INET, values))
 
 
 def _set(netlink: Netlink, changes: Sequence[Set]) -> None:
-    """The kernel takes IFLA_INET_CONF as nested attributes, one per value: not what it lists."""
-    answers = netlink.send(
-        [
-            Request(
-                RTM_SETLINK,
-                IFINFO.pack(socket.AF_UNSPEC, 0, change.link.index, 0, 0)
-                + nested(
-                    IFLA_AF_SPEC,
-                    nested(socket.AF_INET, nested(IFLA_INET_CONF, attribute(change.kind, u32(change.value)))),
-                ),
-            )
-            for change in changes
-        ]
-    )
+    answers = netlink.send([Request(nl.RTM_SETLINK, _setting(change)) for change in changes])
     for change, answer in zip(changes, answers, strict=True):
         if answer not in (0, errno.ENODEV):  # a link may go while we look
             raise EdgeError(f"cannot set {change}: {os.strerror(answer)}")

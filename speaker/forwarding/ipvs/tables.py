@@ -74,7 +74,7 @@ class IpvsTables:
         self._netlink, self._kind = netlink, _family_id(netlink)
 
     def virtual_servers(self) -> list[VirtualServer]:
-        """Every one, whoever made it, without its real servers; those that match a firewall mark are left out."""
+        """All of them, no matter who made them, without their real servers, except those that match a firewall mark."""
         return [server for server in map(parse_service, self.service_messages()) if server is not None]
 
     def service_messages(self) -> list[bytes]:
@@ -96,7 +96,7 @@ class IpvsTables:
         wanted = b"".join(attribute(kind, u32(value)) for kind, value in zip(TIMEOUTS, timeouts, strict=True))
         (answer,) = self._netlink.send([self._message(SET_CONFIG, wanted)])
         if answer or any(want not in (0, now) for want, now in zip(timeouts, self.timeouts(), strict=True)):
-            raise EdgeError(f"IPVS does not take the timeouts {timeouts}: {_permission(answer)}")
+            raise EdgeError(f"IPVS refuses the timeouts {timeouts}: {_permission(answer)}")
 
     def real_servers(self, key: VirtualServerKey) -> dict[RealServer, int]:
         """Sorted, each with the number of its connections; IPVS does not know which are local: none is marked so."""
@@ -116,7 +116,7 @@ class IpvsTables:
         try:
             return self._netlink.dump(self._message(command, payload))
         except OSError as error:
-            raise EdgeError(f"the kernel does not list its IPVS tables: {_permission(error.errno or 0)}") from error
+            raise EdgeError(f"cannot list the kernel's IPVS tables: {_permission(error.errno or 0)}") from error
 
     def _message(self, command: int, payload: bytes) -> Request:
         return Request(self._kind, _GENERIC.pack(command, 1, 0) + payload)
@@ -256,7 +256,7 @@ _QUICK_HEADS = tuple(
 
 
 def parse_dest(payload: bytes) -> Dest:
-    """One message of a dump of real servers. Raises EdgeError where it is none."""
+    """One message of a dump of real servers. Raises EdgeError if it is not one."""
     if len(payload) >= _QUICK.size:
         fields = _QUICK.unpack_from(payload)
         if fields[::2] == _QUICK_HEADS:

@@ -1,9 +1,10 @@
 """Forwarding with nftables: address translation, masquerade, source ranges and the guard in one table of our own.
 
-Also the guard alone, for IPVS on a kernel with nftables.
+Also the guard alone, for IPVS on a kernel with nftables, and ``assist``: a table of its own, only as long as it is
+needed. What is to be in that, ``Assisted`` says (``forwarding/changes.py``).
 
-A real server of weight 0 gets nothing new while the kernel's connection table keeps what it has. Persistence hashes
-the client's address and so has no timeout. Source ranges hold for this node's own clients too.
+A real server of weight 0 gets nothing new, while the kernel's connection table keeps its connections. Persistence
+hashes the client's address and so has no timeout. Source ranges also apply to this node's own clients.
 """
 
 import asyncio
@@ -15,12 +16,20 @@ from typing import TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.changes import Change, Flow, RealChange, affected, diff, goes_on
+from speaker.forwarding.changes import Change, Flow, RealChange, affected, diff, goes_on, part_of, stays
 from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
-from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.ruleset import (
+    Expressed,
+    Ruleset,
+    assist_ruleset,
+    expressible,
+    forwarder_ruleset,
+    guard_ruleset,
+    rebuild_script,
+)
+from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
 from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
 from speaker.model import NO_GROUP, Group, Protocol
 from speaker.system.process import may_administer_network
@@ -87,7 +96,7 @@ class NftablesForwarder:
     async def _forget_gone(self, plan: Plan) -> None:
         """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
         take its new real servers away from everybody."""
-        words = "connections of before the last change may go on where they went"
+        words = "old connections may keep their endpoints in spite of the last change"
         self._unforgotten = await forget(self._to_check, plan, words)
         if not self._unforgotten:
             self._to_check = frozenset()
@@ -190,7 +199,7 @@ async def forget(
 
 
 def refusal(words: str, *, privileged: bool) -> str:
-    """What ``nft`` said, and what it takes: a kernel says the same to whom it shows nothing."""
+    """What ``nft`` said, and what it needs: a kernel says the same to a process that may see nothing."""
     if privileged:
         return f"this kernel refuses our nftables rules (it needs Linux 5.9): {words}"
     return f"nftables needs CAP_NET_ADMIN (root): {words}"
@@ -211,8 +220,8 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             "drop_policy",
-            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and"
-            " comes from the endpoints",
+            f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept traffic to and from the"
+            " endpoints there",
             f"nft insert rule {chain} ct status dnat accept",
         )
         for chain in chains
@@ -320,3 +329,89 @@ class Table:
             return diff(EMPTY, want), ruleset.rebuild_script(made)
         changes = diff(have, want)
         return changes, ruleset.change_script(self._ruleset(have), made) if changes else ""
+
+
+# ── Leading past a dead node's endpoints ──────────────────────────────────────────────────────────────────────
+
+
+RENEW = 10.0
+"""Seconds after which the table is made anew: its elements last three times as long (``skeletons.ASSIST``)."""
+FORGET = 1.0
+"""Seconds that may be spent on connections that still wait for a dead endpoint: a new Service waits meanwhile."""
+
+
+class AssistForwarder:
+    """Satisfies ``forwarder.Forwarder``. A kernel that refuses it keeps no EIP from being served: kube-proxy does."""
+
+    name = "assist"
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, group: Group = NO_GROUP) -> None:
+        self._clock, self._table = clock, group.table(ASSIST_TABLE)
+        self._turn = asyncio.Lock()
+        self._asked = EMPTY
+        self._made: Plan | None = None
+        """None: whatever an earlier speaker has left."""
+        self._renew_at = 0.0
+        self._refused: tuple[Finding, ...] = ()
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        self._asked = plan
+        try:
+            return await self.tend()
+        except EdgeError:  # told as a problem, and tried again by who tends
+            return ()
+
+    async def tend(self) -> tuple[Change, ...]:
+        async with self._turn:
+            want, now = expressible(self._asked), self._clock()
+            if want == self._made and not (want.virtual_servers and now >= self._renew_at):
+                return ()
+            try:
+                await self._bring_to(want)
+            except EdgeError as error:
+                words = f"cannot keep new connections away from a dead node's endpoints: {error}"
+                self._refused = said("edge_fails", [words], "nft list tables")
+                raise
+            changes, self._made = diff(self._made or EMPTY, want), want
+            self._renew_at, self._refused = now + RENEW, ()
+            await self._forget(changes, want)
+            return changes
+
+    async def _bring_to(self, want: Plan) -> None:
+        if want.virtual_servers:
+            rules = replace(assist_ruleset(want), table=self._table)
+            await nft.run(await in_thread(rebuild_script, rules))
+        elif nft.stamp(self._table).table is not None:
+            await nft.run(f"delete table inet {self._table}\n")
+
+    async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
+        """Best effort: what is left ends as it would without us."""
+        keys = {key for change in changes if isinstance(key := part_of(change), tuple) and key in plan.virtual_servers}
+        otherwise = "connections that wait for a dead node's endpoints keep waiting"
+        self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        return diff(self._made or EMPTY, expressible(plan))
+
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    async def problems(self) -> tuple[Finding, ...]:
+        return self._refused
+
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        return UNKNOWN
+
+    async def cleanup(self) -> tuple[str, ...]:
+        async with self._turn:
+            self._asked, self._made = EMPTY, EMPTY
+            if nft.stamp(self._table).table is None:
+                return ()
+            await self._bring_to(EMPTY)
+            return (f"nftables table inet {self._table}",)
+
+
+async def open_assist(group: Group = NO_GROUP) -> AssistForwarder:
+    """Raises Unsupported with the kernel's reason."""
+    await must_support(assist_ruleset(EVERYTHING))
+    return AssistForwarder(group=group)

@@ -1,7 +1,7 @@
-"""From what nft lists back to the plan that made it. Pure.
+"""From what nft lists back to the plan that it came from. Pure.
 
-The kernel is the only memory, so a restarted speaker compares with what is there. Nothing is trusted that was not
-expected: a table that somebody else has edited reads as nobody's, and is made anew.
+The kernel is the only memory, so a restarted speaker compares with what is there. Anything unexpected is not trusted: a
+table that somebody else has edited is treated as unknown, and rebuilt.
 """
 
 import re

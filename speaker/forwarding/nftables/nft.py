@@ -1,6 +1,6 @@
-"""The ``nft`` program: one script is one transaction, which the kernel takes whole or not at all. An edge.
+"""The ``nft`` program: one script is one transaction, which the kernel applies completely or not at all. An edge.
 
-Whether anybody has changed nftables since we last looked is asked of the kernel itself, without a program or a list:
+The kernel itself tells whether anybody has changed nftables since the last look, without a program or a list:
 ``NFT_MSG_GETGEN`` and ``NFT_MSG_GETTABLE`` of net/netfilter/nf_tables_api.c.
 """
 
@@ -56,13 +56,13 @@ async def run(script: str, *, check: bool = False) -> None:
 
 
 async def list_table(table: str) -> Listed | None:
-    """What table ``inet`` ``table`` holds, as nft's JSON objects; None where there is none."""
+    """What table ``inet`` ``table`` contains, as nft's JSON objects, or None if there is no such table."""
     output = await list_object("table", "inet", table)
     return None if output is None else listed(output, f"table inet {table}")
 
 
 async def list_object(*what: str) -> bytes | None:
-    """nft's JSON for ``list`` of ``"map", "ip", TABLE, NAME`` and its like; None where there is none."""
+    """nft's JSON for ``list`` of ``"map", "ip", TABLE, NAME`` and the like, or None if there is none."""
     # Numeric: whether nft prints `tcp` or 6 depends on /etc/protocols, which small images lack.
     status, output, complaint = await _nft("--json", "--numeric", "list", *what)
     if status == 0:
@@ -97,8 +97,8 @@ def listed(output: bytes, what: str) -> Listed:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """``generation`` counts the transactions of this network namespace, whoever's. ``table``, None where there is
-    none, is another one for each table that is ever made, and with each chain or set that comes or goes."""
+    """``generation`` counts the transactions in this network namespace, no matter whose. ``table``, or None if there is
+    no table, differs for each table that is ever made, and changes with each chain or set that comes or goes."""
 
     generation: int
     table: tuple[int, int] | None

@@ -1,12 +1,12 @@
-"""nft rulesets: from a plan to what its table holds, and the scripts that lead from one to another. Pure.
+"""nft rulesets: from a plan to the contents of its table, and the scripts that lead from one to another. Pure.
 
-A ruleset has a fixed part (``skeletons.py``: sets, maps, and the rules that look things up in them) and what varies:
-set elements, and one small chain per virtual server. A packet costs a hash lookup however many virtual servers there
-are, and changing an endpoint rewrites one chain. Two rulesets are made here: the forwarder's, which does everything,
-and the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
+A ruleset has a fixed part (``skeletons.py``: sets, maps, and the rules that look things up in them) and a variable one:
+set elements, and one small chain per virtual server. A packet costs a hash lookup no matter how many virtual servers
+there are, and changing an endpoint rewrites one chain. Two rulesets are made here: the forwarder's, which does
+everything, and the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
 
-Each script is one transaction. ``listing.py`` reads what is there. The same script works in nft 1.0.6 and 1.1.3,
-whose listings are alike. All sets say ``typeof`` and all maps have names, since 1.0.6 crashes at anything else
+Each script is one transaction. ``listing.py`` reads what is there. The same script works in nft 1.0.6 and 1.1.3, whose
+listings are alike. All sets say ``typeof`` and all maps have names, since 1.0.6 crashes at anything else
 (docs/decisions/0011-nft-as-text.md).
 """
 
@@ -162,7 +162,7 @@ def _translating(table: str, skeleton: str, plan: Plan, before: str = "") -> Rul
 
 
 def guard_ruleset(plan: Plan) -> Ruleset:
-    """What IPVS lacks: the guard, source ranges, masquerade. ``plan`` is ``expressible``."""
+    """What IPVS does not do itself: the guard, source ranges, masquerade. ``plan`` is ``expressible``."""
     elements = _elements(plan)
     for key in plan.virtual_servers:
         elements[f"ports{key[0].version}"].add(_element(key))
@@ -295,7 +295,7 @@ def approximations(plan: Plan) -> tuple[str, ...]:
 
 def _approximations(server: VirtualServer, name: str) -> Iterator[str]:
     if server.persistence is not None:
-        yield f"{name}: nftables hashes the client's address, so it sticks without a timeout"
+        yield f"{name}: nftables hashes the client's address, so session affinity has no timeout"
     elif server.scheduler in _NOT_AS_NAMED:
         way = "hashes the client's address" if server.scheduler in BY_SOURCE else "takes turns by weight"
         yield f"{name}: nftables has no scheduler {server.scheduler} and {way} instead"

@@ -59,14 +59,7 @@ from typing import NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import NO_GROUP, Group, Mac
-from speaker.ownership.hello import (
-    MAX_INCARNATION,
-    Digest,
-    Heard,
-    Hello,
-    Incarnation,
-    Listed,
-)
+from speaker.ownership.hello import MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Listed
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, LINKS, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split

@@ -10,16 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from speaker.model import IPAddress, rank
-from speaker.ownership.hello import (
-    MAX_AGE,
-    Accused,
-    Addresses,
-    Heard,
-    Hello,
-    Listed,
-    Span,
-    Terms,
-)
+from speaker.ownership.hello import MAX_AGE, Accused, Addresses, Heard, Hello, Listed, Span, Terms
 from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, SECTION, SPAN, WEIGHT, Kind, coded_name, octets
 
 _Entry: TypeAlias = tuple[int, int, int]

@@ -9,15 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import MAX_TERM, IPAddress
-from speaker.ownership.hello import (
-    MAX_INCARNATION,
-    Accused,
-    Addresses,
-    Heard,
-    Incarnation,
-    Span,
-    Terms,
-)
+from speaker.ownership.hello import MAX_INCARNATION, Accused, Addresses, Heard, Incarnation, Span, Terms
 from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, MAX_NAME, SECTION, SPAN, WEIGHT, Kind, octets
 
 RUNS_REMEMBERED = 1 << 16

@@ -7,11 +7,9 @@ from enum import Enum
 from itertools import islice
 
 from speaker.model import IPAddress
-from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Terms
-from speaker.ownership.machine.loss import SAID, Arrivals
-from speaker.ownership.machine.order import Ordered
+from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Ordered, Terms
+from speaker.ownership.machine.loss import SAID, Arrivals, Patience
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.patience import Patience
 from speaker.ownership.score import claim_hash
 
 NEVER, FOREVER = float("-inf"), float("inf")

@@ -1,7 +1,7 @@
-"""Edge: one connection to a broker, which may be broken or hostile: what is read of it is bounded, and nothing that it
-does costs us more than the connection.
+"""Edge: one connection to a broker, which may be broken or hostile: what is read from it is bounded, and nothing that
+it does costs us more than the connection.
 
-``aiomqtt`` is on top of ``paho``; where neither has what is needed here it is reached past them, and a test holds each.
+``aiomqtt`` is built on ``paho``. Where neither offers what is needed, their internals are used, and a test covers each.
 """
 
 import logging
@@ -326,7 +326,7 @@ def _text(ca: Path) -> str:
     try:
         ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise EdgeError(f"{shown(ca)}: no certificates of authorities in PEM: {_words(error)}") from error
+        raise EdgeError(f"{shown(ca)}: no CA certificates in PEM: {_words(error)}") from error
     return text
 
 

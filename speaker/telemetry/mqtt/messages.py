@@ -1,6 +1,6 @@
-"""What is said to a broker, and on which topic: retained states, and passing events. Pure.
+"""What is published, and on which topic: retained states, and passing events. Pure.
 
-``v1`` in the topics is the version of the payloads: what is there keeps its meaning, and fields may be added.
+``v1`` in the topics is the version of the payloads: fields keep their meaning, and new ones may be added.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -205,7 +205,7 @@ _json = msgspec.json.encode
 
 
 def turn(before: States, after: States) -> Iterator[Message]:
-    """What turns the retained state ``before`` into ``after``, and no more than that."""
+    """The messages that turn the retained state ``before`` into ``after``, and no others."""
     for topic in before:
         if topic not in after:
             yield Message(topic, b"", retain=True)

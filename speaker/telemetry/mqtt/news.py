@@ -1,7 +1,8 @@
-"""Who publishes: a host, of itself, and, where there is no controller, of all EIPs and pools; a controller of the rest.
+"""Who publishes what: a host publishes about itself and, if there is no controller, all EIPs and pools; a controller
+publishes the rest.
 
-Of several hosts without a controller the first by name of those that live speaks of these: they all know the same, and
-each topic has one who says it.
+Of several hosts without a controller, the living one whose name comes first publishes EIPs and pools. They all know the
+same, and each topic has one publisher.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,7 @@
-"""What is yet to be said to a broker: bounded, and of a topic's states only the last. Pure.
+"""What is still to be published: bounded, and only the last state of each topic. Pure.
 
-States wait as long as it takes: there are only as many of them as things to tell of. If too many events wait, the
-oldest are dropped. The two take turns: neither keeps the other waiting for long.
+States wait as long as it takes: there are only as many as topics. If too many events wait, the oldest are dropped. The
+two take turns, so neither delays the other for long.
 """
 
 from collections import deque

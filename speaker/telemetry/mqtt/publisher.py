@@ -1,6 +1,6 @@
-"""Edge: says to a broker what is in the outbox, for as long as there is one, and all of it again to one that is back.
+"""Edge: publishes what is in the outbox while there is a connection, and everything again after a reconnection.
 
-Nothing waits for it. A broker that is away costs a try now and then; one that is slow, what the outbox holds.
+Nothing waits for it. A broker that is away costs an attempt now and then; a slow one costs what the outbox holds.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Me(NamedTuple):
 
 
 class Publisher:
-    """``failed`` hears why nothing is said, ``recovered`` that it is again."""
+    """``failed`` hears why nothing is published, ``recovered`` that publishing works again."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Publisher:
             may = await connection.follow(area)
             _insist()
             if not may:
-                self._was_refused(f"{area} may not be read: what an earlier life left there stays until it expires")
+                self._was_refused(f"{area} may not be read: old messages of an earlier process stay until they expire")
         if asked:
             self._heard.set()
             await self._until_quiet()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from speaker import __version__
+from speaker.checks import KINDS
 from speaker.telemetry.mqtt.messages import PROBLEMS, SENTENCE, Pools, rfc3339
 
 NAMED = 5
@@ -87,8 +88,9 @@ def of_host(
     conflicts: Mapping[str, str],
     failovers: list[dict[str, Any]],
     nodes: Iterable[str],
+    silent: Collection[str] = (),
 ) -> Document:
-    """``status``: what the status file says."""
+    """``status``: what the status file says; ``silent``: nodes that were heard lately, and are not now."""
     eips = {
         one["address"]: eip(
             one["pool"],
@@ -101,7 +103,21 @@ def of_host(
         for one in status["eips"]
     }
     refused = [(one["service"], one["reason"], one["message"]) for one in status["refused"]]
-    return document(node, "host", eips, pools, failovers, status["problems"], refused, [node, *nodes])
+    found = document(node, "host", eips, pools, failovers, status["problems"], refused, [node, *nodes])
+    findings = [
+        {
+            "kind": one["name"],
+            "severity": one["severity"],
+            "eips": one["eips"],
+            "docs": f"docs/{KINDS[one['name']].docs}",
+        }
+        for one in status["findings"][:PROBLEMS]
+    ]
+    missed = [
+        {"node": each, "eips": 0, "silent": True}
+        for each in sorted({*silent} - {each["node"] for each in found["nodes"]})
+    ]
+    return found | {"findings": findings, "nodes": [*found["nodes"], *missed]}
 
 
 def change(before: Document, after: Document) -> Document:

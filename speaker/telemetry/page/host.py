@@ -14,6 +14,9 @@ from speaker.telemetry.mqtt.messages import Pools
 from speaker.telemetry.page.document import Document, Failovers, examination, of_host
 from speaker.telemetry.page.server import Live
 
+MISSED = 3600.0
+"""Seconds for which a node that fell silent is shown, and so many of them:"""
+MOST_MISSED = 64
 EXAMINED = 60.0
 """Seconds between two looks of the doctor's, which take a second or two and some questions on the LAN."""
 
@@ -29,6 +32,8 @@ class HostPage:
         self._node, self._failovers = node, Failovers()
         self._alive: frozenset[tuple[str, str]] = frozenset()
         """Other hosts, and the links that each is heard on."""
+        self._silent: dict[str, float] = {}
+        """Node → since when it is not heard, in seconds since 1970."""
         self._loop = asyncio.get_running_loop()
         self._examination: Document | None = None
         self._make: Callable[[], Document] | None = None
@@ -42,6 +47,9 @@ class HostPage:
                 case PeerChanged(node=node, link=link, alive=alive):
                     one = {(node, link.name)}
                     self._alive = self._alive | one if alive else self._alive - one
+                    self._silent.pop(node, None)
+                    if not alive and len(self._silent) < MOST_MISSED:
+                        self._silent[node] = time.time()
 
     def shown(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""
@@ -70,5 +78,6 @@ class HostPage:
 
     def _document(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
         nodes = {node for node, _ in self._alive}
-        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes)
+        missed = [node for node, since in [*self._silent.items()] if time.time() - since < MISSED]
+        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes, missed)
         return shown | {"doctor": self._examination}

@@ -1,8 +1,8 @@
-"""``speaker capture``: what hellos, ARP and NDP on a link say, in words, as it happens or from a file.
+"""``speaker capture``: describes hellos, ARP and NDP on a link or in a file, in words.
 
 Edge: frames of a link or of a capture file, and a file to write them to; by scapy.
 
-scapy is imported when something is captured, and then no more of it than that takes.
+scapy is imported only when something is captured, and only the parts that are needed.
 """
 
 import argparse
@@ -44,7 +44,7 @@ _TICK = 0.1
 
 
 def need_scapy() -> None:
-    """Raises SettingError where there is none."""
+    """Raises SettingError if it is not installed."""
     import logging
 
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
@@ -105,7 +105,7 @@ def of_file(path: Path) -> Iterator[Frame]:
     except OSError as error:
         raise EdgeError(f"{path}: {error.strerror}") from error
     except (Scapy_Exception, EOFError, struct.error, ValueError, IndexError, OverflowError, AttributeError) as error:
-        raise EdgeError(f"{path}: is no pcap or pcapng file, or a broken one") from error
+        raise EdgeError(f"{path}: is not a pcap or pcapng file, or is damaged") from error
 
 
 def _when(reader: Any, about: Any) -> float:
@@ -228,7 +228,7 @@ def _frames(settings: CaptureSettings) -> Iterator[Frame | None]:
         raise SettingError(f"{settings.target}: is neither a link of this host ({', '.join(links)}) nor a file")
     if settings.seconds is not None or settings.write is not None:
         flag = "--seconds" if settings.seconds is not None else "--write"
-        raise SettingError(f"{flag}: {file} is a file: only what a link carries has to end, or to be kept")
+        raise SettingError(f"{flag}: {file} is a file, and this flag is for links")
     return iter(of_file(file))
 
 

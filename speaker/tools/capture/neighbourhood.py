@@ -1,4 +1,4 @@
-"""A frame as it was on the wire → what it says, by the speaker's own reading of hellos, ARP and NDP. Pure."""
+"""A frame from the wire → what it says, using the speaker's own reading of hellos, ARP and NDP. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -97,7 +97,7 @@ class What(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``at``: seconds since 1970 by whoever captured it. ``node``: of ``mac``, by its hellos."""
+    """``at``: seconds since 1970, by the capturing host. ``node``: of ``mac``, according to its hellos."""
 
     at: float
     what: What
@@ -176,7 +176,7 @@ def _does(event: Event) -> str:
             held = f", and held {_listed(event.eips)}" if event.eips else ""
             return f"has been silent for {event.detail}{held}"
         case What.CLASH:
-            return f"is also the name of another host: {format_mac(event.mac)} uses it while the first lives"
+            return f"is also the name of another host: {format_mac(event.mac)} uses it while the first is alive"
         case What.ASKS:
             return f"asks who has {event.address}"
         case What.PROBES:
@@ -399,12 +399,12 @@ def _eips(count: int) -> str:
 
 
 _TURNS: Mapping[tuple[str, bool], str] = {
-    ("draining", True): "drains: it hands its EIPs over",
-    ("draining", False): "drains no longer",
-    ("deaf", True): "hears nobody on this link: its claims bind nobody",
+    ("draining", True): "is draining: it hands its EIPs over",
+    ("draining", False): "is no longer draining",
+    ("deaf", True): "hears nobody on this link: its claims do not count",
     ("deaf", False): "hears others again",
-    ("demoted", True): "claims behind the others: its gateway is silent, or the API calls it not ready",
-    ("demoted", False): "claims as the others do again",
+    ("demoted", True): "ranks last: its gateway is silent, or the API says that it is not ready",
+    ("demoted", False): "ranks like the others again",
 }
 
 

@@ -1,8 +1,8 @@
 """``speaker control-plane``: writes what a control-plane node needs before ``kubeadm init`` or ``kubeadm join``: the
-API servers and their address, as values; and as files.
+API servers and their address, as values and as files.
 
-The EIP goes to the holder's own API server (``externalTrafficPolicy: Local``), and not to all that are well: a node
-that dies then takes nobody along but its own clients, and nothing is forwarded (docs/control-plane.md).
+The EIP goes to the holder's own API server (``externalTrafficPolicy: Local``), not to all healthy ones: a node that
+dies then affects only its own clients, and nothing is forwarded (docs/control-plane.md).
 """
 
 import json
@@ -68,7 +68,7 @@ class Site:
         if interface:
             _parsed("--interface", interface, parse_interface)
         if not _PATH.fullmatch(str(ca)):
-            raise SettingError(f"--ca {written(str(ca))}: must be a path from / on, without spaces or quotes")
+            raise SettingError(f"--ca {written(str(ca))}: must be an absolute path without spaces or quotes")
         return Site(eip, found, _here(found, own), number("--port", port, 1, 65535), interface, ca, first)
 
     @property
@@ -83,7 +83,7 @@ class Site:
 
 
 def node_name(server: IPAddress) -> str:
-    """A DNS label: hosts are told apart by their servers, as nobody knows the others' names before there is an API."""
+    """A DNS label. Hosts are named after their servers, because nobody knows their names before there is an API."""
     return server.exploded.replace(".", "-").replace(":", "-")
 
 
@@ -149,7 +149,7 @@ def unit(site: Site, speaker: str) -> str:
     """``speaker``: the path of the program. Raises SettingError."""
     if not _PATH.fullmatch(speaker):
         raise SettingError(
-            f"{written(speaker)}: a unit needs a path from / on without spaces: install the speaker there"
+            f"{written(speaker)}: a unit needs an absolute path without spaces: install the speaker at one"
         )
     return _filled("unit.service", speaker=speaker, arguments=" \\\n".join(f"  {flag}" for flag in site.flags))
 

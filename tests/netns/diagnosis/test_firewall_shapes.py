@@ -5,6 +5,7 @@ The first line of each file says what becomes of a new connection to the EIP: it
 
 import asyncio
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -81,3 +82,33 @@ def test_so_it_is_with_the_nft_of_the_image_which_writes_some_matches_otherwise(
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     load(node, shape)
     check_what_is_read(read(node), truth_of(shape)[0])
+
+
+def test_of_kube_proxys_own_chains_none_is_read_where_it_translates_and_those_around_are(node, tmp_path, monkeypatch):
+    """There may be ten thousands, which took 40 s."""
+    own = "".join(f":KUBE-SVC-{n} - [0:0]\n" for n in range(300))
+    rules = "".join(f"-A KUBE-SERVICES -d 10.96.0.{n % 250}/32 -j KUBE-SVC-{n}\n" for n in range(300))
+    with node.entered():
+        subprocess.run(
+            ["iptables-nft-restore"],
+            input=f"*nat\n:KUBE-SERVICES - [0:0]\n:DOCKER - [0:0]\n{own}-A PREROUTING -j KUBE-SERVICES\n"
+            "-A PREROUTING -p udp -j DOCKER\n-A DOCKER -p udp -j DNAT --to-destination 172.17.0.2:53\n"
+            f"{rules}COMMIT\n",
+            text=True,
+            check=True,
+        )
+        chains, _ = asyncio.run(kernel.rules())
+    assert {(each.name, each.hook, each.priority) for each in chains if each.table == "nat" and each.rules} == {
+        ("PREROUTING", "prerouting", -100),
+        ("DOCKER", "", -100),
+    }
+    assert not any(each.name.startswith("KUBE-") for each in chains)
+    facts = replace(facts_of(EIP), chains=chains)
+    chain = explain(replace(facts, known=replace(facts.known, forwarder="none")))
+    assert chain.unseen == ()
+    (tmp_path / "nft").symlink_to(shutil.which("nft"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # without iptables
+    with node.entered():
+        chains, _ = asyncio.run(kernel.rules())
+    chain = explain(replace(facts, chains=chains, known=replace(facts.known, forwarder="none")))
+    assert [each.why for each in chain.unseen] == ["-A PREROUTING -j rules-that-could-not-be-read"]

@@ -1,6 +1,8 @@
 """A new connection, tried as a client on the link begins it, through real rules: what drops it or its answer is named,
 and nothing is left of the trial."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from trials import EIP, EIP6, rules, tried
 
+from speaker.diagnosis import trying
 from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.eip_checks import firewall
 from speaker.errors import EdgeError
@@ -41,6 +44,17 @@ def test_one_that_every_rule_lets_pass_is_answered_by_the_link_that_it_came_in_o
 
 
 FORWARD = "type filter hook forward priority 0;"
+
+
+@pytest.mark.parametrize(
+    "option", ["maxseg missing", "sack-perm missing", "timestamp missing", "window missing", "maxseg size 1-500"]
+)
+def test_it_has_the_options_that_clients_send(node, option):
+    rules(node, f"table inet fw {{ chain f {{ {FORWARD} tcp flags syn / syn,ack tcp option {option} drop; }}; }}\n")
+    (walk,) = tried(node).walks
+    assert (walk.answered, walk.dropped) == (True, "")
+
+
 DROPPING = {
     "a REJECT": (f"chain f {{ {FORWARD} tcp dport 8080 reject; }}", "chain inet fw f, by tcp dport 8080 reject"),
     "a policy": (f"chain f {{ {FORWARD} policy drop; }}", "chain inet fw f, by its policy"),
@@ -111,6 +125,27 @@ def test_a_client_whom_source_ranges_shut_out_is_not_taken_for_one(node):
     assert walk.source.startswith("192.0.2.2")
     with pytest.raises(EdgeError, match="free to try from"):
         tried(node, sources=("198.51.100.0/24",))
+
+
+CRASHES = """#!/bin/sh
+if [ "$1" = monitor ] && [ "$(ls {there} | wc -l)" -lt {times} ]; then touch {there}/$$; kill -SEGV $$; fi
+exec {nft} "$@"
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_nft_may_crash_and_is_started_again(node, sh, tmp_path, monkeypatch, times):
+    (there := tmp_path / "there").mkdir()
+    program = tmp_path / "nft"
+    program.write_text(CRASHES.format(there=there, times=times, nft=shutil.which("nft")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if times > trying.MONITORS:
+        with pytest.raises(EdgeError, match="ended before"):
+            tried(node)
+    else:
+        assert tried(node).walks[0].answered
+    assert left(node, sh) == ""
 
 
 def test_an_address_that_somebody_has_is_not_used(node, sh, new_namespace, wire):

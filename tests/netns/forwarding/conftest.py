@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
 
 EIP = {4: ip_address("198.51.100.10"), 6: ip_address("2001:db8:e::10")}

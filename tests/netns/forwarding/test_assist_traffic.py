@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from speaker.forwarding.changes import Assisted
-from speaker.forwarding.nftables.assist import AssistForwarder, open_assist
+from speaker.forwarding.nftables.forwarder import AssistForwarder, open_assist
 from speaker.forwarding.plan import EMPTY
 from speaker.model import Protocol
 

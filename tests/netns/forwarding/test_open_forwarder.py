@@ -50,5 +50,5 @@ def test_ipvs_is_never_replaced_by_something_else(opened):
 def test_auto_says_why_neither_works(new_namespace, inside, monkeypatch, tmp_path):
     node = new_namespace("node")
     monkeypatch.setenv("PATH", str(tmp_path))  # no nft
-    with pytest.raises(Unsupported, match=r"neither way .*nft is not installed"):
+    with pytest.raises(Unsupported, match=r"no forwarder works .*nft is not installed"):
         inside(node, open_forwarder, Forwarding.AUTO, tmp_path)

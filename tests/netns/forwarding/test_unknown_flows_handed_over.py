@@ -32,12 +32,8 @@ from speaker.forwarding.forwarder import cleanup
 from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.unknown_flows import (
-    UnknownFlows,
-    open_unknown_flows,
-    remove_unknown_flows,
-)
-from speaker.lab.network.namespaces import Namespace
+from speaker.forwarding.unknown_flows import UnknownFlows, open_unknown_flows, remove_unknown_flows
+from speaker.lab.namespaces import Namespace
 from speaker.model import Mac, Protocol
 
 pytestmark = pytest.mark.netns

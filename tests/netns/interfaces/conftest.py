@@ -14,7 +14,7 @@ import pytest
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.snapshot import LOCAL_TABLE, MAIN_TABLE, NextHop, RouteKind, Snapshot
 from speaker.interfaces.watcher import Watcher
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.model import IPAddress
 from speaker.netlink import messages
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from site_yaml import endpoint, pool, service
 
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 
 Pages = dict[str, tuple[int, bytes]]
 

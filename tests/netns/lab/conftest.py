@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.network.topology import lab_topology
+from speaker.lab.lan import Lan
+from speaker.lab.topology import lab_topology
 
 LAB = (sys.executable, "-W", "error", "-m", "speaker", "lab")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.lab.breaking.faults import cut, heal, mend, plug, pull, split
+from speaker.lab.switch import cut, heal, mend, plug, pull, split
 
 pytestmark = pytest.mark.netns
 

@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, ip_address
 
 import pytest
 
-from speaker.lab.network.lan import Lan
-from speaker.lab.watching.capture import capturing, duplicates, first_after, moves, relapses
-from speaker.lab.watching.outage import arp_request, asking, echoing, outages, probing
+from speaker.lab.capture import capturing, duplicates, first_after, moves, relapses
+from speaker.lab.lan import Lan
+from speaker.lab.outage import arp_request, asking, echoing, outages, probing
 from speaker.model import Mac
 
 pytestmark = pytest.mark.netns

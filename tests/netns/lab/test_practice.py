@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from speaker.lab.practice.practise import ALL
-from speaker.lab.practice.table import FAULTS
+from speaker.lab.practice_table import FAULTS
+from speaker.lab.practise import ALL
 
 pytestmark = [pytest.mark.netns, pytest.mark.long(part="practice")]
 

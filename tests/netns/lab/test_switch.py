@@ -10,11 +10,11 @@ from itertools import pairwise
 import pytest
 from alert_lan import eventually
 
-from speaker.lab.breaking.sickness import Cast, Drop, Hold
-from speaker.lab.breaking.switch import delayed, holding, hosts_on, spoil
-from speaker.lab.network.topology import LAN
-from speaker.lab.watching.capture import ETH_P_ALL, capturing
-from speaker.lab.watching.outage import HELLO, arp_request, asking
+from speaker.lab.capture import ETH_P_ALL, capturing
+from speaker.lab.outage import HELLO, arp_request, asking
+from speaker.lab.sickness import Cast, Drop, Hold
+from speaker.lab.switch import delayed, holding, hosts_on, spoil
+from speaker.lab.topology import LAN
 
 pytestmark = pytest.mark.netns
 

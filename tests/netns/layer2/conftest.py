@@ -19,7 +19,7 @@ import pytest
 from link_owner import LinkOwner
 
 from speaker.errors import EdgeError
-from speaker.lab.network.namespaces import Namespace
+from speaker.lab.namespaces import Namespace
 from speaker.layer2.holdings import AS_USUAL, Pace
 from speaker.layer2.kernel import KernelResponder
 from speaker.layer2.link import InKernel, LinkResponder, Links

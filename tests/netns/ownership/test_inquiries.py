@@ -12,7 +12,7 @@ import pytest
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
-from speaker.interfaces.neighbor_cache import neighbors
+from speaker.interfaces.carrier import neighbors
 from speaker.model import Link, Mac, Speaker
 from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, FrameHeard, Question

@@ -54,7 +54,7 @@ def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(
     before = sh(node, "nft list ruleset")
     code, out, complaint = cleanup(node)
     assert (code, out) == (1, "")
-    assert "another speaker runs here already" in complaint
+    assert "another speaker is already running here" in complaint
     assert "stop it first (SIGTERM)" in complaint
     assert sh(node, "nft list ruleset") == before
     assert speaker.stop() == 0

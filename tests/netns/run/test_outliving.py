@@ -15,7 +15,7 @@ import pytest
 from site_yaml import POOL, service
 from speaker_processes import told_apart
 
-from speaker.lab.watching.outage import asking, outages
+from speaker.lab.outage import asking, outages
 from speaker.ownership.hellos.keys import generate
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_HELLO_MS

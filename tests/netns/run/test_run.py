@@ -177,7 +177,7 @@ def test_a_dry_run_says_what_a_start_would_wait_for(lan, sh, tmp_path):
     )
     state = f"--state {tmp_path}/state.json --runtime-dir {tmp_path}/run --forwarder none"
     said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {state}", check=False)
-    assert "asks for nothing, while the state file remembers Services" in said
+    assert "has no manifests, while the state file remembers Services" in said
     peers = f"--with-peers --key {tmp_path}/key {state}"
     said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {peers}", check=False)
     assert "make one with `speaker keygen" in said, "as a start without --dry-run would say"
@@ -207,7 +207,7 @@ def test_a_second_speaker_on_the_same_host_is_refused(lan, write, start):
     second = start(node, "--metrics", "off")
     assert second.process.wait(60) == 1
     assert second.process.stderr is not None
-    assert "another speaker runs here already" in second.process.stderr.read()
+    assert "another speaker is already running here" in second.process.stderr.read()
 
 
 def test_a_second_speaker_with_another_runtime_directory_does_not_write_over_the_state_of_the_first(
@@ -234,7 +234,7 @@ def test_a_runtime_directory_that_is_removed_comes_back_with_its_control_socket_
             assert speaker.process.poll() is None
     second = start(node, "--metrics", "off")
     assert second.process.wait(60) == 1
-    assert "another speaker runs here already" in second.last_words()
+    assert "another speaker is already running here" in second.last_words()
     assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
 
 

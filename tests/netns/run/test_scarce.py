@@ -15,7 +15,7 @@ import pytest
 from site_yaml import POOL, service
 from speaker_processes import family, told_apart
 
-from speaker.lab.watching.outage import asking, outages
+from speaker.lab.outage import asking, outages
 
 pytestmark = pytest.mark.netns
 

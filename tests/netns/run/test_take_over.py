@@ -10,8 +10,8 @@ import pytest
 from alert_lan import eventually
 from site_yaml import POOL, service
 
-from speaker.lab.watching.capture import relapses
-from speaker.lab.watching.outage import asking
+from speaker.lab.capture import relapses
+from speaker.lab.outage import asking
 from speaker.model import format_mac
 from speaker.ownership.hellos.keys import generate
 

@@ -35,15 +35,12 @@ class Site:
 
     def __init__(self):
         self.store = Store()
-        self.reader = AnnouncementReader(lambda: self.store, self._hand_on, self._changed, self)
-        self._waiting = []
+        self._outgoing = asyncio.Queue()
+        self.reader = AnnouncementReader(lambda: self.store, self._outgoing, self._changed, self)
         self.heard, self.changed, self.errors, self.recorded_there, self.poison = [], [], [], [], set()
 
     def internal_error(self, task, error):
         self.errors.append((task, str(error)))
-
-    def _hand_on(self, tell):
-        self._waiting.append(tell)
 
     def _changed(self, made_up):
         self.changed.append(made_up)
@@ -56,9 +53,8 @@ class Site:
 
     async def hears(self):
         """Since the call before."""
-        waiting, self._waiting = self._waiting, []
-        for tell in waiting:
-            await tell(self)
+        while not self._outgoing.empty():
+            await self._outgoing.get_nowait()(self)
         heard, self.heard = self.heard, []
         return heard
 

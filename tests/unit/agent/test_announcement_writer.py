@@ -50,7 +50,7 @@ class Api:
 class Site:
     """A writer at work and what comes of it, as a wire process that meets a bug in the reply for ``bad``."""
 
-    def __init__(self, api, facts=lambda _: FACTS, bad=None):
+    def __init__(self, api, facts=lambda *_: FACTS, bad=None):
         self.replies, self.told, self.bugs, self._bad = {}, [], [], bad
         self.writer = AnnouncementWriter(api, 1000.0, facts, self._tell, self)
 
@@ -80,7 +80,7 @@ def order(eip, expected=7):
     return WriteRecord(eip, 1, expected, "n1", Incarnation(1), 1)
 
 
-def no_facts_of(eip):
+def no_facts_of(eip, _):
     if eip == EIP:
         raise TypeError("a bug")
     return FACTS
@@ -169,7 +169,7 @@ def test_a_write_whose_answer_was_lost_is_over_once_the_record_says_what_was_ord
 ):
     told = []
     api = Refusing({A: ApiUnreachable("no answer in time")})
-    writer = AnnouncementWriter(api, 1000.0, lambda _: facts, told.append, Site(api))
+    writer = AnnouncementWriter(api, 1000.0, lambda *_: facts, told.append, Site(api))
 
     async def story():
         working = asyncio.create_task(writer.run(None))

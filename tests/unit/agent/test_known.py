@@ -98,7 +98,7 @@ def test_a_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
 
 def test_a_file_that_is_longer_than_any_of_ours_is_refused(tmp_path):
     (tmp_path / NAME).write_bytes(bytes(MAX_PACKED + 1))
-    with pytest.raises(EdgeError, match="not ours"):
+    with pytest.raises(EdgeError, match="too large"):
         recall(tmp_path, "node1")
 
 

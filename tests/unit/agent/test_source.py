@@ -457,6 +457,20 @@ def test_a_node_with_other_labels_may_hold_other_eips(play):
     play(story)
 
 
+@pytest.mark.parametrize(("others", "missed"), [((), False), (("n2",), True)])
+def test_nobody_is_missed_on_the_lan_in_a_cluster_of_one_node(play, others, missed):
+    async def story(agent):
+        agent.report.losses(())
+        told = [each.kind for each in agent.report.findings()]
+        assert told == ["no_peers"] * missed
+
+    def before(agent):
+        for name in others:
+            agent.api.put(NODES, node(name))
+
+    play(story, before=before)
+
+
 def test_a_node_that_cannot_be_read_may_hold_nothing_and_that_is_a_problem(play):
     async def story(agent):
         await asyncio.sleep(1)
@@ -504,7 +518,7 @@ def test_a_drain_in_words_that_mean_nothing_is_a_problem_until_they_are_others(p
             await asyncio.sleep(0.1)
             await agent.view()
             assert agent.report.problems() == told * [
-                f"Node/n1: metadata.annotations[{DRAIN}]: {value!r}: must be true or false: it drains nothing"
+                f"Node/n1: metadata.annotations[{DRAIN}]: {value!r}: must be true or false: the node is not drained"
             ]
         assert agent.wire.heard("set_draining") == [("set_draining", True)]
 
@@ -520,7 +534,7 @@ def test_of_a_node_that_is_deleted_what_it_asked_for_last_counts_until_it_is_bac
         await asyncio.sleep(0.1)
         assert (await agent.view()).node == before
         assert agent.wire.heard("set_draining") == [("set_draining", True)]
-        assert agent.report.problems() == ["Node/n1: it is gone: what it asked for last counts until it is back"]
+        assert agent.report.problems() == ["Node/n1: it is gone: its last settings apply until it is back"]
         agent.api.put(NODES, node("n1"))
         await asyncio.sleep(0.1)
         assert (await agent.view()).node.labels != before.labels
@@ -918,7 +932,7 @@ def test_an_api_that_suddenly_lists_nothing_takes_no_eip_away_before_it_says_so_
             await asyncio.sleep(2)
             view = await agent.view()
             assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
-        assert any("a list lacks" in problem for problem in agent.report.problems())
+        assert any("missing from a list" in problem for problem in agent.report.problems())
         agent.api.hides = lambda *_: False
         await asyncio.sleep(5)
         assert (await agent.view()).world == before.world
@@ -933,7 +947,7 @@ def test_what_two_lists_lack_is_gone_after_the_time_and_is_a_problem_until_then(
         agent.api.list_without(SERVICES)
         await asyncio.sleep(1)
         (problem,) = [each for each in agent.report.problems() if "lacks" in each]
-        assert "services: a list lacks 2 of 2: they stay as they were until 20" in problem
+        assert "services: 2 of 2 are missing from a list: they stay until 20" in problem
         await asyncio.sleep(SETTLE)
         assert assigned(await agent.view()) == {}
         assert not any("lacks" in each for each in agent.report.problems())
@@ -969,7 +983,7 @@ def test_an_agent_that_starts_where_the_api_lists_nothing_goes_by_what_it_said_l
             await asyncio.sleep(1)
             view = await second.view()
             assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
-            assert len([each for each in second.report.findings() if "a list lacks" in each.sentence]) == 4
+            assert len([each for each in second.report.findings() if "missing from a list" in each.sentence]) == 4
             await asyncio.sleep(SETTLE)
             assert assigned(await second.view()) == {}
 

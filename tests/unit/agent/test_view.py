@@ -430,7 +430,7 @@ def test_what_is_wrong_with_a_service_is_told_until_it_is_mended(service_object:
     reader = Reader(AS_IT_COMES)
     read(reader, [service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})])
     (told,) = reader.problems()
-    assert "'no such': is no scheduler of IPVS" in told
+    assert "'no such': is not an IPVS scheduler" in told
     read(reader, [service_object("web", ingress=[EIP], conditions=OURS)])
     assert reader.problems() == ()
 
@@ -666,8 +666,8 @@ def test_of_slices_without_end_no_more_are_read_than_may_be_used_whichever_came_
     assert {str(endpoint.address)[:6] for endpoint in world.endpoints[WEB]} == {"10.10.", "10.11."}
     assert reader.problems() == (
         "Service/default/web: 15 of its EndpointSlices are left out, "
-        "as those before them hold more than 40000 pairs of address and port",
-        f"Service/default/web: of its 50000 pairs of address and port only {MAX_ENDPOINTS} are used",
+        "because those before them have more than 40000 address and port pairs",
+        f"Service/default/web: only {MAX_ENDPOINTS} of its 50000 address and port pairs are used",
     )
     world, _ = read(reader, [found], [], slices[-1:])
     assert len(world.endpoints[WEB]) == 10_000
@@ -677,7 +677,9 @@ def test_of_slices_without_end_no_more_are_read_than_may_be_used_whichever_came_
 def test_an_eip_that_a_slice_names_as_its_own_endpoint_is_told(service_object: MakeService):
     found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
     read(reader, [found], [], [slice_of(at(EIP))])
-    assert reader.problems() == (f"Service/default/web: an EndpointSlice names its own EIP {EIP}: it is left out",)
+    assert reader.problems() == (
+        f"Service/default/web: an EndpointSlice contains its own EIP {EIP}, which is left out",
+    )
 
 
 def test_a_slice_that_changed_is_read_again_and_one_that_went_is_forgotten(service_object: MakeService):

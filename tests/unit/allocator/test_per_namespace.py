@@ -15,7 +15,7 @@ def two_each(lan):
 def test_each_namespace_gets_no_more_than_it_may_of_each_family(two_each):
     assert two_each.ask("red/s3") == "namespace_full"
     assert (
-        two_each.said[-1] == "namespace red may have no more IPv4 addresses than 2 of pool lan: free one, or share one"
+        two_each.said[-1] == "namespace red has all IPv4 addresses that it may have, 2 of pool lan: free or share one"
     )
     assert two_each.ask("red/s3", addresses="192.0.2.9") == "namespace_full"
     assert two_each.ask("red/s3", families="6") == "2001:db8::1"

@@ -28,6 +28,15 @@ def test_what_is_offered_stays(lan):
     assert lan.ask("s1", release=True) == "192.0.2.1"
 
 
+def test_a_pool_that_is_being_deleted_offers_nothing_any_more(lan):
+    lan.pool("lan", "192.0.2.1")
+    assert lan.ask("s1") == "192.0.2.1"
+    lan.pool("lan", "192.0.2.1", disabled=True, terminating=True)
+    assert lan.ask("s1", release=True) == "192.0.2.1 (no_pool_fits)"
+    lan.pool("better", "198.51.100.1")
+    assert lan.ask("s1", release=True) == "198.51.100.1"
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_it_happens_once_until_it_is_asked_for_anew(renumbered, restarted):
     assert renumbered.ask("s1", release=True) == "198.51.100.1"

@@ -43,7 +43,7 @@ def said(text):
 )
 def test_another_balancers_pool_is_named_with_the_way_to_a_pool_of_ours(text, whose):
     _, sentences = said(text)
-    expected = f"it is {whose}'s: `speaker convert` makes pools of ours of it" if whose else "does not read this kind"
+    expected = f"it belongs to {whose}: `speaker convert` translates it" if whose else "does not read this kind"
     assert [expected in each for each in sentences] == [True]
 
 
@@ -63,7 +63,7 @@ def test_a_class_that_is_nearly_ours_is_asked_about(cls, near):
 
 def test_external_ips_of_a_service_of_ours_are_said_to_be_kube_proxys():
     world, (sentence,) = said(f"{SERVICE}  externalIPs: [192.0.2.7]\n")
-    assert "spec.externalIPs are kube-proxy's" in sentence
+    assert "spec.externalIPs are left to kube-proxy" in sentence
     assert len(world.services) == 1
 
 

@@ -3,9 +3,8 @@
 import pytest
 
 from speaker.api.fields import ApiObject, read_leniently
-from speaker.api.health_check import MAX_TEXT, health_check
 from speaker.api.reading import read_world
-from speaker.api.service import service
+from speaker.api.service import MAX_TEXT, health_check, service
 from speaker.errors import InvalidManifests
 from speaker.model import HealthCheck
 

@@ -10,16 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.cluster.elector import (
-    LAST_TERM,
-    Elector,
-    LeaseRecord,
-    Look,
-    Order,
-    Rest,
-    Timing,
-    Write,
-)
+from speaker.cluster.lease import LAST_TERM, Elector, LeaseRecord, Look, Order, Rest, Timing, Write
 from speaker.errors import SettingError
 
 TIMING = Timing(duration=15, renew_within=10, retry=2, request=2)

@@ -266,7 +266,7 @@ def test_a_line_without_end_is_an_edge_error_and_long_ones_are_whole():
     assert lines.feed(b"\nrest") == [chunk * 4]
     for _ in range(3):
         assert lines.feed(chunk) == []
-    with pytest.raises(EdgeError, match=f"a line of more than {MAX_LINE} bytes"):
+    with pytest.raises(EdgeError, match=f"a line exceeds {MAX_LINE} bytes"):
         lines.feed(chunk)
 
 

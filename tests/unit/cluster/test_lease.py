@@ -2,8 +2,7 @@
 
 import asyncio
 
-from speaker.cluster.elector import Timing
-from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.lease import Election, LeaseName, Timing
 from speaker.errors import ApiRefused
 
 

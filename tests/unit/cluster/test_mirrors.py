@@ -13,9 +13,9 @@ from speaker.cluster.reflector import Mirrors, Reflector
 class Noting(Reflector[Object]):
     """Counts how often it is to list anew."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, among: Mirrors) -> None:
         nobody = cast("Any", None)  # never asked: it does not run
-        super().__init__(nobody, Resource(path, Object), lambda _: None, nobody)
+        super().__init__(nobody, Resource(path, Object), lambda _: None, nobody, among=among)
         self.anew = 0
 
     def list_anew(self) -> None:
@@ -23,10 +23,8 @@ class Noting(Reflector[Object]):
 
 
 def made() -> tuple[Mirrors, list[Noting]]:
-    mirrors, noting = Mirrors(), [Noting("/services"), Noting("/eips")]
-    for each in noting:
-        mirrors.add(each)
-    return mirrors, noting
+    mirrors = Mirrors()
+    return mirrors, [Noting("/services", mirrors), Noting("/eips", mirrors)]
 
 
 @pytest.mark.parametrize(

@@ -677,7 +677,7 @@ def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_so_and_not_w
     assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
     assert told(orders, "asks") == ("HostAddress", None)
     message = orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
-    assert message.startswith("192.0.2.1 is an address of a host itself")
+    assert message.startswith("192.0.2.1 is a host's own address")
     assert "n1" not in message
 
 
@@ -750,7 +750,7 @@ def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_wai
     assert [str(error) for error in decider.failed_pools.values()] == ["Encoding objects of type object is unsupported"]
     assert addresses(decider) == ["192.0.2.1", "192.0.2.20"]
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
-    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    (condition, _) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
     assert condition["reason"] == "Invalid"
     assert "bug in the speaker" in condition["message"]
     decider.decide(News(), 3.0, AT)
@@ -767,7 +767,7 @@ def test_a_flagged_eip_is_said_to_be_none_that_its_own_pool_offers_as_another_ma
     orders = decider.decide(news([], split), 2.0, AT)
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
     conditions = orders[path_of("web")].body()["status"]["conditions"]
-    assert "its pool does not offer it" in conditions[0]["message"]
+    assert "its pool no longer offers it" in conditions[0]["message"]
 
 
 def given_by(orders):

@@ -120,7 +120,7 @@ def test_the_pods_of_one_that_most_miss_are_marked_once_its_kubelet_was_silent_f
         other, ready = body["status"]["conditions"]
         assert other == OTHER
         assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "NodeSilent")
-        assert ready["message"] == "b, c hear nothing of a, and its kubelet renewed no Lease for 15 s"
+        assert ready["message"] == "b, c do not hear a, and its kubelet has renewed no Lease for 15 s"
 
     play(story)
 

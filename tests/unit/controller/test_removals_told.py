@@ -14,7 +14,7 @@ def test_what_waits_is_named_with_how_many_of_how_many_and_until_when_and_is_ove
     with capture_logs() as logs:
         metrics.doubted("services", DOUBT)
         (problem,) = metrics.problems()
-        assert "services: a list lacks 9 of 10: they stay as they were until 2026-11-27T00:00:30Z" in problem
+        assert "services: 9 of 10 are missing from a list: they stay until 2026-11-27T00:00:30Z" in problem
         assert metrics.registry.get_sample_value(NAME, {"resource": "services"}) == 9
         metrics.doubted("services", None)
     assert metrics.problems() == ()

@@ -228,6 +228,41 @@ def test_a_column_has_an_end_whatever_somebody_wrote_into_a_pool(eip_object):
     assert len(status["addressesText"]) == MAX_LINE
 
 
+@pytest.mark.parametrize(
+    ("usage", "used", "free"),
+    [
+        ({Family.IPV4: Usage(11, 1, 2)}, "1", "10"),
+        ({Family.IPV4: Usage(11, 1, 0), Family.IPV6: Usage(4, 0, 0)}, "1 IPv4, 0 IPv6", "10 IPv4, 4 IPv6"),
+        ({Family.IPV6: Usage(2**64, 3, 0)}, "3", str(2**63 - 1)),
+    ],
+)
+def test_what_is_used_and_free_stands_in_one_line_for_a_column(eip_object, usage, used, free):
+    status = pools(eip_object("lan", "192.0.2.10"), usage={"lan": usage})[STATUS].body()["status"]
+    assert (status["usedText"], status["freeText"]) == (used, free)
+
+
+def test_that_nobody_has_looked_yet_is_no_news_once_a_controller_has(eip_object):
+    pending = {"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "", "lastTransitionTime": "1970"}
+    first = pools(eip_object("lan", "192.0.2.10", status={"conditions": [pending]}))[STATUS]
+    assert event(first) is None
+    (ready,) = first.body()["status"]["conditions"]
+    assert (ready["status"], ready["lastTransitionTime"]) == ("True", AT)
+
+
+def conditions_of(found):
+    return {each["type"]: each for each in pools(found)[STATUS].body()["status"]["conditions"]}
+
+
+def test_a_pool_with_a_mistake_will_not_become_ready_by_waiting_and_one_that_is_disabled_has_none(eip_object):
+    said = conditions_of(eip_object("lan", "nonsense"))
+    assert (said["Ready"]["status"], said["Stalled"]["status"]) == ("False", "True")
+    assert said["Stalled"]["message"] == said["Ready"]["message"]
+    assert said["Stalled"]["observedGeneration"] == 1
+    mended = eip_object("lan", "192.0.2.10", status={"conditions": list(said.values())})
+    assert conditions_of(mended).keys() == {"Ready"}
+    assert conditions_of(eip_object("lan", "192.0.2.10", disabled=True)).keys() == {"Ready"}
+
+
 def test_only_counts_can_wait_and_the_same_ones_are_not_written_again(eip_object):
     first = pools(eip_object("lan", "192.0.2.10"), usage={"lan": {Family.IPV4: Usage(1, 0, 0)}})[STATUS]
     assert not first.lazy

@@ -124,4 +124,4 @@ def test_validate_names_whose_they_are(title, tmp_path):
     out = io.StringIO()
     validate(tmp_path, out, as_json=True)
     sentences = [each["sentence"] for each in json.loads(out.getvalue())["notices"]]
-    assert any("`speaker convert` makes pools of ours of it" in each for each in sentences)
+    assert any("`speaker convert` translates it" in each for each in sentences)

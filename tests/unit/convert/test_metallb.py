@@ -79,3 +79,54 @@ def test_links_of_several_advertisements_become_a_list_where_that_says_the_same(
     )
     assert (link, values) == (interface, nodes)
     assert decisions or link is None
+
+
+def preferring(*terms, **more):
+    said = [{"weight": weight, "preference": {"matchLabels": labels} if labels else {}} for weight, labels in terms]
+    return {"preferredNodeSelectors": said, **more}
+
+
+EDGE, ZONE = {"role": "edge"}, {"zone": "a"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "terms", "decided"),
+    [
+        ([preferring((100, EDGE))], [(100, EDGE)], []),
+        ([preferring((60, EDGE), (50, ZONE))], [(60, EDGE), (50, ZONE)], []),
+        ([preferring((100, EDGE), **on("a"))], [(100, EDGE)], []),
+        ([preferring((70, EDGE), **on("a")), preferring((30, ZONE), **on("a"))], [(70, EDGE), (30, ZONE)], []),
+        # each for its own nodes
+        ([preferring((70, EDGE)), on("b")], [(70, EDGE)], []),
+        ([preferring((70, EDGE), **on("a")), on("b")], [(70, {"kubernetes.io/hostname": "a", **EDGE})], []),
+        ([preferring((70, {}), **on("a")), on("b")], [(70, {"kubernetes.io/hostname": "a"})], []),
+        ([preferring((70, {}))], [], []),
+        ([preferring(*[(1, {"n": str(n)}) for n in range(17)])], [(1, {"n": str(n)}) for n in range(16)],
+         ["spec.preferredNodeSelectors[16]"]),
+    ],
+)  # fmt: skip
+def test_preferred_nodes_are_the_pools_preference_and_get_their_addresses_back(specs, terms, decided):
+    pool = {
+        "apiVersion": "metallb.io/v1beta1",
+        "kind": "IPAddressPool",
+        "metadata": {"name": "lan"},
+        "spec": {"addresses": ["192.0.2.0/29"]},
+    }
+    ads = [
+        {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": f"l{i}"}, "spec": spec}
+        for i, spec in enumerate(specs)
+    ]
+    found = of_data(pool, *ads)
+    spec = found.pools[0]["spec"]
+    assert [(each["weight"], each["matchLabels"]) for each in spec.get("nodePreference", [])] == terms
+    assert spec.get("failback") == ("preferred-after 1m" if terms else None)
+    assert [each.path for each in found.decisions] == decided
+
+
+@pytest.mark.parametrize("weight", [0, 101, "many", None])
+def test_a_weight_that_metallb_refuses_leaves_the_advertisement_out(weight):
+    spec = {"preferredNodeSelectors": [{"weight": weight, "preference": {"matchLabels": EDGE}}]}
+    found = of_data(
+        {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": "l"}, "spec": spec}
+    )
+    assert any("preferredNodeSelectors[0].weight" in each.path for each in found.decisions)

@@ -272,6 +272,16 @@ def test_the_objects_of_a_list_are_converted_each():
     assert (len(found.pools), len(found.services)) == (1, 1)
 
 
+def test_the_objects_of_lists_of_one_kind_are_converted_each():
+    pool, advertisement = metallb("192.0.2.0/29")
+    lists = [
+        {"apiVersion": each["apiVersion"], "kind": f"{each['kind']}List", "items": [each]}
+        for each in (pool, advertisement)
+    ]
+    found = of_data({"apiVersion": "v1", "kind": "List", "items": lists})
+    assert len(found.pools) == 1
+
+
 def cilium_by_name(operator, values):
     rule = {"key": "io.kubernetes.service.name", "operator": operator, **({"values": values} if values else {})}
     pool = {

@@ -25,6 +25,7 @@ from speaker.diagnosis.facts import (
     Walked,
     Way,
 )
+from speaker.diagnosis.firewall import chains as saved
 from speaker.node.known.knowledge import (
     Candidate,
     Cut,
@@ -103,9 +104,9 @@ def answered(*macs: str, held: KnownEip = HELD) -> Facts:
     return replace(found, asked=(Asked(EIP, "eth0", "eip", macs), *WELL.asked[1:]))
 
 
-def chained(family: str, hook: str, *rules, policy: str = "accept") -> Facts:
+def chained(family: str, hook: str, *rules, policy: str = "accept", priority: int = 0, nat: bool = False) -> Facts:
     device = "eth0" if family == "netdev" else ""
-    return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules),))
+    return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules, (), priority, nat),))
 
 
 def with_ipvs(facts: Facts) -> Facts:
@@ -213,9 +214,44 @@ FOUND = {
         "firewall_drops",
     ),
     "a rule rejects the port": (
-        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject")),
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject"), priority=-150),
         "firewall_drops",
     ),
+    "a rule behind the translation drops the way in": (
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", POD.port, "drop")),
+        "firewall_drops",
+    ),
+    "a rule behind the translation drops the answer": (
+        chained("inet", "postrouting", matching(of("tcp", "sport"), "==", 80, "drop"), priority=300),
+        "firewall_drops",
+    ),
+    "another's translation drops": (
+        chained("ip", "prerouting", [{"drop": None}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "another's translation comes first": (
+        chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "a proxy takes the port": (
+        chained("ip", "prerouting", [{"redirect": None}], priority=-150, nat=True),
+        "firewall_drops",
+    ),
+    "with IPVS: another's translation takes the port": (
+        with_ipvs(chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-100, nat=True)),
+        "firewall_drops",
+    ),
+    "what connects is not tracked": (chained("ip", "prerouting", [{"notrack": None}], priority=-300), "firewall_drops"),
+    "answers do not leave the link": (
+        chained("netdev", "egress", matching(of("tcp", "sport"), "==", 80, "drop")),
+        "frames_dropped",
+    ),
+    "answers by ARP do not leave the link": (
+        chained("netdev", "egress", matching(of("arp", "operation"), "==", 2, "drop")),
+        "frames_dropped",
+    ),
+    "neighbours of this host are not heard": (chained("arp", "input", policy="drop"), "frames_dropped"),
+    "this host does not ask its neighbours": (chained("arp", "output", policy="drop"), "frames_dropped"),
     "with IPVS: a rule drops what comes in": (
         with_ipvs(chained("inet", "input", matching(of("tcp", "dport"), "==", 80, "drop"))),
         "firewall_drops",
@@ -417,6 +453,32 @@ def test_nothing_is_called_well_where_a_rule_is_not_understood():
     assert (chain.verdict, chain.code) == (None, 2)
     assert {each.why for each in chain.unseen} == {"ip saddr 198.51.100.1 drop"}
     assert [step.name for step in chain.steps if step.state is State.UNKNOWN] == [f"way in of {EIP}"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        chained("arp", "input", matching(of("arp", "daddr ip"), "==", EIP, "drop")),
+        chained("arp", "output", matching(of("arp", "saddr ip"), "==", EIP, "drop")),
+        chained("bridge", "forward", policy="drop"),
+        chained("bridge", "prerouting", policy="drop"),
+        chained("netdev", "egress", matching(of("arp", "operation"), "==", 1, "drop")),
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "drop")),
+        chained("inet", "postrouting", matching(of("tcp", "sport"), "==", 80, "drop")),
+        chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-100, nat=True),
+        chained("ip", "prerouting", [{"dnat": {"addr": POD.address}}], priority=-150, nat=True),
+        chained("ip", "postrouting", [{"masquerade": None}], [{"drop": None}], priority=50, nat=True),
+        with_ipvs(chained("inet", "input", policy="drop", priority=110)),
+    ],
+    ids=[
+        *("ARP for the EIP, by the kernel", "its answers, by the kernel", "between ports of a bridge"),
+        *("ports of a bridge that the link is none of", "questions by ARP", "the EIP's port behind the translation"),
+        *("the EIP's port before the translation back", "a translation behind ours", "a translation to the endpoint"),
+        *("a masquerade", "what IPVS has taken before"),
+    ],
+)
+def test_a_rule_that_the_eips_packets_do_not_meet_is_no_finding(facts):
+    assert findings(facts) == []
 
 
 def test_who_may_not_see_firewalls_is_told_that_and_not_that_there_are_none():
@@ -623,3 +685,65 @@ def test_the_way_out_of_a_renumbered_prefix_is_told():
     )
     found = replace(known(eips=Cut((old,))), asked=())
     assert "annotate service web eip-speaker.io/addresses=NEW" in explain(found).verdict.mend
+
+
+# ── kube-proxy's own translation, and others around it ──
+
+NAT = """\
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:CNI-HOSTPORT-DNAT - [0:0]
+:DOCKER - [0:0]
+{first}
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
+-A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 80,443 -j DNAT --to-destination 10.244.9.9:80
+-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80
+-A KUBE-SERVICES -d 192.0.2.200/32 -p tcp -m tcp --dport 80 -j KUBE-EXT-LOQ
+"""
+
+
+def translating(forwarder: str, first: str = "", bound: bool = False, old: str = "") -> Facts:
+    chains = (*saved("ip", f"{old}nat", NAT.format(first=first)),)
+    held = (Bound("eip-speaker0", EIP, 32),) if bound else ()
+    sysctls = {**WELL.sysctls, "net.ipv4.conf.all.arp_ignore": "1"}
+    facts = replace(WELL, chains=chains, known=replace(KNOWN, forwarder=forwarder), has_ipvs=True, sysctls=sysctls)
+    return replace(facts, bound=(*WELL.bound, *held))
+
+
+PUBLISHED = "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80"
+
+
+@pytest.mark.parametrize("old", ["", "legacy "])
+@pytest.mark.parametrize(
+    ("forwarder", "first", "bound", "found"),
+    [
+        ("none", "", False, []),
+        ("assist", "", False, []),
+        ("nftables", "", False, []),
+        ("ipvs", "", False, []),
+        ("none", PUBLISHED, False, ["firewall_drops"]),
+        ("assist", PUBLISHED, False, ["firewall_drops"]),
+        ("nftables", PUBLISHED, False, []),  # ours are asked before
+        ("ipvs", PUBLISHED, False, ["firewall_drops"]),
+        ("none", PUBLISHED.replace("10.9.9.9", POD.address), False, []),
+        ("none", "-A PREROUTING -i eth1 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False, []),
+        ("ipvs", "", True, ["firewall_drops"]),  # the EIP is this host's then, and so a pod's hostPort takes it
+    ],
+)
+def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found, old):
+    facts = translating(forwarder, first, bound, old)
+    assert [each.kind for each in findings(facts)] == found
+    assert not explain(facts).unseen
+
+
+def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
+    rule = matching({"fib": {"result": "type", "flags": ["daddr"]}}, "!=", "local", "drop")
+    facts = with_ipvs(chained("inet", "output", rule))
+    assert [each.kind for each in findings(facts)] == []
+    assert explain(facts).unseen

@@ -302,11 +302,6 @@ def test_firewalls_as_they_are_found_on_hosts(chains, comes_in, goes_out):
     assert (verdict(chains, IN), verdict(chains, OUT)) == (comes_in, goes_out)
 
 
-def test_our_own_chains_are_no_obstacle():
-    ours = "-A FORWARD -j EIP-SPEAKER-GUARD\n:EIP-SPEAKER-GUARD - [0:0]\n-A EIP-SPEAKER-GUARD -j DROP"
-    assert verdict(forward(ALONE, more=ours), IN) == "passes"
-
-
 @pytest.mark.parametrize(
     "rule",
     [

@@ -37,7 +37,7 @@ from speaker.diagnosis.report import LINES, finding_lines
 from speaker.errors import COLUMNS
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot
-from speaker.lab.practice.table import FAULTS
+from speaker.lab.practice_table import FAULTS
 from speaker.model import (
     CanReach,
     Endpoint,
@@ -265,6 +265,7 @@ SITES: dict[str, Site] = {
     "no_endpoint": Site(endpoints(())),
     "none_ready_local": Site(endpoints(pods(ready=False), traffic_policy=TrafficPolicy.LOCAL)),
     "backend_not_listening": Site(see=seen(tried=(Tried(POD, 8080, False, "refused"),))),
+    "endpoints_unwell": told("all_unwell"),
     "backend_down": Site(see=seen(tried=(Tried(POD, 8080, False, "no answer"),))),
     "no_way_back": Site(endpoints(LOCAL_ENDPOINT, traffic_policy=TrafficPolicy.LOCAL), peers=(GONE,),
                         see=also("ways", Way("10.0.0.50", "eth0"))),

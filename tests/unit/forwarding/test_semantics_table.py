@@ -165,5 +165,5 @@ def test_what_the_page_calls_refused_is(spec):
 
 
 def test_a_scheduler_that_ipvs_does_not_have_is_refused():
-    with pytest.raises(InvalidManifests, match="is no scheduler of IPVS: did you mean 'mh-port'"):
+    with pytest.raises(InvalidManifests, match="is not an IPVS scheduler: did you mean 'mh-port'"):
         made(annotations={service.SCHEDULER: "mh-prot"})

@@ -15,8 +15,7 @@ from checked_servers import OK, Told, asked, closes, drips, resets, says, servin
 
 from speaker.errors import EdgeError
 from speaker.health.judge import Result, Target
-from speaker.health.probe import MAX_CA, MAX_HEAD, MAX_READS, context
-from speaker.health.prober import Prober
+from speaker.health.prober import MAX_CA, MAX_HEAD, MAX_READS, Prober, context
 from speaker.model import HealthCheck
 from speaker.system.threads import start_threads
 
@@ -54,7 +53,7 @@ BEHAVIOURS = [
         replace(HTTP, timeout=BRIEF),
         says(OK[:20], OK[20:], pause=1.0),
         Result.TIMEOUT,
-        "accepts, and does not answer",
+        "it does not answer",
     ),
     (
         "it accepts and says nothing: half open",
@@ -76,12 +75,12 @@ BEHAVIOURS = [
     ("100 Continue comes first", HTTP, says(b"HTTP/1.1 100 Continue\r\n\r\n", OK), Result.WELL, ""),
     ("two early hints come first", HTTP, says(b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" * 2 + OK), Result.WELL, ""),
     ("100 Continue, and a failure", HTTP, says(b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 500 X\r\n\r\n"), Result.STATUS, "500"),
-    ("100 Continue, and nothing", HTTP, says(b"HTTP/1.1 100 C\r\n\r\n"), Result.CLOSED, "before it has answered"),
+    ("100 Continue, and nothing", HTTP, says(b"HTTP/1.1 100 C\r\n\r\n"), Result.CLOSED, "without an answer"),
     ("it switches protocols", HTTP, says(b"HTTP/1.1 101 Switching\r\n\r\n"), Result.STATUS, "status 101"),
     ("it resets the connection", HTTP, resets, Result.RESET, "reset"),
     ("it closes at once", HTTP, closes, Result.RESET, "reset"),
-    ("it closes after the question", HTTP, says(), Result.CLOSED, "it closes the connection before it has answered"),
-    ("it closes within the headers", HTTP, says(OK[:20]), Result.CLOSED, "before it has answered"),
+    ("it closes after the question", HTTP, says(), Result.CLOSED, "it closes the connection without an answer"),
+    ("it closes within the headers", HTTP, says(OK[:20]), Result.CLOSED, "without an answer"),
     ("it speaks something else", HTTP, says(b"SSH-2.0-OpenSSH_9.2\r\n"), Result.NOT_HTTP, "'SSH-2.0"),
     ("it answers garbage", HTTP, says(bytes(range(256)) * 40), Result.NOT_HTTP, "not HTTP/1"),
     ("its status is none", HTTP, says(b"HTTP/1.1 2000 OK\r\n\r\n"), Result.NOT_HTTP, "not HTTP/1"),
@@ -228,7 +227,7 @@ def over_tls(authority: Path, name, behaviour):
         ("address", "other.crt", "", Result.TLS, "unable to get local issuer certificate"),
         ("expired", None, "", Result.WELL, ""),
         ("address", "none.crt", "", Result.HERE, "No such file"),
-        ("address", "ca.key", "", Result.HERE, "holds no certificate"),
+        ("address", "ca.key", "", Result.HERE, "no readable certificate"),
     ],
 )
 def test_a_certificate_is_verified_where_a_ca_is_given(authority, name, ca, server_name, result, words):
@@ -255,7 +254,7 @@ def test_within_tls_the_same_is_found(authority, check, behaviour, result):
 
 def test_a_handshake_that_does_not_end_is_told_so():
     with serving(waits) as port:
-        assert checked(replace(HTTPS, timeout=BRIEF), port).words == "its TLS handshake does not end within 0.5s"
+        assert checked(replace(HTTPS, timeout=BRIEF), port).words == "its TLS handshake does not finish within 0.5s"
 
 
 def test_a_ca_without_end_is_not_read(tmp_path):

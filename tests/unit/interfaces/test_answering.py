@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from speaker.interfaces.answering import Answering, questions
+from speaker.interfaces.gateway import Answering, questions
 from speaker.interfaces.snapshot import Gateway, LinkAddress
 from speaker.model import Mac
 from speaker.packets.asking import Question

@@ -3,12 +3,7 @@
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.interfaces.martians import (
-    count,
-    count_reverse_path,
-    martian_sources,
-    reverse_path_drops,
-)
+from speaker.interfaces.martians import count, count_reverse_path, martian_sources, reverse_path_drops
 
 HEADER = "entries  in_hit   in_martian_dst in_martian_src out_hit\n"
 

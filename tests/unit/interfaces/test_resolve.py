@@ -139,11 +139,11 @@ def test_refusals_are_told_from_missing_routes(snapshot, node, route, rule):
     blackhole = route("203.0.113.0/24", kind=RouteKind.BLACKHOLE)
     seen = snapshot(links=node, routes=[blackhole, route("0.0.0.0/0", 2)])
     assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
-        UnresolvedReason.ROUTE_REFUSES, "the route 203.0.113.0/24, which decides about 203.0.113.7, says blackhole"
+        UnresolvedReason.ROUTE_REFUSES, "the route 203.0.113.0/24, which applies to 203.0.113.7, says blackhole"
     )
     seen = snapshot(links=node, rules=[rule(7, action=RuleAction.PROHIBIT)])
     assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
-        UnresolvedReason.ROUTE_REFUSES, "the rule 7, which decides about 203.0.113.7, says prohibit"
+        UnresolvedReason.ROUTE_REFUSES, "the rule 7, which applies to 203.0.113.7, says prohibit"
     )
     assert resolve(CanReach(FAR), EIP, snapshot(links=node)) == Unresolved(
         UnresolvedReason.NO_ROUTE, "no route leads to 203.0.113.7 (can_reach)"

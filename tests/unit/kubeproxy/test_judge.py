@@ -90,7 +90,7 @@ def test_what_cannot_be_told_is_a_note_and_no_problem():
 
 
 def test_one_that_is_not_well_is_a_problem():
-    assert "not well" in look(NONE, replace(IPTABLES, healthy=False), ALL).problems[0].what
+    assert "unhealthy" in look(NONE, replace(IPTABLES, healthy=False), ALL).problems[0].what
 
 
 def test_one_that_answered_and_is_silent_for_some_seconds_is_a_problem():

@@ -3,7 +3,7 @@
 import json
 from ipaddress import ip_address
 
-from speaker.kubeproxy.listings import chains_in_save, chains_named, in_chain, in_map, in_save, tables_named
+from speaker.kubeproxy.sight import chains_in_save, chains_named, in_chain, in_map, in_save, tables_named
 
 
 def nft(*items: object) -> bytes:

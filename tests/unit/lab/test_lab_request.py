@@ -3,9 +3,9 @@
 import pytest
 
 from speaker.errors import SettingError
-from speaker.lab.breaking.sickness import COURSES
+from speaker.lab.failover import SCENARIOS as FAILOVERS
 from speaker.lab.request import SCENARIOS, SICK_LINKS, Request, Trouble, parse
-from speaker.lab.scenarios.failover import SCENARIOS as FAILOVERS
+from speaker.lab.sickness import COURSES
 
 
 def test_reach_has_one_node_and_its_own_eips():

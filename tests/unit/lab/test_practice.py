@@ -1,8 +1,8 @@
 """The faults to practise: what the table says can be played."""
 
 from speaker.checks import KINDS
-from speaker.lab.practice.site import EIPS, service, site, written
-from speaker.lab.practice.table import FAULTS
+from speaker.lab.practice_ground import EIPS, service, site, written
+from speaker.lab.practice_table import FAULTS
 from speaker.lab.request import practice
 from speaker.standalone.manifests import load
 

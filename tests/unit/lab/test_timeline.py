@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from speaker.lab.scenarios.narrator import sentence
-from speaker.lab.timeline import Timeline, Tone, bars, columns
+from speaker.lab.timeline import Timeline, Tone, bars, columns, sentence
 from speaker.system.streams import wants_colour
 
 

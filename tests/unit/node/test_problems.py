@@ -275,6 +275,24 @@ def test_nobody_who_is_deaf_mute_limited_or_late_is_unnamed(peers, kind):
     assert kinds(problems, UNHEARD_SECONDS, N2) == [], "it ends with its cause"
 
 
+def test_in_a_cluster_of_one_node_nobody_is_missed():
+    problems = Problems()
+    problems.others = 0
+    assert kinds(problems, 0.0) == []
+    assert kinds(problems, 0.0, N2._replace(alive=False, heard=False)) == []
+    problems.others = 1
+    assert kinds(problems, 0.0) == ["no_peers"]
+
+
+def test_where_all_fall_silent_at_once_the_node_says_that_it_may_be_deaf_and_on_which_link():
+    gone = N2._replace(alive=False, heard=False)
+    (found,) = Problems().links([gone, gone._replace(node="n3")], 0.0)
+    assert found.what.startswith("all 2 peers on eth0 fell silent: this node is deaf, and gives up what it holds")
+    assert found.mend.startswith("ip -s link show dev eth0")
+    (alone,) = Problems().links([gone], 0.0)
+    assert alone.what.startswith("no other node is heard")
+
+
 def test_who_does_not_hear_us_yet_is_not_named_at_once():
     problems = Problems()
     assert kinds(problems, 0.0, N2._replace(hears_us=False)) == []

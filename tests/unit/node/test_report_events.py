@@ -40,7 +40,7 @@ from speaker.node.report import Report
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.process import Priority
-from speaker.telemetry.internal_errors import QUIET_SECONDS
+from speaker.telemetry.logs import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.messages import Before, Began, ClaimStatus, PeerSeen, Resumed
 

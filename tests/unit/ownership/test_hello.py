@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.ownership.hello import (
-    EVERYTHING,
-    MAX_INCARNATION,
-    Hello,
-    Incarnation,
-    Span,
-    above,
-    incarnation,
-)
+from speaker.ownership.hello import EVERYTHING, MAX_INCARNATION, Hello, Incarnation, Span, above, incarnation
 from speaker.ownership.score import claim_hash
 
 eips = st.ip_addresses()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.ownership.patience import HALF_LIFE, LONGEST, MARGIN, Fading
+from speaker.ownership.machine.loss import HALF_LIFE, LONGEST, MARGIN, Fading
 
 
 def test_nobody_is_patient_without_a_reason() -> None:

@@ -4,13 +4,7 @@ import pytest
 import replies
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.layers.inet6 import (
-    ICMPv6ND_NA,
-    ICMPv6ND_NS,
-    ICMPv6NDOptDstLLAddr,
-    ICMPv6NDOptSrcLLAddr,
-    IPv6,
-)
+from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import Ether
 from scapy.utils6 import in6_getnsma, in6_getnsmac
 

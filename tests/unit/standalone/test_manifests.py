@@ -229,6 +229,26 @@ def test_json_as_kubectl_writes_it_is_read(tmp_path):
     assert load(tmp_path).world.namespaces == {"shop": {"team": "a", "kubernetes.io/metadata.name": "shop"}}
 
 
+def test_a_list_of_one_kind_is_read_as_the_api_server_writes_it(tmp_path):
+    """``kubectl get --raw``: objects of the core do not say their kind again."""
+    (tmp_path / "all.json").write_text(
+        '{"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": ['
+        '{"metadata": {"name": "shop", "labels": {"team": "a"}}}]}'
+    )
+    (tmp_path / "none.json").write_text('{"kind": "NamespaceList", "apiVersion": "v1", "items": []}')
+    assert load(tmp_path).world.namespaces == {"shop": {"team": "a", "kubernetes.io/metadata.name": "shop"}}
+
+
+def test_a_mistake_in_such_a_list_is_told_where_it_stands(tmp_path):
+    (tmp_path / "all.yaml").write_text(
+        "apiVersion: eip-speaker.io/v1alpha1\nkind: EipList\nitems:\n- metadata: {name: a}\n  spec: {addresses: [x]}\n"
+    )
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    (problem,) = caught.value.problems
+    assert (problem.place.line, problem.path) == (5, "spec.addresses[0]")
+
+
 def test_anchors_and_merge_keys_mean_what_yaml_says(tmp_path):
     (tmp_path / "web.yaml").write_text(
         """
@@ -289,19 +309,19 @@ kind: EndpointSlice
 metadata: {name: web, labels: {kubernetes.io/service-name: webb}}
 addressType: IPv4
 """
-UNREAD = "passed over: the speaker does not read this kind of apiVersion "
+UNREAD = "ignored: the speaker does not read this kind of apiVersion "
 NOTICED = [
     (thing("apps/v1", "Deployment"), f"{UNREAD}'apps/v1'"),
     (thing("v1", "ConfigMap"), f"{UNREAD}'v1'"),
     (thing("serving.knative.dev/v1", "Service"), f"{UNREAD}'serving.knative.dev/v1'"),
     (
         thing("network.kubesphere.io/v1alpha2", "Eip"),
-        "passed over: it is OpenELB's: `speaker convert` makes pools of ours of it",
+        "ignored: it belongs to OpenELB: `speaker convert` translates it",
     ),
-    (thing("v1", "Service", ", spec: {ports: [{port: 80}]}"), "passed over: it is not of type LoadBalancer"),
+    (thing("v1", "Service", ", spec: {ports: [{port: 80}]}"), "ignored: it is not of type LoadBalancer"),
     (
         thing("v1", "Service", ", spec: {type: LoadBalancer, loadBalancerClass: example.com/x}"),
-        "passed over: its loadBalancerClass is not eip-speaker.io/speaker",
+        "ignored: its loadBalancerClass is not eip-speaker.io/speaker",
     ),
     (ORPHAN, "gives endpoints to Service default/webb, which is not in these manifests"),
 ]
@@ -321,7 +341,7 @@ def test_a_service_without_a_class_is_ours_only_by_default_class(tmp_path):
     reading = load(tmp_path, default_class=False)
     assert not reading.world.services
     assert [notice.sentence for notice in reading.notices] == [
-        "passed over: it names no loadBalancerClass (ours is eip-speaker.io/speaker)"
+        "ignored: it names no loadBalancerClass (ours is eip-speaker.io/speaker)"
     ]
 
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from speaker.model import Pool, Protocol, Service, ServiceKey, ServicePort, World
-from speaker.standalone.manifests import mount
-from speaker.standalone.patience import Patience
+from speaker.standalone.manifests import Patience, mount
 
 DIRECTORY = "/etc/speaker/site"
 ETC, VOLUME = 21, 99
@@ -124,10 +123,10 @@ def test_what_could_not_be_read_in_between_did_not_stand():
 @pytest.mark.parametrize(
     ("first", "then", "place", "said", "until"),
     [
-        (WEB, NOTHING, ETC, "asks for nothing now: was it emptied, or is it lost? It counts as meant when", 40.0),
-        (WEB, NOTHING, VOLUME, "asks for nothing, and is on another mount than before: a volume that is not", None),
-        (BOTH, WEB, VOLUME, "is on another mount than before, and lacks default/dns. It counts as meant when", 40.0),
-        (MANY, FEWER, ETC, "lacks 3 of 10 Services: default/h, default/i, default/j. It counts as meant when", 40.0),
+        (WEB, NOTHING, ETC, "has no manifests now: was it emptied, or is it lost? It takes effect if", 40.0),
+        (WEB, NOTHING, VOLUME, "has no manifests, and is on another mount than before: perhaps a volume is not", None),
+        (BOTH, WEB, VOLUME, "is on another mount than before, and lacks default/dns. It takes effect if", 40.0),
+        (MANY, FEWER, ETC, "lacks 3 of 10 Services: default/h, default/i, default/j. It takes effect if", 40.0),
         (
             world(*"abcde"),
             WEB,

@@ -17,7 +17,7 @@ from speaker.node.report import Report
 from speaker.settings import Node, RunSettings
 from speaker.standalone.run import Manifests
 from speaker.standalone.state import Holdings, only, read_state, recall, write_state
-from speaker.system.clock import boottime
+from speaker.system.waiting import boottime
 from speaker.telemetry.metrics import Metrics
 
 PATIENCE = 60.0
@@ -124,7 +124,7 @@ async def test_an_emptied_directory_keeps_everything_until_that_has_stood(follow
             pass
         (site.directory / "site.yaml").unlink()
         with capture_logs() as logs:
-            await site.until_told("asks for nothing now: was it emptied, or is it lost?")
+            await site.until_told("has no manifests now: was it emptied, or is it lost?")
         assert [entry["in_force"] for entry in logs] == ["the last good ones stay in force"]
         assert await site.asked_now() == {"web": "192.0.2.10"}
         assert not site.changed.is_set()
@@ -139,7 +139,7 @@ async def test_an_emptied_directory_that_has_stayed_empty_is_what_was_asked_for(
         while await site.asked() != {"web": "192.0.2.10"}:
             pass
         (site.directory / "site.yaml").unlink()
-        await site.until_told("It counts as meant when it has stood for 0.3 s")
+        await site.until_told("It takes effect if it stays so for 0.3 s")
         assert await site.asked() == {}
         assert site.report.problems() == []
 
@@ -163,7 +163,7 @@ async def test_a_start_over_an_empty_directory_forgets_nobody(following):
     remembered = read_state(site.state, Ledger).held
     assert [held.service for held in remembered] == [WEB]
     async with following(settle_seconds=0.0) as site:
-        await site.until_told("asks for nothing, while the state file remembers Services")
+        await site.until_told("has no manifests, while the state file remembers Services")
         assert await site.asked_now() is None
         site.write("site.yaml", SITE)
         assert await site.asked() == {"web": "192.0.2.10"}
@@ -220,7 +220,7 @@ async def test_an_editor_that_moves_the_only_manifest_away_and_writes_a_new_one_
         while await site.asked() != {"web": "192.0.2.10"}:
             pass
         (site.directory / "site.yaml").rename(site.directory / "site.yaml~")
-        await site.until_told("asks for nothing now")
+        await site.until_told("has no manifests now")
         (site.directory / "site.yaml").write_text(SITE + SERVICE % ("dns", 53))
         while await site.asked() != {"web": "192.0.2.10", "dns": "192.0.2.11"}:
             pass

@@ -139,7 +139,7 @@ async def test_of_two_speakers_one_has_the_state_file_and_the_other_is_told_what
     async with one_speakers(path):
         write_state(path, LEDGER)
         for name in (path, tmp_path / "link"):
-            with pytest.raises(EdgeError, match=r"state file .*: another speaker has it, .*--state"):
+            with pytest.raises(EdgeError, match=r"state file .*: another speaker uses it, .*--state"):
                 async with one_speakers(name, patience=0.0):
                     pass
         async with one_speakers(tmp_path / "other.json", patience=0.0):

@@ -138,7 +138,7 @@ def test_a_full_disk_and_a_read_only_one_are_told_and_keep_the_old_file(tmp_path
 def test_a_lock_is_held_once(tmp_path):
     path = tmp_path / "run" / "lock"
     fd = locked(path)
-    with pytest.raises(EdgeError, match="another speaker runs here already"):
+    with pytest.raises(EdgeError, match="another speaker is already running here"):
         locked(path)
     os.close(fd)
     os.close(locked(path))
@@ -173,7 +173,7 @@ def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
     lock = Lock(path, locked(path))
     shutil.rmtree(path.parent)
     lock.hold()
-    with pytest.raises(EdgeError, match="another speaker runs here already"):
+    with pytest.raises(EdgeError, match="another speaker is already running here"):
         locked(path)
     known = path.stat()
     lock.hold()
@@ -185,6 +185,6 @@ def test_a_lock_that_another_took_meanwhile_is_his(tmp_path):
     lock = Lock(path, locked(path))
     path.unlink()
     his = locked(path)
-    with pytest.raises(EdgeError, match="another speaker runs here already"):
+    with pytest.raises(EdgeError, match="another speaker is already running here"):
         lock.hold()
     os.close(his)

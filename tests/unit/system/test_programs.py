@@ -12,7 +12,7 @@ from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.listing import read_guard, read_plan
 from speaker.forwarding.nftables.ruleset import guard_ruleset
 from speaker.forwarding.plan import EMPTY
-from speaker.kubeproxy import listings
+from speaker.kubeproxy import sight
 from speaker.system import programs
 
 GARBAGE = [
@@ -71,7 +71,7 @@ async def test_what_is_no_program_is_told_of(path, monkeypatch):
 async def test_a_program_that_hangs_is_ended(path, monkeypatch):
     monkeypatch.setattr(programs, "SECONDS", 0.05)
     program(path, "hang", f"echo $$ >{path}/pid; exec sleep 1000")
-    with pytest.raises(EdgeError, match=r"hang was not done within 0.05 s"):
+    with pytest.raises(EdgeError, match=r"hang did not finish within 0.05 s"):
         await programs.run("hang")
 
 
@@ -99,7 +99,7 @@ async def test_one_that_is_killed_has_refused_nothing(path):
 async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):
     monkeypatch.setattr(nft, "LOOK_SECONDS", 0.05)
     program(path, "nft", "exec sleep 1000")
-    with pytest.raises(EdgeError, match=r"^nft was not done within 0.05 s$"):
+    with pytest.raises(EdgeError, match=r"^nft did not finish within 0.05 s$"):
         await nft.list_chains()
 
 
@@ -126,7 +126,7 @@ async def test_garbage_from_nft_with_exit_0_is_an_error_of_ours(path, text):
 @pytest.mark.parametrize("text", GARBAGE)
 def test_garbage_from_nft_tells_nothing_of_kube_proxy(text):
     said = text.encode().replace(b"\\377", b"\xff")
-    for read in (listings.in_map, listings.in_chain, listings.chains_named, listings.tables_named):
+    for read in (sight.in_map, sight.in_chain, sight.chains_named, sight.tables_named):
         with pytest.raises(EdgeError, match="cannot be read"):
             read(said)
 

@@ -51,7 +51,7 @@ async def test_what_no_coroutine_can_be_handed_wakes_the_waiter_all_the_same(err
 
 
 async def test_work_that_hangs_is_given_up_by_name(released):
-    with pytest.raises(EdgeError, match=r"Event\.wait is not done within 0\.05 s"):
+    with pytest.raises(EdgeError, match=r"Event\.wait did not finish within 0\.05 s"):
         await bounded(in_thread(released.wait, within=SOON))
 
 

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.system.supervise import heed_callbacks
-from speaker.telemetry.internal_errors import MAX_KNOWN, QUIET_SECONDS, InternalErrors
+from speaker.telemetry.logs import MAX_KNOWN, QUIET_SECONDS, InternalErrors
 from speaker.telemetry.metrics import Metrics
 
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.settle import given, tally
-from speaker.cluster.elector import Leadership
+from speaker.cluster.lease import Leadership
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored

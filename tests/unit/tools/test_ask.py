@@ -83,7 +83,7 @@ def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        ({"ready": False}, "not ready: not everything that is asked for has been in force yet"),
+        ({"ready": False}, "not ready: not everything requested has been in force yet"),
         ({"problems": ["lan.yaml:3: must be addresses"]}, "lan.yaml:3: must be addresses"),
     ],
 )
@@ -122,7 +122,7 @@ def test_to_whom_unknown_flows_are_handed_over_is_told():
 
 def test_past_whose_endpoints_kube_proxy_is_assisted_is_told():
     lines = [*describe(STATUS | {"assisting": [{"node": "n2", "since": 1767225600.5}]})]
-    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: nothing new to endpoints on the dead n2"
+    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: no new connections to the dead n2"
     assert told in lines
 
 
@@ -258,7 +258,7 @@ async def test_one_eip_is_told_with_all_that_is_known_of_it(said):
 
 async def test_one_that_is_not_in_use_is_named_with_what_explains_that(said):
     code, _, err = await said(["status", "192.0.2.1"], [STATUS | {"done": True}])
-    assert (code, err) == (1, "speaker: 192.0.2.1 is no EIP in use here: ask `speaker explain 192.0.2.1`\n")
+    assert (code, err) == (1, "speaker: 192.0.2.1 is not an EIP in use here: ask `speaker explain 192.0.2.1`\n")
 
 
 async def test_what_can_be_no_eip_is_refused(said):

@@ -182,7 +182,7 @@ def test_a_mistake_in_the_manifests_ends_with_2_and_names_it(told):
     [
         (["now"], "needs two directories"),
         (["now", "then", "--kubeconfig", "x"], "--kubeconfig: goes with --cluster"),
-        (["now", "then", "--cluster"], "one directory at most"),
+        (["now", "then", "--cluster"], "at most one directory"),
         (["now", "--cluster", "--state", "x"], "--state: not together with --cluster"),
     ],
 )

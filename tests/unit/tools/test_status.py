@@ -45,7 +45,7 @@ def test_one_who_is_only_said_to_hold_it_is_in_doubt_and_who_is_silent_is_named(
 
 @pytest.mark.parametrize("since", [1e300, -1e300, 253_402_300_800])
 def test_a_status_with_a_time_that_is_none_is_refused_so_that_all_others_can_be_shown(since):
-    with pytest.raises(EdgeError, match="this is no status of a speaker"):
+    with pytest.raises(EdgeError, match="this is not a speaker's status"):
         status("n1", [HELD | {"since": since}])
 
 
@@ -67,7 +67,7 @@ def test_problems_are_told_with_the_nodes_that_have_them():
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"draining": 1, "eips": []}', b"\xff", b'{"draining": true}'])
 def test_what_is_no_status_is_an_edge_error(body):
-    with pytest.raises(EdgeError, match="no status"):
+    with pytest.raises(EdgeError, match="not a speaker's status"):
         read("n1", body)
 
 

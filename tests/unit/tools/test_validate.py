@@ -80,7 +80,7 @@ def test_what_is_right_comes_as_one_object_too(tmp_path):
                 "file": "sts.yaml",
                 "line": 1,
                 "subject": "StatefulSet/db",
-                "sentence": "passed over: the speaker does not read this kind of apiVersion 'apps/v1'",
+                "sentence": "ignored: the speaker does not read this kind of apiVersion 'apps/v1'",
             }
         ],
         "pools": {"lan": {"IPv4": 2}},
@@ -94,6 +94,6 @@ def test_a_pool_that_holds_an_address_of_this_host_is_told_and_gives_it_to_nobod
     out = io.StringIO()
     assert validate(tmp_path, out, as_json=False, own=lambda: own) == 0
     lines = out.getvalue().splitlines()
-    told = "note: Eip/lan: holds this host's own 192.0.2.1 (eth0): exclude what is a host's; no Service gets it here"
+    told = "note: Eip/lan: contains this host's own 192.0.2.1 (eth0): exclude it, because no Service gets it here"
     assert lines[0] == told
     assert "Service/default/one: 192.0.2.2 from lan" in lines

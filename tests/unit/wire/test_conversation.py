@@ -22,7 +22,7 @@ from speaker.model.events import (
     LinkLost,
     WasFrozen,
 )
-from speaker.system.clock import boottime
+from speaker.system.waiting import boottime
 from speaker.wire.messages import Began, Channel, Reply, Request, Spec
 from speaker.wire.process import Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, MAX_FAILURES, MAX_WAITING, EventSender

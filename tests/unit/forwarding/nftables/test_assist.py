@@ -8,8 +8,8 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.forwarding.changes import LINGER, Assisted, Flow, past_dead, stays
-from speaker.forwarding.nftables import assist, nft
-from speaker.forwarding.nftables.assist import RENEW, AssistForwarder
+from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables.forwarder import RENEW, AssistForwarder
 from speaker.forwarding.nftables.ruleset import assist_ruleset, expressible, rebuild_script
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
@@ -116,8 +116,8 @@ class Kernel:
 @pytest.fixture
 def kernel(monkeypatch) -> Kernel:
     made = Kernel()
-    monkeypatch.setattr(assist.nft, "run", made.run)
-    monkeypatch.setattr(assist.nft, "stamp", made.stamp)
+    monkeypatch.setattr(nft, "run", made.run)
+    monkeypatch.setattr(nft, "stamp", made.stamp)
 
     async def forget(self, changes, plan):
         pass

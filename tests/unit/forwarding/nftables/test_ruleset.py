@@ -174,7 +174,7 @@ APPROXIMATIONS = [
     ({"scheduler": "mh"}, None),
     ({"scheduler": "lc"}, "takes turns by weight"),
     ({"scheduler": "dh"}, "hashes the client's address"),
-    ({"scheduler": "rr", "persistence": 60}, "without a timeout"),
+    ({"scheduler": "rr", "persistence": 60}, "no timeout"),
 ]
 
 

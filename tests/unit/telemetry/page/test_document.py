@@ -17,9 +17,9 @@ NOBODYS = {"address": "192.0.2.12", "services": [], "pool": "lan", "holder": Non
 DOCUMENTED = Path(__file__).parents[4] / "docs" / "page.md"
 
 
-def of(*eips, problems=(), refused=(), conflicts=None, nodes=()):
-    told = {"eips": eips, "problems": problems, "refused": refused}
-    return of_host("n1", told, POOLS, conflicts or {}, [], nodes)
+def of(*eips, problems=(), refused=(), conflicts=None, nodes=(), silent=(), findings=()):
+    told = {"eips": eips, "problems": problems, "refused": refused, "findings": findings}
+    return of_host("n1", told, POOLS, conflicts or {}, [], nodes, silent)
 
 
 def test_every_eip_has_its_holder_and_whatever_is_wrong_with_it():
@@ -53,6 +53,17 @@ def test_every_eip_has_its_holder_and_whatever_is_wrong_with_it():
 )
 def test_every_node_that_lives_or_holds_anything_is_counted(eips, alive, nodes):
     assert {each["node"]: each["eips"] for each in of(*eips, nodes=alive)["nodes"]} == nodes
+
+
+def test_a_node_that_fell_silent_is_shown_as_that_unless_it_holds_anything_or_is_heard():
+    found = of(HELD, PEERS, nodes=["n3"], silent=["n4", "n3", "n2"])
+    assert [each for each in found["nodes"] if "silent" in each] == [{"node": "n4", "eips": 0, "silent": True}]
+
+
+def test_each_problem_has_its_kind_how_many_eips_it_breaks_and_what_to_read():
+    found = of(problems=["ip_forward is 0"], findings=[{"name": "forwarding_off", "severity": "error", "eips": 264}])
+    docs = "docs/operations.md#what-it-needs"
+    assert found["findings"] == [{"kind": "forwarding_off", "severity": "error", "eips": 264, "docs": docs}]
 
 
 def test_what_others_wrote_is_cut_off_and_what_is_left_out_is_counted():

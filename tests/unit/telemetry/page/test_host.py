@@ -11,7 +11,7 @@ from speaker.model.events import EipClaimed, EipYielded, PeerChanged
 from speaker.telemetry.page.host import EXAMINED, HostPage
 
 EIP = ip_address("192.0.2.10")
-NOTHING = {"eips": [], "refused": [], "problems": []}
+NOTHING = {"eips": [], "refused": [], "problems": [], "findings": []}
 
 
 def taken(unanswered=None, before="n2"):
@@ -70,11 +70,16 @@ def test_failovers_of_this_host_are_on_its_page_and_nothing_else_is_one(shown, e
         ([], ["n1"]),
         ([peer("n2")], ["n1", "n2"]),
         ([peer("n2"), peer("n2", link="eth1"), peer("n2", False)], ["n1", "n2"]),
-        ([peer("n2"), peer("n2", False)], ["n1"]),
+        ([peer("n2"), peer("n2", False), peer("n2")], ["n1", "n2"]),
     ],
 )
 def test_nodes_are_on_it_for_as_long_as_they_are_heard_anywhere(shown, events, nodes):
     assert [each["node"] for each in shown(*events)[0]["nodes"]] == nodes
+
+
+def test_one_that_fell_silent_is_on_it_as_that(shown):
+    found, _ = shown(peer("n2"), peer("n2", False))
+    assert found["nodes"] == [{"node": "n1", "eips": 0}, {"node": "n2", "eips": 0, "silent": True}]
 
 
 def test_an_event_that_nobody_foresaw_is_a_bug_and_no_more(shown):

@@ -63,7 +63,7 @@ def test_a_node_is_told_of_once_and_then_what_changes():
     ]
     assert link.hears(sent(hello(sequence=2, claims={"192.0.2.10": 5}))) == []
     assert link.hears(sent(hello(sequence=3, claims={"192.0.2.10": 5}, draining=True))) == [
-        "node2 drains: it hands its EIPs over"
+        "node2 is draining: it hands its EIPs over"
     ]
     assert link.hears(sent(hello(sequence=4, draining=True, yielded={EIP: 5}))) == [
         "node2 lets go of 192.0.2.10 (term 5)"
@@ -102,7 +102,7 @@ def test_two_hosts_of_one_name_are_an_alarm():
     link = Listener()
     link.hears(sent(hello()))
     told = link.hears(sent(hello(incarnation=Incarnation(LIFE + 1)), N1))
-    assert told[0] == "node2 is also the name of another host: 02:00:00:00:00:01 uses it while the first lives"
+    assert told[0] == "node2 is also the name of another host: 02:00:00:00:00:01 uses it while the first is alive"
     assert link.events[-2].alarm
 
 

@@ -254,11 +254,11 @@ def test_an_image_that_is_no_name_is_refused(image):
 
 @pytest.mark.parametrize("program", ["speaker", "/opt/my programs/speaker", "/x\n[Service]"])
 def test_a_program_that_a_unit_cannot_name_is_refused(program):
-    with pytest.raises(SettingError, match="a unit needs a path"):
+    with pytest.raises(SettingError, match="a unit needs an absolute path"):
         unit(site(), program)
 
 
 @pytest.mark.parametrize("program", ["/opt/100%/speaker", "/opt/$HOME/speaker"])
 def test_no_word_of_a_unit_is_expanded_by_systemd(program):
-    with pytest.raises(SettingError, match="a unit needs a path"):
+    with pytest.raises(SettingError, match="a unit needs an absolute path"):
         unit(site(), program)

@@ -1,1 +1,0 @@
-"""What goes wrong in the lab on purpose: cables, switches, strangers."""

@@ -1,1 +1,0 @@
-"""The LAN of the lab: who is on it, and the network namespaces that it is made of."""

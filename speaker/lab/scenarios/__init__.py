@@ -1,1 +1,0 @@
-"""What is played in the lab: each scenario, what it saw, and how that is told."""
