@@ -343,8 +343,9 @@ _digest = lru_cache(maxsize=1024)(Digest)
 
 _REMEMBERED = 1 << 18
 """Bytes of routine hellos that are remembered: of 600, which take 1 MB as values."""
-_routine: Memory[tuple[int, bytes], Hello] = Memory(_REMEMBERED)
-_ages_at: Memory[bytes, tuple[int, int, str]] = Memory(_REMEMBERED >> 4)
+_routine: Memory[tuple[int, int, int, bytes], tuple[Hello, str]] = Memory(_REMEMBERED)
+"""By minor version, where its ages begin and end, and all that is not new each time; with struct's letters of those."""
+_ages_at: Memory[bytes, tuple[int, int]] = Memory(_REMEMBERED >> 4)
 """As in the last routine hello of each life."""
 
 
@@ -352,8 +353,10 @@ def _read_again(body: bytes, minor: int) -> Hello:
     """In what a node says at every beat, its sequence, its clock and the ages in ``heard`` alone are new."""
     life = body[:8]
     if (at := _ages_at.get(life)) is not None:
-        begin, end, ages = at
-        if (said := _routine.get((minor, life + body[16:22] + body[30:begin] + body[end:]))) is not None:
+        begin, end = at
+        same = life + body[16:22] + body[30:begin] + body[end:]
+        if (found := _routine.get((minor, begin, end, same))) is not None:
+            said, ages = found
             known, now = said.heard.items(), struct.unpack_from(ages, body, begin)
             heard = {
                 node: Heard(each.incarnation, age, each.link) for (node, each), age in zip(known, now, strict=True)
@@ -361,9 +364,11 @@ def _read_again(body: bytes, minor: int) -> Hello:
             sequence, clock = int.from_bytes(body[8:16], "big"), int.from_bytes(body[22:30], "big")
             return said._replace(sequence=sequence, clock=clock, heard=heard)
     hello = _read(body, minor >= _WEIGHS)
-    if hello.routine and (at := ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))) is not None:
-        _ages_at.put(life, at, len(life))
-        _routine.put((minor, life + body[16:22] + body[30 : at[0]] + body[at[1] :]), hello, len(body))
+    if hello.routine and (new := ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))) is not None:
+        begin, end, ages = new
+        _ages_at.put(life, (begin, end), len(life))
+        same = life + body[16:22] + body[30:begin] + body[end:]
+        _routine.put((minor, begin, end, same), (hello, ages), len(body))
     return hello
 
 
