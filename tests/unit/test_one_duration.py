@@ -28,7 +28,7 @@ from speaker.telemetry.page.host import HostPage
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 EIP = ip_address("192.0.2.10")
-NOTHING = {"eips": [], "refused": [], "problems": []}
+NOTHING = {"eips": [], "refused": [], "problems": [], "findings": []}
 
 
 def recorded(version, order, facts):
