@@ -123,6 +123,9 @@ class Claims:
                 wake = min(wake, self._judge_rival(x, peer, now))
             if not x.holding:
                 return FOREVER
+        if x.weak and self._rules.sure(k, x, now):
+            x.weak = False
+            self._say(x, now)
         if k.draining_since is not None:
             return min(wake, self._judge_draining(x, k.draining_since, now))
         return min(wake, self._records.follow(x, now))

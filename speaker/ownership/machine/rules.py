@@ -65,6 +65,19 @@ class Rules:
         peers = k.at(x).peers.living(now)
         return any(not p.makes_way and not p.is_heard(now, k.times) for p in peers)
 
+    def all_heard(self, k: Known, segment: Segment, now: float) -> bool:
+        """Everybody who was here lately is heard, hears us, and we know its claims."""
+        peers = segment.peers.expected(now)
+        return bool(peers) and all(p.is_heard(now, k.times) and p.hears_us(now, k.times) and p.synced() for p in peers)
+
+    def sure(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 18: a claim that was made in doubt is in doubt no longer. Who had it last is among those who are heard,
+        and nobody claims it."""
+        last = k.peer(x, node := x.held_by[1])
+        heard = node in ("", k.node) or (last is not None and last.is_heard(now, k.times))
+        found = x.disputed_until > NEVER or self.foreign(k, x) or k.claimants(x)
+        return heard and not found and now >= k.at(x).sure_at
+
     def with_most(self, k: Known, segment: Segment, now: float) -> bool:
         """We and those whom we hear are more than half of all that were heard here of late."""
         lately = [peer for peer in segment.peers.expected(now) if now < peer.heard_at + _LATELY]

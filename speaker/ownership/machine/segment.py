@@ -140,6 +140,8 @@ class Segment:
         """When a hello that counts, a broadcast, was heard last."""
         self.frame_at = self.broadcast_at = NEVER
         """When a frame other than a hello last reached us here, while we asked for one; and when a broadcast."""
+        self.sure_at = FOREVER
+        """From when on no peer that we know of may hold anything unheard."""
         self.direct = 0
         """Hellos by unicast of peers that hear broadcasts, since the last broadcast that reached us here."""
         self.resumed_at = NEVER

@@ -79,6 +79,8 @@ class Silence:
     def _keep_touch(self, segment: Segment, now: float) -> float:
         """Ask the wire where it is to decide; when to look again."""
         self.feel(segment, now)
+        if segment.own.weak:
+            self._doubt(segment, now)
         every = self._asks_every(segment, now)
         if every is None:
             return FOREVER
@@ -87,6 +89,16 @@ class Silence:
             segment.unanswered_since = min(segment.unanswered_since, now)
             self._ask(segment, now)
         return min(segment.asked_at + every, self._changes_at(segment, now))
+
+    def _doubt(self, segment: Segment, now: float) -> None:
+        """Rule 18: once nobody is out of hearing for as long as news are repeated, claims are looked at again that were
+        made in doubt."""
+        if not self._rules.all_heard(self._k, segment, now):
+            segment.sure_at = FOREVER
+        elif segment.sure_at == FOREVER:
+            segment.sure_at = now + self._k.times.yielded
+        elif now - self._k.times.hello <= segment.sure_at <= now:
+            self._agenda.look_later(segment.own.weak)
 
     def _asks_every(self, segment: Segment, now: float) -> float | None:
         """Seconds between two questions; None: there is nothing to ask. Often while somebody is about to die, or lives

@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
+from stepping import EIP, LIFE, LINK, Claims, alone, beside, hello, of_kind, said, timed
 
 from speaker.model import IPAddress
 from speaker.ownership.events import (
@@ -327,6 +327,26 @@ def test_a_claim_is_weak_while_somebody_lives_by_the_word_of_others_who_may_hold
     beside(machine, 2.0, 3.0, {"b": {}}, heard=heard)
     assert machine.holding(EIP + 1)
     assert machine.known.eips[EIP + 1].weak
+
+
+@pytest.mark.parametrize(
+    ("what", "back", "weak"),
+    [
+        ("it is back, without what it held", {"a": {}, "b": {}, "c": {}}, False),
+        ("somebody else is missing still", {"a": {}, "b": {}}, True),
+        ("it is missing still", {"b": {}, "c": {}}, True),
+    ],
+)
+def test_a_claim_is_weak_no_longer_once_nobody_is_unheard_who_may_hold_it(
+    what: str, back: dict[str, Claims], weak: bool
+) -> None:
+    machine = having_lost("a", "b", "c", eips=2)
+    beside(machine, 1.0, 2.0, {"b": {}})
+    orders = beside(machine, 2.0, 2.9, back, incarnation=Incarnation(LIFE + 1))
+    assert machine.known.eips[EIP].weak, "it may still be told of it"
+    orders = beside(machine, 2.9, 3.6, back, incarnation=Incarnation(LIFE + 1))
+    assert (machine.holding(EIP), machine.known.eips[EIP].weak) == (True, weak), what
+    assert (said(orders)[-1][1].weak == frozenset()) is not weak
 
 
 def test_the_larger_part_of_a_lan_takes_for_good() -> None:

@@ -318,7 +318,7 @@ def test_who_claims_what_another_may_hold_says_nothing_that_is_routine() -> None
     machine = alone(eips=0)
     assert all(routine(beside(machine, 0.0, 3.0, {"peer": {}}), 2.0))
     machine.known.segments[LINK].own.add(EIP, 1, 3.0, weak=True)
-    assert not any(routine(beside(machine, 3.0, 5.0, {"peer": {}}), 3.0))
+    assert not any(routine(beside(machine, 3.0, 3.9, {"peer": {}}), 3.0))
 
 
 NEWS: dict[str, Callable[[Ownership, float], Event]] = {
