@@ -142,6 +142,8 @@ class Segment:
         """When a frame other than a hello last reached us here, while we asked for one; and when a broadcast."""
         self.sure_at = FOREVER
         """From when on no peer that we know of may hold anything unheard."""
+        self.doubted_at = NEVER
+        """When claims that were made in doubt were looked at last for that reason."""
         self.direct = 0
         """Hellos by unicast of peers that hear broadcasts, since the last broadcast that reached us here."""
         self.resumed_at = NEVER

@@ -91,13 +91,14 @@ class Silence:
         return min(segment.asked_at + every, self._changes_at(segment, now))
 
     def _doubt(self, segment: Segment, now: float) -> None:
-        """Rule 18: once nobody is out of hearing for as long as news are repeated, claims are looked at again that were
-        made in doubt."""
+        """Rule 18: once nobody is out of hearing for as long as news are repeated, claims that were made in doubt are
+        looked at again, as often as that."""
         if not self._rules.all_heard(self._k, segment, now):
             segment.sure_at = FOREVER
         elif segment.sure_at == FOREVER:
             segment.sure_at = now + self._k.times.yielded
-        elif now - self._k.times.hello <= segment.sure_at <= now:
+        elif now >= max(segment.sure_at, segment.doubted_at + self._k.times.yielded):
+            segment.doubted_at = now
             self._agenda.look_later(segment.own.weak)
 
     def _asks_every(self, segment: Segment, now: float) -> float | None:
