@@ -174,7 +174,7 @@ class Hearing:
             self._agenda.look_at(changed)
         for other in self._k.segments.values():
             if other is not segment:
-                self._hear_left(other, hello)
+                self._hear_left(other, hello, now)
         for address, term in hello.yielded.items():
             x = self._k.eip(address)
             x.raise_maxterm(term)
@@ -234,14 +234,14 @@ class Hearing:
             self._agenda.orders.append(PeersAddress(address, owner))
         self._agenda.look_at([address])
 
-    def _hear_left(self, other: Segment, hello: Hello) -> None:
+    def _hear_left(self, other: Segment, hello: Hello, now: float) -> None:
         """What a node yielded on a link that carries none of its hellos any more, it says on the others."""
         if not hello.yielded:
             return
         twin = other.peers.by_node.get(hello.node)
         if twin is None or twin.incarnation != hello.incarnation:
             return
-        gone = twin.leave(hello.yielded, hello.stamp)
+        gone = twin.leave(hello.yielded, hello.stamp, now)
         for address in gone:
             x = self._k.eip(address)
             x.rivals.get(other.link, set()).discard(twin.node)
@@ -296,6 +296,8 @@ class Hearing:
         if peer is None:
             return
         if event.eip not in peer.claims:
+            if event.age and at <= peer.ended.get(event.eip, NEVER):
+                return  # it may have answered before it said that it holds that no longer
             x.served_until = max(x.served_until, at + self._k.times.dead)
             self._agenda.look_at([x.address])
         elif not peer.is_heard(now, self._k.times) or peer.suspect_at(self._k.times) <= now:

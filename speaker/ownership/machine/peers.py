@@ -190,7 +190,7 @@ class Peer:
         self.weak ^= changed
         return changed
 
-    def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
+    def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int], now: float) -> set[IPAddress]:
         """By another of its links it says that it yielded these: what it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
         self.left |= {eip: max(term, self.left.get(eip, 0)) for eip, term in yielded.items()}
@@ -198,6 +198,7 @@ class Peer:
             del self.left[eip]
         for eip in gone:
             self._forget(eip)
+            self.ended[eip] = now
         if gone:
             self.left_at = stamp
         return gone

@@ -163,7 +163,7 @@ def test_of_what_a_peer_let_go_on_another_link_the_latest_is_remembered():
     machine.step(0.1, hello(machine, 0))
     peer = machine.known.segments[LINK].peers.by_node["peer"]
     for number in range(MAX_LEFT + 100):
-        peer.leave({EIP + number: 1}, peer.stamp)
+        peer.leave({EIP + number: 1}, peer.stamp, 0.0)
     assert len(peer.left) == MAX_LEFT
     assert EIP + MAX_LEFT + 99 in peer.left
 

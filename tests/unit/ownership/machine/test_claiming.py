@@ -18,6 +18,7 @@ from speaker.ownership.events import (
     RecordRead,
     RecordsRestored,
     RecordWritten,
+    Tick,
     Withdraw,
     WriteRecord,
 )
@@ -173,6 +174,16 @@ def test_what_another_speaker_answers_for_is_not_taken_for_as_long_as_a_death_ta
     beside(machine, 2.0, 3.0, {"a": {}, "b": {EIP: 5}})
     ((_, claim),) = of_kind(beside(machine, 3.0, 4.0, nothing("a")), Claim)
     assert claim == Claim(EIP, LINK, 6, first=False), "this time the claim of whoever answered was heard"
+
+
+@pytest.mark.parametrize(("age", "waits"), [(0.1, False), (0.0, True)])
+def test_an_answer_that_may_be_older_than_its_holders_yield_delays_nobody(age: float, waits: bool) -> None:
+    machine = alone()
+    beside(machine, 0.0, 1.0, {"a": {EIP: 3}})
+    machine.step(1.0, hello(machine, 9000, {}, "a", yielded={EIP: 3})._replace(more=True))
+    machine.step(1.0, EipAnswered(EIP, LINK, "a", age=age, more=True))
+    claims = of_kind([(1.0, order) for order in machine.step(1.0, Tick())], Claim)
+    assert bool(claims) is not waits
 
 
 def test_whoever_answered_and_has_said_so_since_is_waited_for_no_longer_and_taken_from_like_any() -> None:

@@ -109,7 +109,7 @@ def test_all_claims_are_asked_for_once_they_have_been_wrong_for_longer_than_a_me
 def test_what_was_let_go_on_one_link_is_not_taken_up_again_by_what_comes_late_on_the_other() -> None:
     peer = Peer(Hello("a", LIFE, 0, 0, claims=HELD), 0.0)
     peer.learn(Hello("a", LIFE, 0, 0, Digest(1, 1), claims=HELD))
-    assert peer.leave({EIP: 3}, (LIFE, 0, 0)) == {EIP}
+    assert peer.leave({EIP: 3}, (LIFE, 0, 0), 1.0) == {EIP}
     assert peer.learn(Hello("a", LIFE, 1, 0, Digest(1, 1), claims=HELD)) == set()
     assert peer.learn(Hello("a", LIFE, 2, 0, Digest(1, 2), claims={EIP: 4})) == {EIP}
 
