@@ -82,8 +82,8 @@ _SOURCE_AT = 6
 _HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
 _FIXED_AT = MAGIC_AT + _HEADER.size
 _FIXED = struct.Struct("!QQHIQBIQB")
-_LIFE, _SEQUENCE, _PART, _CLOCK, _BEHIND = slice(8), slice(8, 16), slice(16, 22), slice(22, 30), 30
-"""In what ``_FIXED`` packs: incarnation, sequence, part and link, clock, and where all else begins."""
+_SEQUENCE, _PART, _CLOCK, _BEHIND = 8, 16, 22, 30
+"""Where in what ``_FIXED`` packs, behind the incarnation, these begin: the part with the link, and all else."""
 _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
@@ -178,7 +178,7 @@ def _framed(hello: Hello, how: tuple[Key, Mac, int, int], frame: bytes) -> _Fram
     ages = ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))
     if ages is None or ages[1] - ages[0] != len(hello.heard):
         return None
-    parts = frame[:at] + body[_LIFE], body[_PART], body[_BEHIND : ages[0]], body[ages[1] :]
+    parts = frame[:at] + body[:_SEQUENCE], body[_PART:_CLOCK], body[_BEHIND : ages[0]], body[ages[1] :]
     return _Framed(hello._replace(sequence=0, clock=0, heard={}), _who(hello), how, parts)
 
 
@@ -353,24 +353,24 @@ _ages_at: Memory[bytes, tuple[int, int]] = Memory(_REMEMBERED >> 4)
 
 def _read_again(body: bytes, minor: int) -> Hello:
     """In what a node says at every beat, its sequence, its clock and the ages in ``heard`` alone are new."""
-    at = _ages_at.get(body[_LIFE])
+    at = _ages_at.get(body[:_SEQUENCE])
     if at is not None and (found := _routine.get((minor, *at, _unchanging(body, *at)))) is not None:
         said, ages = found
         known, now = said.heard.items(), struct.unpack_from(ages, body, at[0])
         heard = {node: Heard(each.incarnation, age, each.link) for (node, each), age in zip(known, now, strict=True)}
-        sequence, clock = int.from_bytes(body[_SEQUENCE], "big"), int.from_bytes(body[_CLOCK], "big")
+        sequence, clock = int.from_bytes(body[_SEQUENCE:_PART], "big"), int.from_bytes(body[_CLOCK:_BEHIND], "big")
         return said._replace(sequence=sequence, clock=clock, heard=heard)
     hello = _read(body, minor >= _WEIGHS)
     if hello.routine and (new := ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))) is not None:
         begin, end, ages = new
-        _ages_at.put(body[_LIFE], (begin, end), len(body[_LIFE]))
+        _ages_at.put(body[:_SEQUENCE], (begin, end), _SEQUENCE)
         _routine.put((minor, begin, end, _unchanging(body, begin, end)), (hello, ages), len(body))
     return hello
 
 
 def _unchanging(body: bytes, begin: int, end: int) -> bytes:
     """Without what is new at every beat; the ages are from ``begin`` to ``end``."""
-    return body[_LIFE] + body[_PART] + body[_BEHIND:begin] + body[end:]
+    return body[:_SEQUENCE] + body[_PART:_CLOCK] + body[_BEHIND:begin] + body[end:]
 
 
 def _read(body: bytes, weighs: bool) -> Hello:
