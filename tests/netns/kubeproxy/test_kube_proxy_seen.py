@@ -121,7 +121,7 @@ def test_kube_proxy_that_falls_silent_is_missed(node, kube_proxy, site, write, s
     speaker = start(node, "--forwarder", "none")
     speaker.until("kube-proxy")
     stand_in.pages["/healthz"] = 503, b'{"healthy": false}'
-    assert "not well" in speaker.until("problem")["message"]
+    assert "unhealthy" in speaker.until("problem")["message"]
     stand_in.close()
     assert "nothing answers on port 10256" in speaker.until("problem")["message"]
 
