@@ -105,7 +105,7 @@ class BelievesOtherLinks(Known):
 class SilentAboutOtherLinks(Hearing):
     """What was let go on a link without a carrier is not told on the others."""
 
-    def _hear_left(self, other: Segment, hello: Hello) -> None:
+    def _hear_left(self, other: Segment, hello: Hello, now: float) -> None:
         pass
 
 
