@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
@@ -113,6 +114,7 @@ class FaultLab:
         self.eips = lab_eips(EIPS)
         self._asked = [eip for eip in self.eips if isinstance(eip, IPv4Address)]
         self._stack = ExitStack()
+        self._stirring = threading.Lock()
         self.table: list[Seen] = []
 
     def __enter__(self) -> "FaultLab":
@@ -276,11 +278,18 @@ class FaultLab:
                 await stirs
 
     async def _stir(self, victim: Speaker) -> None:
-        for number in range(1 << 30):
-            await asyncio.to_thread(self._stir_once, victim, number)
-            await asyncio.sleep(STIR)
+        try:
+            for number in range(1 << 30):
+                await asyncio.to_thread(self._stir_once, victim, number)
+                await asyncio.sleep(STIR)
+        finally:  # a Service without endpoints is a problem for as long as it is there
+            await asyncio.to_thread(self._stir_once, victim, 1)
 
     def _stir_once(self, victim: Speaker, number: int) -> None:
+        with self._stirring:
+            self._stir_alone(victim, number)
+
+    def _stir_alone(self, victim: Speaker, number: int) -> None:
         there = number % 2 == 0
         draft = victim.manifests / ".draft"
         draft.write_text(stirred(there, 8000 + number % 500))
