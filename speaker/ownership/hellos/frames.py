@@ -59,10 +59,21 @@ from typing import NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import NO_GROUP, Group, Mac
-from speaker.ownership.hello import MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Listed
+from speaker.ownership.hello import MAX_AGE, MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Listed
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
-from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, LINKS, MAX_NAME, REVISION, SECTION, Kind, coded_name
-from speaker.ownership.hellos.packing import split
+from speaker.ownership.hellos.layout import (
+    AGES,
+    ALIKE,
+    HEARD,
+    INTERVAL,
+    LINKS,
+    MAX_NAME,
+    REVISION,
+    SECTION,
+    Kind,
+    coded_name,
+)
+from speaker.ownership.hellos.packing import size_of_ages, split
 from speaker.ownership.hellos.reading import Memory, ages_of, demand, read_fields
 from speaker.packets import BROADCAST
 
@@ -168,18 +179,19 @@ class _Framed(NamedTuple):
     """In ``heard``."""
     how: tuple[Key, Mac, int, int]
     """Key, source, MTU and EtherType."""
+    ages: str
+    """struct's letters for them."""
     parts: tuple[bytes, bytes, bytes, bytes]
     """Before the sequence, the clock and the ages, and behind these."""
 
 
 def _framed(hello: Hello, how: tuple[Key, Mac, int, int], frame: bytes) -> _Framed | None:
-    """None where an age takes two bytes."""
     at, body = _FIXED_AT - _SOURCE_AT, frame[_FIXED_AT - _SOURCE_AT : -_TAG]
-    ages = ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))
-    if ages is None or ages[1] - ages[0] != len(hello.heard):
+    if (found := ages_of(body, _FIXED.size + body[_FIXED.size - 1], len(hello.heard))) is None:
         return None
-    parts = frame[:at] + body[:_SEQUENCE], body[_PART:_CLOCK], body[_BEHIND : ages[0]], body[ages[1] :]
-    return _Framed(hello._replace(sequence=0, clock=0, heard={}), _who(hello), how, parts)
+    begin, end, ages = found
+    parts = frame[:at] + body[:_SEQUENCE], body[_PART:_CLOCK], body[_BEHIND:begin], body[end:]
+    return _Framed(hello._replace(sequence=0, clock=0, heard={}), _who(hello), how, ages, parts)
 
 
 def _who(hello: Hello) -> list[tuple[str, Incarnation, int]]:
@@ -191,12 +203,12 @@ def _say_again(hello: Hello, how: tuple[Key, Mac, int, int]) -> bytes | None:
     framed = hello.claims.framed if isinstance(hello.claims, Listed) else None
     if not isinstance(framed, _Framed) or framed.how != how or framed.who != _who(hello):
         return None
-    ages = [hello.heard[node].age for node, _, _ in framed.who]
-    if max(ages) > 0xFF or hello._replace(sequence=0, clock=0, heard={}) != framed.said:
+    ages = [min(hello.heard[node].age, MAX_AGE) for node, _, _ in framed.who]
+    if AGES[size_of_ages(ages)] not in framed.ages or hello._replace(sequence=0, clock=0, heard={}) != framed.said:
         return None
     head, link, before, behind = framed.parts
     sequence, clock = hello.sequence.to_bytes(8, "big"), hello.clock.to_bytes(8, "big")
-    signed = b"".join((head, sequence, link, clock, before, bytes(ages), behind))
+    signed = b"".join((head, sequence, link, clock, before, struct.pack(framed.ages, *ages), behind))
     return signed + _tag(how[0], signed)
 
 

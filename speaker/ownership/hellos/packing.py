@@ -19,31 +19,6 @@ _Entry: TypeAlias = tuple[int, int, int]
 
 def split(hello: Hello, room: int) -> Iterator[bytes]:
     """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
-    if hello.routine and (again := _again(hello, room)) is not None:
-        return iter((again,))
-    return _parts(hello, room)
-
-
-def _again(hello: Hello, room: int) -> bytes | None:
-    """In one frame what is said at every beat, of which only the ages in ``heard`` are new, and come first; None where
-    it takes more than one, or was never said."""
-    written = hello.claims.written if isinstance(hello.claims, Listed) else None
-    if not isinstance(written, _Written) or written.span != hello.covers:
-        return None
-    if hello.weak or hello.probes or hello.wants or hello.moves or hello.unanswered or hello.intents or hello.yielded:
-        return None
-    said = hello.addresses, hello.own, hello.lost, hello.weights, room
-    if written.rest is None or written.rest[0] != said:
-        frames = list(_parts(hello._replace(heard={}), room))
-        written.rest = said, frames[0] if len(frames) == 1 else None
-    rest = written.rest[1]
-    if rest is None or not hello.heard:
-        return rest
-    heard, count = _pack_heard(sorted(hello.heard.items()), room - len(rest) - SECTION.size)
-    return SECTION.pack(Kind.HEARD, len(heard)) + heard + rest if count == len(hello.heard) else None
-
-
-def _parts(hello: Hello, room: int) -> Iterator[bytes]:
     part = _Part(room, hello.weak)
     inside, outside = _claim_queues(hello.claims, hello.covers)
     for queue in _said_outright(hello, outside):
@@ -173,8 +148,6 @@ class _Written:
     span: Span | None
     inside: list[_Queue]
     outside: list[_Queue]
-    rest: tuple[object, bytes | None] | None = None
-    """With which addresses in how much room: the sections of a routine hello but HEARD, where one frame takes them."""
 
 
 class _Kept:
@@ -236,7 +209,7 @@ def _step(distance: int, term: int) -> bytes:
 
 def _pack_heard(heard: Sequence[tuple[str, Heard]], room: int) -> tuple[bytes, int]:
     ages = [min(peer.age, MAX_AGE) for _, peer in heard]
-    age_size = _size(max(ages), len(AGES))
+    age_size = size_of_ages(ages)
     link_size = _size(max([peer.link for _, peer in heard]), 4)
     shift, step = 8 * link_size, 8 + link_size
     entries = _filled(
@@ -250,6 +223,11 @@ def _pack_heard(heard: Sequence[tuple[str, Heard]], room: int) -> tuple[bytes, i
     count = len(entries)
     packed_ages = struct.pack(f"!{count}{AGES[age_size]}", *ages[:count])
     return HEARD.pack(count, age_size, link_size) + packed_ages + b"".join(entries), count
+
+
+def size_of_ages(ages: Iterable[int]) -> int:
+    """Bytes that each takes."""
+    return _size(max(ages, default=0), len(AGES))
 
 
 def _pack_names(names: Sequence[str], room: int) -> tuple[bytes, int]:

@@ -65,10 +65,10 @@ def read_fields(body: bytes, at: int) -> dict[str, Any]:
 
 def ages_of(body: bytes, at: int, count: int) -> tuple[int, int, str] | None:
     """Where the ages of all ``count`` peers in ``heard`` begin and end, and struct's letters for them; None where they
-    are in several sections, or in none."""
+    are in several sections."""
     begin, end = _heard_section(body, at)
     if begin == end:
-        return None
+        return (begin, end, "!0B") if not count else None
     number, size, _ = HEARD.unpack_from(body, begin + SECTION.size)
     begin += SECTION.size + HEARD.size
     return (begin, begin + number * size, f"!{number}{AGES[size]}") if number == count else None

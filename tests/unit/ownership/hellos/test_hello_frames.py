@@ -73,8 +73,6 @@ def test_what_was_heard_can_be_said_again(said, mtu):
 
 @given(hellos, spans, mtus, mtus)
 def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(said, covers, mtu, other_mtu):
-    """But in a routine hello, which says first whom it heard."""
-    said = said._replace(routine=False)
     listed = said._replace(claims=Listed(said.claims))
     for room, span in ((mtu, said.covers), (mtu, said.covers), (other_mtu, said.covers), (mtu, covers)):
         now = listed._replace(covers=span)
