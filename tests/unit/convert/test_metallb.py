@@ -40,7 +40,8 @@ def test_text_of_a_config_map_that_is_no_yaml_is_left_alone():
     assert of_data(other).pools == ()
 
 
-def advertised(*specs):
+def announced(specs):
+    """A pool, in each of these ways."""
     pool = {
         "apiVersion": "metallb.io/v1beta1",
         "kind": "IPAddressPool",
@@ -51,7 +52,11 @@ def advertised(*specs):
         {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": f"l{i}"}, "spec": spec}
         for i, spec in enumerate(specs)
     ]
-    found = of_data(pool, *ads)
+    return of_data(pool, *ads)
+
+
+def advertised(*specs):
+    found = announced(specs)
     spec = found.pools[0]["spec"]
     return spec.get("interface"), spec.get("nodeSelector"), [each.path for each in found.decisions]
 
@@ -106,17 +111,7 @@ EDGE, ZONE = {"role": "edge"}, {"zone": "a"}
     ],
 )  # fmt: skip
 def test_preferred_nodes_are_the_pools_preference_and_get_their_addresses_back(specs, terms, decided):
-    pool = {
-        "apiVersion": "metallb.io/v1beta1",
-        "kind": "IPAddressPool",
-        "metadata": {"name": "lan"},
-        "spec": {"addresses": ["192.0.2.0/29"]},
-    }
-    ads = [
-        {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": f"l{i}"}, "spec": spec}
-        for i, spec in enumerate(specs)
-    ]
-    found = of_data(pool, *ads)
+    found = announced(specs)
     spec = found.pools[0]["spec"]
     assert [(each["weight"], each["matchLabels"]) for each in spec.get("nodePreference", [])] == terms
     assert spec.get("failback") == ("preferred-after 1m" if terms else None)
