@@ -206,6 +206,6 @@ def test_there_is_room_again_where_a_fifth_is_free(taken, again):
 def test_what_a_list_took_besides_is_set_aside_at_its_end():
     feed, room = fed(60)
     happened(feed, "ADDED", body("a", 1, 29, "u"))
-    listed(feed, body("a", 1, 29, "u"), body("b", 2, 10, "t"), body("c", 3, 19, "v"))
+    listed(feed, body("b", 2, 10, "t"), body("c", 3, 19, "v"), body("a", 1, 29, "u"))
     assert (kept(feed), room.taken) == ({"b": 10, "c": 19}, 31)
     assert set(feed.set_aside) == {Key("u", "a")}

@@ -93,6 +93,14 @@ def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_
         assert max(map(len, encode(again, KEYS, MAC, room))) <= room + 14
 
 
+@given(hellos, st.lists(st.integers(0, MAX_AGE), min_size=2, max_size=5), mtus)
+def test_however_old_what_it_heard_was_last_time_a_routine_hello_takes_the_same_bytes(said, ages, mtu):
+    said, claims = said._replace(routine=True), Listed(said.claims)
+    for age in ages:
+        now = said._replace(heard={node: heard._replace(age=age) for node, heard in said.heard.items()})
+        assert encode(now._replace(claims=claims), KEYS, MAC, mtu) == encode(now, KEYS, MAC, mtu)
+
+
 def after(address):
     return IPv6Address(0) if address == IPv4Address(2**32 - 1) else address + 1
 

@@ -13,6 +13,7 @@ from speaker.ownership.events import (
     Claim,
     EipAnswered,
     EligibilityChanged,
+    Event,
     FrameHeard,
     LinkChanged,
     Record,
@@ -347,6 +348,27 @@ def test_a_claim_is_weak_no_longer_once_nobody_is_unheard_who_may_hold_it(
     orders = beside(machine, 2.9, 3.6, back, incarnation=Incarnation(LIFE + 1))
     assert (machine.holding(EIP), machine.known.eips[EIP].weak) == (True, weak), what
     assert (said(orders)[-1][1].weak == frozenset()) is not weak
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [RecordRead(EIP, Record("a", LIFE, 3, 1)), EipAnswered(EIP, LINK, None, probed=True)],
+    ids=["a record names it", "somebody answers"],
+)
+def test_a_claim_stays_weak_while_there_is_a_sign_of_another_holder(sign: Event) -> None:
+    machine = having_lost("a", "b", "c", eips=2, api=True)
+    beside(machine, 1.0, 2.0, {"b": {}})
+    machine.step(2.0, sign)
+    beside(machine, 2.0, 3.6, {"a": {}, "b": {}, "c": {}}, incarnation=Incarnation(LIFE + 1))
+    assert machine.holding(EIP)
+    assert machine.known.eips[EIP].weak
+
+
+def test_a_claim_stays_weak_though_nobody_is_expected_any_more_where_its_last_holder_is_not_heard() -> None:
+    machine = having_lost("a", "b", "c", eips=2)
+    beside(machine, 1.0, 75.0, {"b": {}})
+    assert machine.holding(EIP)
+    assert machine.known.eips[EIP].weak
 
 
 def test_the_larger_part_of_a_lan_takes_for_good() -> None:
