@@ -364,9 +364,15 @@ def test_a_claim_stays_weak_while_there_is_a_sign_of_another_holder(sign: Event)
     assert machine.known.eips[EIP].weak
 
 
-def test_a_claim_stays_weak_though_nobody_is_expected_any_more_where_its_last_holder_is_not_heard() -> None:
-    machine = having_lost("a", "b", "c", eips=2)
-    beside(machine, 1.0, 75.0, {"b": {}})
+def test_a_claim_stays_weak_whose_last_holder_was_never_heard_though_the_record_is_ours_by_now() -> None:
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    machine.step(0.0, RecordRead(EIP, Record("z", LIFE, 1, 1)))
+    machine.step(0.0, EligibilityChanged(EIP, LINK))
+    beside(machine, 0.0, 2.0, {"b": {}})
+    assert machine.known.eips[EIP].weak
+    machine.step(2.0, RecordRead(EIP, Record("me", machine.known.incarnation, 2, 2)))
+    beside(machine, 2.0, 5.0, {"b": {}})
     assert machine.holding(EIP)
     assert machine.known.eips[EIP].weak
 
