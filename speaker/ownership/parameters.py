@@ -10,6 +10,7 @@ from typing import Self
 
 from speaker.errors import SettingError
 
+NEVER, FOREVER = -inf, inf
 _DEFAULT_HELLO = 0.1
 
 

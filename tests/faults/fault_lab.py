@@ -286,15 +286,12 @@ class FaultLab:
             await asyncio.to_thread(self._stir_once, victim, 1)
 
     def _stir_once(self, victim: Speaker, number: int) -> None:
-        with self._stirring:
-            self._stir_alone(victim, number)
-
-    def _stir_alone(self, victim: Speaker, number: int) -> None:
         there = number % 2 == 0
-        draft = victim.manifests / ".draft"
-        draft.write_text(stirred(there, 8000 + number % 500))
-        draft.replace(victim.manifests / "stir.yaml")
-        self._in(self.victim, f"ip addr {'replace' if there else 'del'} 10.255.0.1/32 dev lo")
+        with self._stirring:
+            draft = victim.manifests / ".draft"
+            draft.write_text(stirred(there, 8000 + number % 500))
+            draft.replace(victim.manifests / "stir.yaml")
+            self._in(self.victim, f"ip addr {'replace' if there else 'del'} 10.255.0.1/32 dev lo")
         os.utime(victim.key)
         self._in(STRANGER, f"ip -6 neigh flush dev {LINK}")
         with suppress(OSError):

@@ -15,13 +15,13 @@ from speaker.ownership.machine.loss import Patience
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.moving import Moves
 from speaker.ownership.machine.naming import Name
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import NEVER, Parameters
 
 
 def made_of(*wrong: type) -> Make:

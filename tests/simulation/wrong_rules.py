@@ -4,9 +4,10 @@ from speaker.ownership.events import Record, Yielded
 from speaker.ownership.hello import Accused
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.parameters import NEVER
 from speaker.ownership.score import score
 
 

@@ -9,8 +9,7 @@ from typing import TypeVar
 from speaker.model import IPAddress
 from speaker.ownership.events import InternalError, Order
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import FOREVER
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import FOREVER, Parameters
 
 _T = TypeVar("_T")
 

@@ -6,8 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from speaker.model import IPAddress, Preference
 from speaker.ownership.events import Record
 from speaker.ownership.hello import EVERYTHING, Digest, Listed, Ordered, Span, Terms
-from speaker.ownership.machine.peers import FOREVER, NEVER
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import FOREVER, NEVER, Parameters
 from speaker.ownership.score import claim_hash, score
 
 _SUM = 2**64 - 1

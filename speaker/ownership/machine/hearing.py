@@ -9,11 +9,11 @@ from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.moving import Moves
 from speaker.ownership.machine.naming import Name
-from speaker.ownership.machine.peers import FORGOTTEN, MAX_NODES, NEVER, Peer, Worth
+from speaker.ownership.machine.peers import FORGOTTEN, MAX_NODES, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import NEVER, Parameters
 
 NOTED = 1.0
 """Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""

@@ -5,9 +5,10 @@ from speaker.ownership.events import Claim, EligibilityChanged, PeersAddress, Wi
 from speaker.ownership.hello import next_term
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
+from speaker.ownership.parameters import FOREVER, NEVER
 
 _ASIDE_MAX = 60.0
 """Seconds at most until an EIP that a bug of ours concerns is tried again."""

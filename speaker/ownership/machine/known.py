@@ -6,9 +6,9 @@ from speaker.model import IPAddress
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.agenda import Agenda
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.segment import Returns, Segment
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import NEVER, Parameters
 from speaker.ownership.score import score
 
 

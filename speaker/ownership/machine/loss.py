@@ -6,7 +6,7 @@ from math import log2
 from typing import NamedTuple
 
 from speaker.ownership.hello import Hello
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import NEVER, Parameters
 
 WINDOW = 32
 """Hellos of a peer that are looked back on: of 10 % loss everywhere one window in 40,000 looks bad."""
@@ -118,7 +118,6 @@ HALF_LIFE = 60.0
 """Seconds in which the patience that a silence taught falls to half."""
 MARGIN = 1.25
 """Times the longest silence lately survived: the next one is of the same kind, and not of the same length."""
-NEVER = float("-inf")
 LONGEST = 6.0
 """Seconds: a LAN that delivers later than that serves no client."""
 

@@ -44,13 +44,13 @@ from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.moving import Moves
 from speaker.ownership.machine.naming import Name
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, PeerState
+from speaker.ownership.machine.peers import Peer, PeerState
 from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import FOREVER, NEVER, Parameters
 from speaker.ownership.preference import Preferred
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)

@@ -8,9 +8,10 @@ from speaker.ownership.hello import Hello, next_term
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.parameters import NEVER
 
 
 class Moves:

@@ -15,8 +15,9 @@ from speaker.ownership.hello import Heard, Hello, Incarnation, has_next
 from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.moving import Moves
-from speaker.ownership.machine.peers import NEVER, age
+from speaker.ownership.machine.peers import age
 from speaker.ownership.machine.segment import Namesake, Segment
+from speaker.ownership.parameters import NEVER
 
 SILENCE = 10.0
 """Seconds for which nothing is heard of the other before it counts as gone."""

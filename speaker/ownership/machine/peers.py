@@ -9,10 +9,9 @@ from itertools import islice
 from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Ordered, Terms
 from speaker.ownership.machine.loss import SAID, Arrivals, Patience
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.parameters import NEVER, Parameters
 from speaker.ownership.score import claim_hash
 
-NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
 MAX_LEFT = 4096  # EIPs that a node yielded by the word of another link: the latest are remembered
@@ -171,13 +170,13 @@ class Peer:
         changed |= self._learn_weak(hello)
         for eip, term in hello.yielded.items():
             if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
-                self._forget(eip)
+                self._forget(eip, self.heard_at)
                 changed.add(eip)
         self.digest = hello.digest
         if hello.covers is not None and not self.synced():
             for eip in self._in_order.within(hello.covers):
                 if eip not in hello.claims:
-                    self._forget(eip)
+                    self._forget(eip, self.heard_at)
                     changed.add(eip)
         return changed
 
@@ -197,15 +196,14 @@ class Peer:
         for eip in [*islice(self.left, max(0, len(self.left) - MAX_LEFT))]:
             del self.left[eip]
         for eip in gone:
-            self._forget(eip)
-            self.ended[eip] = now
+            self._forget(eip, now)
         if gone:
             self.left_at = stamp
         return gone
 
     def deny(self, eip: IPAddress) -> None:
         """It does not hold this any more, to judge by the wire."""
-        self._forget(eip)
+        self._forget(eip, self.heard_at)
         del self.unanswered[eip]
 
     def _claim(self, eip: IPAddress, term: int) -> bool:
@@ -213,7 +211,7 @@ class Peer:
         if old == term:
             return False
         if old is not None:
-            self._forget(eip)
+            self._forget(eip, self.heard_at)
         self._in_order.add(eip)
         self.claims[eip] = term
         self.sum = (self.sum + claim_hash(eip, term)) & _SUM
@@ -226,10 +224,10 @@ class Peer:
             self._in_order.add(eip)
         self.sum = sum(claim_hash(eip, term) for eip, term in self.claims.items()) & _SUM
 
-    def _forget(self, eip: IPAddress) -> None:
+    def _forget(self, eip: IPAddress, at: float) -> None:
         self._in_order.remove(eip)
         self.weak.discard(eip)
-        self.ended[eip] = self.heard_at
+        self.ended[eip] = at
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
 
 

@@ -9,8 +9,8 @@ from speaker.ownership.hello import next_term
 from speaker.ownership.machine.agenda import pop
 from speaker.ownership.machine.claims import Attempt, Eip
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import FOREVER, NEVER
 from speaker.ownership.machine.rules import Rules
+from speaker.ownership.parameters import FOREVER, NEVER
 
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""

@@ -12,8 +12,9 @@ from speaker.ownership.hello import Accused
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.loss import AGAIN, sick, well
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.parameters import FOREVER, NEVER
 from speaker.ownership.preference import Preferred
 from speaker.ownership.score import fair_share, score
 

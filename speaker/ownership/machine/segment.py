@@ -8,8 +8,8 @@ from speaker.model import IPAddress, Preference
 from speaker.ownership.hello import Accused, Hello, Incarnation
 from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.loss import AGAIN, SAID, Losses
-from speaker.ownership.machine.peers import FOREVER, MAX_WEIGHTS, NEVER, Peer, Peers, Worth
-from speaker.ownership.parameters import Parameters
+from speaker.ownership.machine.peers import MAX_WEIGHTS, Peer, Peers, Worth
+from speaker.ownership.parameters import FOREVER, NEVER, Parameters
 
 REPEATED = 3
 """Hellos in a row that say the same, and are read at once: of so many one arrives."""

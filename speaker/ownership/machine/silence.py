@@ -14,10 +14,11 @@ from speaker.ownership.events import Ask
 from speaker.ownership.hello import Hello
 from speaker.ownership.machine.holding import Claims
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
+from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
+from speaker.ownership.parameters import FOREVER, NEVER
 
 _LOOKED_AT = 1000
 """Of a silent peer's EIPs."""
