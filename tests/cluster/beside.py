@@ -1,49 +1,40 @@
-"""What `speaker control-plane` writes, on every node beside the cluster's own agents: a static pod of another group.
+"""What `speaker control-plane` writes, on every node beside the cluster's own agents: a static pod of another group."""
 
-Started as a program, this file stands in for the API server of a node. It answers whoever asks, by TLS and without.
-
-    beside.py CERTIFICATE KEY
-"""
-
-import socket
-import ssl
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from real_cluster import RealCluster
+from cluster_keys import certify_server
+from cluster_parts import DEV
+from ready import PORT
+from real_cluster import SPEAKER_NAMESPACE, RealCluster
 
-ADDRESS, PORT, GROUP = "192.0.2.250", 6443, "control-plane"
+ADDRESS, GROUP = "192.0.2.250", "control-plane"
 TARGET = f"{ADDRESS},{PORT}"
 PLACE = "/etc/eip-speaker-control-plane"
 POD = "/etc/kubernetes/manifests/eip-speaker-control-plane.yaml"
+SERVER = Path(__file__).with_name("ready.py")
 
 
 class ControlPlane:
     """Its address is answered, and the cluster's agents have the same key, once it is ``set_up``."""
 
-    def __init__(self, cluster: "RealCluster") -> None:
+    def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self._key = ""
 
     def set_up(self) -> None:
-        from real_cluster import SPEAKER_NAMESPACE as NAMESPACE
-
         for node in self._cluster.nodes:
             self._serve(node)
             self.write(node)
-        self._cluster.kubectl("create", "namespace", NAMESPACE)
+        self._cluster.kubectl("create", "namespace", SPEAKER_NAMESPACE)
         secret = ("secret", "generic", "eip-speaker-key", f"--from-literal=key={self._key.strip()}")
-        self._cluster.kubectl("-n", NAMESPACE, "create", *secret)
+        self._cluster.kubectl("-n", SPEAKER_NAMESPACE, "create", *secret)
         self._cluster.until(f"{ADDRESS} answers", lambda: self._cluster.ask(f"http://{ADDRESS}:{PORT}/"))
 
-    def write(self, node: str, image: str = "") -> None:
+    def write(self, node: str, image: str = DEV) -> None:
         """As the documentation has it; at the end its pod runs that image."""
-        from cluster_parts import DEV
-
         servers = ",".join(each.addresses[0] for each in self._cluster.nodes.values())
-        image, first = image or DEV, [] if self._key else ["--bootstrap"]
+        first = [] if self._key else ["--bootstrap"]
         if self._key:
             copied = f"mkdir -p {PLACE} && umask 077 && cat > {PLACE}/key <<'END'\n{self._key}END\n"
             self._cluster.in_node(node, "sh", "-c", copied)
@@ -74,36 +65,7 @@ class ControlPlane:
         return str(found["spec"]["containers"][0]["image"]) if ready == [True] else ""
 
     def _serve(self, node: str) -> None:
-        from cluster_keys import certify_server
-
         name, keys = f"server-of-{node}", self._cluster.keys
         certify_server(keys, name, (self._cluster.nodes[node].addresses[0], ADDRESS))
         files = (keys / f"{name}.crt", keys / f"{name}.key")
-        self._cluster.world.start(name, sys.executable, "-I", "-S", __file__, *files, place=node)
-
-
-class _Answer(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        if request.recv(1, socket.MSG_PEEK) == b"\x16":  # a handshake
-            with self.context.wrap_socket(request, server_side=True) as inside:
-                super().finish_request(inside, client_address)
-        else:
-            super().finish_request(request, client_address)
-
-
-if __name__ == "__main__":
-    _Server.context.load_cert_chain(*sys.argv[1:])
-    _Server(("", PORT), _Answer).serve_forever()
+        self._cluster.world.start(name, sys.executable, "-I", "-S", SERVER, *files, place=node)
