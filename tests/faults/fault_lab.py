@@ -114,7 +114,7 @@ class FaultLab:
         self.eips = lab_eips(EIPS)
         self._asked = [eip for eip in self.eips if isinstance(eip, IPv4Address)]
         self._stack = ExitStack()
-        self._stirring = threading.Lock()
+        self._stir_lock = threading.Lock()
         self.table: list[Seen] = []
 
     def __enter__(self) -> "FaultLab":
@@ -287,7 +287,7 @@ class FaultLab:
 
     def _stir_once(self, victim: Speaker, number: int) -> None:
         there = number % 2 == 0
-        with self._stirring:
+        with self._stir_lock:
             draft = victim.manifests / ".draft"
             draft.write_text(stirred(there, 8000 + number % 500))
             draft.replace(victim.manifests / "stir.yaml")
