@@ -61,7 +61,9 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, drift=False)
     if schedule.mtu is not None and not any(f.kind in (Kind.STRANGER, Kind.KEY_ROTATION) for f in schedule.faults):
         yield replace(schedule, mtu=None)
-    used = max((node for fault in schedule.faults for node in fault.nodes), default=1)
+    limits = schedule.limits
+    named = [limit[0] for limit in (limits.left, limits.takes_nothing) if limit is not None]
+    used = max((*named, *(node for fault in schedule.faults for node in fault.nodes)), default=1)
     if schedule.nodes > max(used + 1, 2):
         yield replace(schedule, nodes=schedule.nodes - 1)
 

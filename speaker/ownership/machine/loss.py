@@ -51,6 +51,15 @@ class Arrivals:
         self._lost = ((self._lost + 1 << missing) - 1 << 1) & _ALL
         self._say(self.percent)
 
+    def hear_late(self, sequence: int) -> None:
+        """One that was overtaken: it counted as lost."""
+        if not self._lost or not self.links or self.sequence is None:
+            return
+        back = (self.sequence - sequence) // self.links
+        if 0 < back < WINDOW:
+            self._lost &= ~(1 << back)
+            self._say(self.percent)
+
     def pause(self) -> None:
         """What comes next may follow on hellos that were dropped here."""
         self.sequence = None

@@ -123,7 +123,7 @@ class Peer:
         if self.heard_at >= self.lenience.over_at:  # nearly always, and this is asked for a dozen times at each beat
             return times.suspect * self.patience
         lasts = self.lenience.lasts(self.heard_at)
-        return max(times.suspect * self.patience, lasts * times.suspect / times.dead)
+        return max(times.suspect * self.patience, lasts - 2 * times.probe)
 
     def missed_at(self, times: Parameters) -> float:
         """None of its broadcasts came for too long then."""
@@ -279,6 +279,8 @@ class Peers:
         if not self._same_link(peer, hello, incarnation):
             return Worth.OTHER_LINK, None
         if hello.stamp <= peer.stamp:
+            if not hello.direct:
+                peer.arrivals.hear_late(hello.sequence)
             return Worth.REPLAYED, None
         self._note(peer, hello, incarnation, now)
         return Worth.NEWS, peer

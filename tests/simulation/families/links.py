@@ -108,8 +108,9 @@ def sick(seed: int) -> Schedule:
     random, schedule = draw("sick", seed)
     nodes, node, at = max(schedule.nodes, 3), random.randrange(max(schedule.nodes, 3)), moment(random)
     share = round(random.uniform(0.3, 0.6), 2)
-    fault = Fault(at, Kind.LOSSY, (node,), round(random.uniform(10.0, 12.0), 4), share=share)
-    left = node, at + (3.0 if share >= 0.45 else 10.0)
+    within = 3.0 if share >= 0.45 else 10.0 if share >= 0.35 else 20.0
+    fault = Fault(at, Kind.LOSSY, (node,), round(random.uniform(10.0, 12.0) * max(1.0, within / 10), 4), share=share)
+    left = node, at + within
     limits = replace(SICK, wire_answer=1.0, one_answer=1.0, heal_moves=False, left=left)
     return sickly(schedule, random, [fault], nodes=nodes, eips=random.randint(1, 12), limits=limits)
 

@@ -717,3 +717,17 @@ def test_to_who_takes_over_it_is_no_proof_that_a_peer_gave_way(answer_first: boo
     for event in events if answer_first else reversed(events):
         assert of_kind([(0.46, order) for order in machine.step(0.46, event)], Claim) == []
     assert machine.known.eips[EIP].disputed_until > 0.46
+
+
+@pytest.mark.parametrize("hold", [0.35, 0.5, 1.0, 2.0])
+def test_a_lan_that_delivers_in_bursts_of_one_length_is_asked_for_nobody(hold: float) -> None:
+    """Rule 38: whoever lived through one silence is suspect only after a longer one."""
+    machine, orders = alone(), []
+    for burst in range(1, 9):
+        at = burst * hold
+        for sequence in range(round((at - hold) * 10), round(at * 10)):
+            news = hello(machine, sequence + 1, {EIP: 9}, clock=sequence * 100, interval=100, links=1)
+            orders += [(at, order) for order in machine.step(at, news)]
+        orders += timed(machine, at, at + hold - 1e-6)
+    assert not [at for at, _ in of_kind(orders, Ask) if at > 3 * hold]
+    assert machine.known.segments[LINK].in_touch

@@ -64,6 +64,23 @@ def test_what_was_dropped_here_is_no_loss() -> None:
     assert arrivals.percent == 0
 
 
+def test_what_was_overtaken_is_no_loss() -> None:
+    arrivals = heard(n for n in range(40) if n not in (31, 37))
+    arrivals.hear_late(37)
+    assert arrivals.percent == 3
+    for elsewhere in (31, 37, 39, -(1 << 40), 1 << 40):
+        arrivals.hear_late(elsewhere)
+    assert arrivals.percent == 0
+
+
+def test_hellos_that_overtake_each_other_make_nobody_sick() -> None:
+    machine = alone()
+    for first in range(1, 81, 2):
+        for sequence in (first + 1, first):
+            machine.step(first / 20, hello(machine, sequence, links=1))
+    assert machine.known.segments[LINK].peers.by_node["peer"].arrivals.percent == 0
+
+
 def test_what_is_said_of_a_loss_changes_in_steps() -> None:
     arrivals, told = Arrivals(), []
     for sequence in [*range(40), *range(40, 90, 2), *range(90, 140)]:
