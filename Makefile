@@ -71,7 +71,7 @@ test-cluster-ipvs: $(VENV)/.dev
 	$(BIN)/python $(CLUSTER)/cluster_kernel.py $(BIN)/pytest --durations=12 -k ipvs $(CLUSTER)
 
 NEED_TEST := nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables sysctl:procps \
+  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) conntrack:conntrack ipvsadm:ipvsadm iptables-legacy:iptables sysctl:procps \
   promtool:prometheus zsh:zsh fish:fish $(BROWSER)
 SHORT     := -m 'not long and not apiserver'
 
