@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from http.client import responses
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
@@ -67,6 +69,7 @@ class Client:
         """``took``: hears how many seconds each request took, by its method; of a watch its beginning, of one that was
         not answered as long as it was waited for."""
         self._server, self._took = server, took
+        self._proxy = server.proxy or _proxy_of(server.url)
 
     async def __aenter__(self) -> Self:
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
@@ -184,7 +187,7 @@ class Client:
         """There: what a connection is made by."""
         trust = self._server.trust
         trusted = True if trust is None else trust()
-        return {"proxy": self._server.proxy, "ssl": trusted, "server_hostname": self._server.tls_name}
+        return {"proxy": self._proxy, "ssl": trusted, "server_hostname": self._server.tls_name}
 
     async def _authorized(self) -> dict[str, str]:
         if self._server.authorization is None or not (authorization := await self._server.authorization()):
@@ -194,13 +197,19 @@ class Client:
         return {"Authorization": authorization}
 
 
+def _proxy_of(url: str) -> str | None:
+    """As $HTTPS_PROXY and $NO_PROXY say."""
+    server = urlsplit(url)
+    return None if proxy_bypass(server.netloc) else getproxies().get(server.scheme)
+
+
 def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
         # To compress costs both ends more time than a LAN takes for the difference.
         headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
         timeout=aiohttp.ClientTimeout(total=None),
-        trust_env=True,
+        trust_env=False,  # it reads .netrc and the variables in a thread, for every request
         read_bufsize=READ_BUFFER,
     )
 
