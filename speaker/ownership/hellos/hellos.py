@@ -9,6 +9,7 @@ import math
 import socket
 import struct
 import time
+from bisect import insort
 from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum
@@ -47,6 +48,9 @@ FRAMES_A_TURN = 200
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
+OVERTAKEN = 4
+"""Frames of a sender that are told from repetitions, the newest: one that another overtook counts as arrived."""
 
 MAX_SENDERS = 2 * MAX_NODES
 """Of a link: nodes, each by as many of its links as reach it."""
@@ -154,8 +158,8 @@ class Hellos:
         """When it is opened, or closed."""
         self._emptied_at = clock()
         """When no hello waited: those that do now came later, whatever became of the host's time of day."""
-        self._last: dict[_Source, Stamp] = {}
-        """The stamp of its newest authentic frame."""
+        self._last: dict[_Source, list[Stamp]] = {}
+        """The stamps of its newest authentic frames, in order."""
         self._old_read_at: dict[_Source, float] = {}
         """Of those in ``_last``."""
 
@@ -296,12 +300,19 @@ class Hellos:
             return Replayed.REPLAYED
         hello = frames.decode(frame, self._keys(), self._group)
         if isinstance(hello, Hello):
-            last = self._last.get(source)
-            if last is None or stamp > last:
-                self._forget_one()
-                self._last.pop(source, None)
-                self._last[source] = stamp
+            self._note(source, stamp)
         return hello
+
+    def _note(self, source: _Source, stamp: Stamp) -> None:
+        """Those heard last are remembered longest."""
+        last = self._last.pop(source, [])
+        if not last:
+            self._forget_one()
+        if not last or stamp[0] > last[-1][0]:
+            last = [stamp]
+        elif stamp[0] == last[-1][0]:
+            insort(last, stamp)
+        self._last[source] = last[-OVERTAKEN:]
 
     def _forget_one(self) -> None:
         """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
@@ -313,10 +324,10 @@ class Hellos:
 
     def _is_stale(self, source: _Source, stamp: Stamp) -> bool:
         last = self._last.get(source)
-        if last is None or stamp > last:
+        if last is None or stamp > last[-1]:
             return False
-        if stamp[0] == last[0]:
-            return True
+        if stamp[0] == last[-1][0]:
+            return stamp < last[0] or stamp in last
         # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
         now = self._clock()
         if now - self._old_read_at.get(source, float("-inf")) < OLD_SECONDS:

@@ -137,6 +137,18 @@ def test_a_strangers_frame_is_counted_by_its_reason_and_nothing_else(ears, stran
     assert ears.hear(1) == [hello(2)], "and what is true is heard as before"
 
 
+def test_one_that_another_overtook_is_read_and_once_only(ears, stranger):
+    for sequence in (5, 8, 6, 7, 6, 7, 8, 4):
+        stranger(frame(hello(sequence)))
+    assert [heard.sequence for heard in ears.hear(8)] == [5, 8, 6, 7]
+    for sequence in (9, 10, 5):
+        stranger(frame(hello(sequence)))
+    assert [heard.sequence for heard in ears.hear(3)] == [9, 10], "of the newest four alone it is known"
+    stranger(frame(hello(1, LATER_LIFE)))
+    stranger(frame(hello(0, LATER_LIFE)))
+    assert len(ears.hear(2)) == 1, "and of this life alone"
+
+
 def test_recordings_of_an_earlier_life_are_read_once_in_a_while_only(ears, stranger):
     stranger(frame(hello(1, LATER_LIFE)))
     assert ears.hear(1)
