@@ -546,8 +546,8 @@ def test_what_is_to_be_corrected_in_files_is_named():
     full = service(refused="pool_full", message="pool has no free address", addresses=())
     (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
     assert found.mend == (
-        "speaker validate /etc/eip-speaker   # once Eip is corrected there: add to spec.addresses of the full one, "
-        "or free an address"
+        "speaker validate /etc/eip-speaker   # once Eip is corrected there: add addresses to the full pool, "
+        "or free one"
     )
     (without,) = findings(replace(WELL, known=replace(service(endpoints=Cut()).known, cluster=False)))
     assert without.mend == "speaker validate /etc/eip-speaker   # once an EndpointSlice of lab/web is corrected there"
