@@ -178,7 +178,7 @@ def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise EdgeError(f"the speaker is of another version than this program: {error}") from error
+        raise EdgeError(f"the speaker has another version than this program: {error}") from error
 
 
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -161,7 +161,7 @@ def test_where_none_is_well_all_are_served_and_it_is_told(lan, backends, write, 
     speaker = start(node, "--forwarder", "nftables")
     speaker.until("ready")
     assert answering(client) == {"b1", "b2"}
-    assert "unwell: it answers with status 503; served all the same, as no other is well" in explained(speaker)
+    assert "unwell: it answers with status 503; used all the same, as no other is well" in explained(speaker)
     [problem] = [each for each in json.loads(ask(speaker, "status", "--json"))["findings"] if "unwell" in each["name"]]
     assert (problem["name"], problem["severity"]) == ("all_unwell", "error")
     backends[1].well = True

@@ -224,7 +224,7 @@ async def test_the_last_numbers_of_a_rebalancing_come_with_its_end_and_are_told_
 async def test_an_answer_of_another_release_is_told_to_be_one_with_what_it_lacks(said, command, answer, lacks):
     code, _, err = await said([command], [answer | {"done": True}])
     assert code == 1
-    assert err.startswith("speaker: the speaker is of another version than this program: ")
+    assert err.startswith("speaker: the speaker has another version than this program: ")
     assert lacks in err
 
 
