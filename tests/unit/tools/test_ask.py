@@ -122,7 +122,7 @@ def test_to_whom_unknown_flows_are_handed_over_is_told():
 
 def test_past_whose_endpoints_kube_proxy_is_assisted_is_told():
     lines = [*describe(STATUS | {"assisting": [{"node": "n2", "since": 1767225600.5}]})]
-    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: no new connections to the dead n2"
+    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: no new connections to the dead node n2"
     assert told in lines
 
 

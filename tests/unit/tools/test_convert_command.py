@@ -204,4 +204,4 @@ def test_a_configuration_that_cannot_be_read_ends_with_2_and_nothing_is_written(
 @pytest.mark.parametrize("flag", ["--adopt", "--default-class", "--class=x"])
 def test_flags_of_services_are_refused_with_keepalived_conf(flag, keepalived, capsys):
     assert main(["convert", str(keepalived / "keepalived.conf"), flag]) == 2
-    assert "which keepalived.conf has none of" in capsys.readouterr().err
+    assert "which keepalived.conf does not have" in capsys.readouterr().err
