@@ -23,7 +23,7 @@ from speaker.system.supervise import Failures, contained
 HINT_SECONDS = 30.0
 """How long a load balancer without a class may wait for another controller."""
 _HINT = (
-    f"it names no loadBalancerClass, and nobody has served it for {HINT_SECONDS:.0f} s. The speaker does with "
+    f"it names no loadBalancerClass, and was not served for {HINT_SECONDS:.0f} s. The speaker serves it with "
     f"spec.loadBalancerClass: {LOAD_BALANCER_CLASS}, or if controllers and agents have --default-class"
 )
 
