@@ -6,11 +6,11 @@ import sys
 
 INTERRUPTED = 130
 IMPORTED = 500_000
-"""New objects, after which the garbage collector looks for garbage. Imports make as many, and hardly any garbage."""
+"""New objects after which the garbage collector runs. Imports make that many, and hardly any garbage."""
 
 
 def main() -> int:
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as after nohup
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # otherwise it is ignored, as after nohup
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(IMPORTED)

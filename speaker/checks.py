@@ -1,9 +1,9 @@
-"""The catalogue of checks: what can be wrong, and a thing that is. Pure.
+"""The catalogue of checks: everything that can be wrong, and the type of a finding. Pure.
 
-A running speaker makes the cheap checks all the time (``node/problems.py`` lists what they find) and once more when
-``speaker doctor`` asks; the doctor adds those that ask the network. In ``KINDS`` causes come before their effects: of
-findings that break equally many EIPs, the one that is named first there is the likeliest cause.
-docs/troubleshooting.md is held to it by a test.
+A running speaker makes the cheap checks all the time (``node/problems.py`` lists what they find), and again when
+``speaker doctor`` asks. The doctor adds the checks that ask the network. In ``KINDS`` causes come before their effects:
+of findings that break equally many EIPs, the one named first there is the likeliest cause. A test compares
+docs/troubleshooting.md with this file.
 """
 
 import re
@@ -15,7 +15,7 @@ from functools import cached_property
 
 
 class Symptom(StrEnum):
-    """What people see, by which docs/troubleshooting.md is sorted."""
+    """What people see. docs/troubleshooting.md is sorted by it."""
 
     NOTHING_SAID = "`speaker status` says nothing, or nothing new"
     NO_ADDRESS = "The Service has no EIP"
@@ -27,14 +27,14 @@ class Symptom(StrEnum):
 
 class Severity(StrEnum):
     ERROR = "error"
-    """Clients are not served, or by the wrong host."""
+    """Clients are not served, or are served by the wrong host."""
     WARNING = "warning"
-    """They are, and something is worse than it should be, or will be."""
+    """Clients are served, but something is worse than it should be, or soon will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``why`` it matters, and ``docs``, a page with its anchor below docs/."""
+    """``why``: why it matters. ``docs``: a page with its anchor, below docs/."""
 
     name: str
     symptom: Symptom
@@ -45,9 +45,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``kind``: a name in KINDS; ``what`` is wrong, a sentence; ``mend``: a command to paste, or what to do;
-    ``eips``: how many EIPs it concerns, None for all of the node, or the one that ``eip`` names; ``names``: some of
-    several; ``alike``: how many findings of this kind it stands for besides itself."""
+    """``kind``: a name in KINDS. ``what``: a sentence that says what is wrong. ``mend``: a command to paste, or what to
+    do. ``eips``: how many EIPs it concerns; None for the whole node, or for the one that ``eip`` names. ``names``: some
+    of several EIPs. ``alike``: how many other findings of this kind it stands for."""
 
     kind: str
     what: str
@@ -63,19 +63,19 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, and how much more of that there is."""
+        """What is wrong, and how many more of this kind there are."""
         more = [f"and {self.alike} more of this kind"] if self.alike else []
         if self.names:
             more.append(f"{self.eips} EIPs: {', '.join(self.names)}{', …' if self.concerns(0) > FEW else ''}")
         return f"{self.what} ({'; '.join(more)})" if more else self.what
 
     def concerns(self, all_: int) -> int:
-        """How many EIPs, of ``all_`` that the node knows."""
+        """How many EIPs it concerns, of ``all_`` that the node knows."""
         return self.eips if self.eips is not None else 1 if self.eip else all_
 
 
 NO_RIGHT = "no_right"
-"""Of whoever asks: what is wrong with the node, if anything, is not known then."""
+"""The user who asks lacks the right, so nothing is known about the node."""
 
 _SAID, _NONE, _NOBODY, _ELSE, _HANGS, _APART = Symptom
 _E, _W = Severity
@@ -95,7 +95,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     (NO_RIGHT, _E, _SAID, _CHECK, "the speaker answers only its own user and root"),
     ("speaker_frozen", _E, _SAID, _CHECK, "a stopped process answers nothing, and its peers take its EIPs"),
     ("speaker_gone", _E, _SAID, _CHECK, "without a speaker this node answers for nothing"),
-    ("speaker_slow", _W, _SAID, _CHECK, "what it is asked for waits; it may still answer for its EIPs in time"),
+    ("speaker_slow", _W, _SAID, _CHECK, "changes wait, though it may still answer for its EIPs in time"),
     ("speaker_silent", _E, _SAID, _CHECK, "a speaker that does not answer cannot be controlled"),
     ("capabilities", _E, _SAID, _NEEDS, "without this capability the kernel refuses what the speaker has to do"),
     ("bad_manifests", _W, _SAID, "manifests.md#what-cannot-be-read", "the files on disk are not what is in force"),
@@ -121,7 +121,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("forwarding_off", _E, _HANGS, _NEEDS, "packets to the EIP end on this node"),
     ("no_endpoint", _E, _HANGS, _NOT_HERE, "there is nothing to forward to"),
     ("none_ready", _E, _HANGS, _NOT_HERE, "connections are rejected until an endpoint is ready"),
-    ("all_unwell", _E, _HANGS, _HEALTH, "all endpoints are served although their checks fail"),
+    ("all_unwell", _E, _HANGS, _HEALTH, "all endpoints get traffic although their checks fail"),
     ("no_local_endpoint", _E, _HANGS, _NOT_HERE,
      "with traffic policy Local only a node with a ready endpoint may hold the EIP"),
     ("node_excluded", _E, _NOBODY, _NOT_HERE, "the label keeps every load balancer off this node"),
@@ -134,7 +134,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("other_hello", _W, _APART, _PEERS, "failover takes as long as the slowest node's hello interval"),
     ("two_holders", _E, _APART, _PEERS, "clients reach the node that they heard last"),
     ("clock_apart", _W, _APART, _PEERS,
-     "if its clock went back, a restarted speaker is believed late, and logs cannot be compared"),
+     "if its clock went back, peers believe a restarted speaker only late, and logs cannot be compared"),
     ("hellos_filtered", _W, _APART, "operations.md#hellos-are-filtered",
      "this node cannot take over from a node that it does not hear"),
     ("kernel_answers", _E, _ELSE, _BESIDE, "clients reach whichever host answers first"),
@@ -163,9 +163,9 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("versions_apart", _W, _APART, _PEERS, "a half-finished update leaves nodes that behave differently"),
     ("one_subnet", _W, _APART, _PEERS, "the kernel answers on either link, and replies may leave by the other"),
     ("firewall_drops", _E, _HANGS, _SWITCHES, "rules drop packets to the EIP or its answers, or send them elsewhere"),
-    ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, also those of EIPs"),
+    ("drop_policy", _W, _HANGS, _SWITCHES, "packets that no rule accepts are dropped, including those of EIPs"),
     ("reverse_path", _E, _HANGS, "forwarding.md#several-links",
-     "packets that arrive on another link than the way back are dropped silently"),
+     "packets that arrive on a link other than their way back are dropped silently"),
     ("martian_source", _W, _HANGS, _FROM_WHERE,
      "packets from an address that is bound here are dropped silently"),
     ("bridge_unfiltered", _W, _HANGS, _FROM_WHERE,
@@ -184,9 +184,9 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
     ("endpoint_unwell", _W, _HANGS, _HEALTH, "fewer endpoints carry the load, until this one's checks succeed again"),
     ("checks_late", _W, _HANGS, _HEALTH, "an endpoint that fails is noticed late, or not at all"),
     ("no_way_back", _E, _HANGS, _CHECK, "its answers bypass this node, and clients refuse them"),
-    ("api_silent", _W, _SAID, "kubernetes.md#what-happens-when", "EIPs are still served, but nothing new is"),
+    ("api_silent", _W, _SAID, "kubernetes.md#what-happens-when", "EIPs are still served, but changes wait"),
     ("edge_fails", _W, _SAID, _CHECK, "a part of the speaker's work waits until this works again"),
-    ("internal_error", _W, _SAID, _CHECK, "a bug of the speaker: what it concerns is set aside and tried again"),
+    ("internal_error", _W, _SAID, _CHECK, "a bug in the speaker: the object concerned is set aside and tried again"),
     ("no_real_time", _W, _APART, _NEEDS, "on a busy host the speaker may fall silent, and its EIPs move"),
 )  # fmt: skip
 
@@ -204,14 +204,14 @@ _KINDS = {"eip": "Eip", "service": "Service", "endpointslices": "EndpointSlice"}
 
 
 def by_files(finding: Finding) -> Finding:
-    """As it is mended where no API says what is wanted: in the files that ``speaker run DIR`` reads."""
+    """The same finding for a node that reads files (``speaker run DIR``), not an API: it is mended in those files."""
     command, _, comment = finding.mend.partition("   # ")
     told = comment and f": {comment}"
     if (found := _OBJECT.match(command)) is not None:
         names = (_KINDS[found["kind"]], found["namespace"], found["name"])
         of_service = f"an EndpointSlice of {found['namespace']}/{found['service']}"
         named = of_service if found["service"] else "/".join(filter(None, names))
-        mend = f"{VALIDATE}   # once {named} is corrected there{told}"
+        mend = f"{VALIDATE}   # after you correct {named} there{told}"
     elif command.startswith("kubectl get pods "):
         mend = "ss -tln   # on that host"
     elif command.startswith("kubectl get node "):
@@ -226,11 +226,11 @@ def said(kind: str, sentences: Iterable[str], mend: str) -> tuple[Finding, ...]:
 
 
 FEW = 3
-"""EIPs that are named where more have the same trouble."""
+"""How many EIPs are named when more have the same trouble."""
 
 
 class Group:
-    """Findings of one kind: each sentence once, that of the most frequent cause first. ``all_``: EIPs of the node."""
+    """Findings of one kind: each sentence once, the most frequent cause first. ``all_``: how many EIPs the node has."""
 
     def __init__(self, findings: Iterable[Finding], all_: int) -> None:
         found, self._all = [*findings], all_
@@ -244,19 +244,20 @@ class Group:
 
     @cached_property
     def eips(self) -> int:
-        """How many it concerns."""
+        """How many EIPs these findings concern."""
         counted = sum(each.eips or 0 for each in self.findings)
         anywhere = any(each.eips is None and not each.eip for each in self.findings)
         return self._all if anywhere else max(counted, len(self._names))
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What breaks most comes first, and of what breaks equally many what the catalogue names first."""
+        """Whatever breaks most EIPs comes first; of equals, what the catalogue names first."""
         first = self.findings[0]
         return -self.eips if first.severity is Severity.ERROR else 0, _RANKS[first.kind]
 
     def told(self, few: int = 1) -> list[Finding]:
-        """Those of EIPs as one finding, of others the first ``few``; the last of them stands for the rest."""
+        """Findings about EIPs are merged into one. Of others, the first ``few`` remain, and the last of those stands
+        for the rest."""
         alone = [] if self._names else self.findings[: min(few, len(self.findings)) - 1]
         first, *rest = self.findings[len(alone) :]
         alike = max(len(rest), *(each.alike for each in self.findings))
@@ -266,7 +267,7 @@ class Group:
 
 
 def groups(findings: Iterable[Finding], eips: int = 1) -> list[Group]:
-    """By kind, the likeliest cause first. ``eips``: how many the node knows."""
+    """By kind, with the likeliest cause first. ``eips``: how many EIPs the node knows."""
     kinds: dict[str, list[Finding]] = {}
     for each in findings:
         kinds.setdefault(each.kind, []).append(each)
@@ -279,5 +280,5 @@ def ranked(findings: Iterable[Finding], eips: int = 1) -> list[Finding]:
 
 
 def grouped(findings: Iterable[Finding], eips: int = 1, few: int = 1) -> list[Finding]:
-    """As ``ranked``, those of one kind as ``Group.told`` has them."""
+    """Like ``ranked``, but findings of one kind are merged as ``Group.told`` says."""
     return [each for group in groups(findings, eips) for each in group.told(few)]

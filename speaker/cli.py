@@ -1,12 +1,12 @@
 """The commands and their exit codes.
 
-0: everything is done, and right. 1: it did not work (a mistake in the manifests, an EIP out of reach), or the output
+0: everything is done and right. 1: it did not work (a mistake in the manifests, an EIP out of reach), or the output
 could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any longer.
 
 ``speaker run`` and ``speaker agent`` are the product. Each is two processes on a node, and both begin in
 ``commands/serve.py``. To read on:
 
-- The wire process finds out with its peers which node holds an EIP, and answers ARP and NDP: ``wire/process.py``.
+- The wire process agrees with its peers which node holds an EIP, and answers ARP and NDP: ``wire/process.py``.
 - The main process reads what is wanted and has the kernel forward it, with IPVS or nftables: ``node/host.py``.
 """
 
@@ -28,10 +28,10 @@ COMMANDS = (
     *(tools.add_cleanup, tools.add_control, tools.add_connections, explain.add_commands, tools.add_capture),
     *(lab.add, tools.add_about),
 )
-"""Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
+"""Each adds some commands, and the function that carries them out. `speaker help` lists them in this order."""
 
 INTERRUPTED, UNHEARD = 130, 141
-"""128 + SIGINT and 128 + SIGPIPE, what a shell shows for programs that these ended."""
+"""128 + SIGINT and 128 + SIGPIPE, which is what a shell shows for programs ended by these signals."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 def _obey(argv: list[str]) -> int:
     try:
         args = parse(_parser(), argv)
-        # Who watches is shown what there is.
+        # Somebody who watches is shown the last state.
         working = None if getattr(args, "watch", False) else getattr(args, "working", None)
         with progress(working) if working else nullcontext():
             code: int = args.command(args)
@@ -62,7 +62,7 @@ def _obey(argv: list[str]) -> int:
 
 
 def _complain(error: object, code: int) -> int:
-    # A path or a peer's name in it must not speak to the terminal.
+    # A path or a peer's name in it must not control the terminal.
     print(*map(printable, f"speaker: {error}".split("\n")), sep="\n", file=sys.stderr)  # noqa: T201 -- to its user
     return code
 

@@ -32,12 +32,12 @@ def written(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """What comes from the LAN or from a tenant must not speak to the operator's terminal."""
+    """Makes text from the LAN or from a tenant safe for the operator's terminal."""
     return text if text.isprintable() else repr(text)
 
 
 COLUMNS = 80
-"""Of a terminal."""
+"""Width of a terminal."""
 
 
 def folded(line: str) -> list[str]:
@@ -77,7 +77,7 @@ class SettingError(SpeakerError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value was written: ``file:line``, both empty-able for objects that came from an API."""
+    """Where a value was written: ``file:line``; both are empty for objects from an API."""
 
     file: str = ""
     line: int = 0
@@ -89,8 +89,8 @@ class Place:
 class InvalidField(SpeakerError):
     """Raised when a field of a manifest or API object breaks a rule.
 
-    ``path`` is dotted (``spec.addresses[1]``), ``value`` what was written, ``rule`` a sentence that says what
-    would have been right; ``subject`` names the object (``Eip/lan``); ``place`` is set where a file is known.
+    ``path`` is dotted (``spec.addresses[1]``); ``value`` is what was written; ``rule`` is a sentence that says what
+    would have been right; ``subject`` names the object (``Eip/lan``); ``place`` is set if a file is known.
     """
 
     def __init__(self, path: str, value: object, rule: str, subject: str = "", place: Place | None = None) -> None:
@@ -106,11 +106,11 @@ class InvalidField(SpeakerError):
 
 
 class Unreadable(InvalidField):
-    """Raised when a file or directory of manifests cannot be read. It may be another time, without any change of it."""
+    """Raised when a file or directory of manifests cannot be read. Later it may work, without a change to it."""
 
 
 class InvalidManifests(SpeakerError):
-    """Raised when a reading of the manifests found mistakes: all of them, in ``problems``."""
+    """Raised when reading the manifests found mistakes: all of them, in ``problems``."""
 
     def __init__(self, problems: tuple[InvalidField, ...]) -> None:
         self.problems = problems
@@ -118,12 +118,12 @@ class InvalidManifests(SpeakerError):
 
     @property
     def may_pass(self) -> bool:
-        """Another reading of the same files may go well."""
+        """Whether another reading of the same files may succeed."""
         return any(isinstance(problem, Unreadable) for problem in self.problems)
 
 
 class DoubtfulManifests(SpeakerError):
-    """Raised when the manifests hold no mistake, and yet may not be meant: they ask for nothing, all at once."""
+    """Raised when the manifests have no mistake but may not be meant: they suddenly ask for nothing."""
 
 
 class MalformedPacket(SpeakerError):
@@ -135,7 +135,7 @@ class EdgeError(SpeakerError):
 
 
 class WireError(EdgeError):
-    """Raised when the other process met what nobody foresaw. It has reported that; the work is tried again."""
+    """Raised when the other process met an unexpected error. It has reported it; the work is tried again."""
 
 
 class LinkGone(EdgeError):
@@ -147,22 +147,22 @@ class Unsupported(EdgeError):
 
 
 class NotDone(EdgeError):
-    """Raised when a program said neither yes nor no: it hung, waited for a lock in vain, or somebody killed it."""
+    """Raised when a program said neither yes nor no: it hung, waited in vain for a lock, or was killed."""
 
 
 class TooLong(EdgeError):
-    """Raised when an answer of the Kubernetes API has more bytes than are read of one."""
+    """Raised when an answer of the Kubernetes API is longer than we read."""
 
 
 class ApiUnreachable(EdgeError):
-    """Raised when the Kubernetes API did not answer, or not in time. A write may have been done all the same."""
+    """Raised when the Kubernetes API did not answer, or not in time. A write may have been carried out nevertheless."""
 
 
 class ApiRefused(EdgeError):
     """Raised when the Kubernetes API answered with a failure.
 
-    ``code`` is HTTP's, ``reason`` the Status's (``Conflict``, ``Expired``), ``causes`` the reasons of its details,
-    ``retry_after`` the seconds it wants to be left alone for, 0 where it did not say.
+    ``code`` is HTTP's; ``reason`` is the Status's (``Conflict``, ``Expired``); ``causes`` are the reasons in its
+    details; ``retry_after`` is how many seconds it wants to be left alone, or 0.
     """
 
     def __init__(
@@ -177,18 +177,18 @@ class ApiRefused(EdgeError):
 
     @property
     def no_such_object(self) -> bool:
-        """The API itself says so. A server that does not know the kind (yet), and a proxy without a server, answer 404
-        as well, with no Status: that says nothing of the object."""
+        """The API itself says so. A server that does not know the kind (yet), and a proxy without a server, also answer
+        404, but without a Status: that says nothing about the object."""
         return self.code == 404 and self.reason == "NotFound"
 
     @property
     def outdated(self) -> bool:
-        """The object is not what a write was decided from. To try again is of no use: what it is now will be heard."""
+        """The object has changed since the write was decided. Trying again is useless: the new state will be heard."""
         return self.code == 409 or self.no_such_object
 
     @property
     def too_old(self) -> bool:
-        """What was asked about is forgotten, or lies in the future of a server that was restored: list again."""
+        """What was asked about is forgotten, or is in the future of a restored server: list again."""
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes
 
 
@@ -196,5 +196,5 @@ SET_ASIDE = "set aside because of a bug in the speaker"
 
 
 def set_aside(error: Exception) -> str:
-    """In words, for people: reading or deciding this object met a bug of ours."""
+    """In words, for people: a bug of ours was met while this object was read or decided."""
     return f"{SET_ASIDE} ({type(error).__name__}: {error})"

@@ -10,9 +10,9 @@ from collections.abc import Collection, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 FEW = 3
-"""Fewer that are gone, while others are there, count at once: somebody deleted them while nobody watched."""
+"""If fewer objects are gone while others are there, that counts at once: somebody deleted them while nobody watched."""
 SHARE = 0.25
-"""Of what was known. More is much."""
+"""The share of known objects above which a loss is large."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -26,7 +26,7 @@ def is_much(gone: int, known: int, said: int) -> bool:
 
 
 class Waiting(NamedTuple):
-    """A list lacked ``gone`` of ``known``. ``until``: when another decides, in seconds as they were given."""
+    """A list lacked ``gone`` of ``known``. ``until``: when another list decides, in the caller's seconds."""
 
     gone: int
     known: int
@@ -34,7 +34,7 @@ class Waiting(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """``what`` a list was of; ``until``: the time of day."""
+    """``what`` the list was of; ``until``: the time of day."""
 
     what: str
     waiting: Waiting
@@ -49,7 +49,7 @@ class Doubt(NamedTuple):
 
 
 class Removals(Generic[_K]):
-    """What is missing from lists of one kind, and since when. ``seconds``: how long it has to be missing; 0: it goes at
+    """What is missing from lists of one kind, and since when. ``seconds``: how long it must be missing; 0: it goes at
     once."""
 
     def __init__(self, seconds: float) -> None:
@@ -59,14 +59,14 @@ class Removals(Generic[_K]):
 
     @property
     def waiting(self) -> Waiting | None:
-        """The last list, while anything waits that it lacked."""
+        """The last list, while anything that it lacked is still waiting."""
         return self._last if self._since else None
 
     def __iter__(self) -> Iterator[_K]:
         return iter(self._since)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many are waiting."""
         return len(self._since)
 
     def kept(self, gone: Collection[_K], known: int, said: int, now: float) -> Collection[_K]:
@@ -79,5 +79,5 @@ class Removals(Generic[_K]):
         return self._since.keys()
 
     def heard(self, key: _K) -> None:
-        """It was changed or deleted by itself: nothing has to be asked about it."""
+        """The object was changed or deleted on its own: nothing has to be confirmed about it."""
         self._since.pop(key, None)

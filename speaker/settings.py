@@ -1,4 +1,4 @@
-"""The settings: every flag as a valid value, or a SettingError that says what would be valid."""
+"""The settings: turns every flag into a valid value, or raises a SettingError that says what would be valid."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def _address(text: str) -> IPAddress | None:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Where metrics or a page listen: a literal address (no name: names differ from node to node) and a port."""
+    """Where metrics or a page listen: a literal address (not a name, as names differ from node to node) and a port."""
 
     host: str
     port: int
@@ -64,7 +64,7 @@ class Node:
 
     @staticmethod
     def parse(name: str, labels: str = "") -> "Node":
-        """``labels`` is ``key=value,key=value``; ``kubernetes.io/hostname`` is always there."""
+        """``labels`` is ``key=value,key=value``; ``kubernetes.io/hostname`` is always added."""
         if not _NODE_NAME.fullmatch(name):
             rule = "must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name this host"
             raise SettingError(f"--node {written(name)}: {rule}")
@@ -90,7 +90,7 @@ def parse_group(text: str) -> Group:
 
 
 def of_group(path: Path, group: Group) -> Path:
-    """``path``, or with a group what stands for it: its directory has the group's name as well."""
+    """``path``; with a group, the directory's name also has the group's name."""
     return Path(*(f"{part}-{group.name}" if group.name and part == "eip-speaker" else part for part in path.parts))
 
 
@@ -100,7 +100,7 @@ DEFAULT_HELLO_MS = 100
 DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
 
 _HELLO_MS = 20, 1000
-"""Below, a busy host's own jitter looks like death (and the frames add up); above, failover takes seconds."""
+"""Below this, a busy host's own jitter looks like death (and the frames add up); above it, failover takes seconds."""
 
 _NUMBER = re.compile("0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
 """int() would also take ' 1_00 ', and digits of other scripts."""
@@ -116,10 +116,10 @@ class PeerSettings:
     """Seconds between two hellos; ``Parameters.for_hello`` accepts every value that comes from ``parse``."""
     ethertype: int = DEFAULT_ETHERTYPE
     revision: int = 0
-    """Of what is installed here, 0 to 2³²-1: EIPs go to hosts with a higher one first. 0 is unknown."""
+    """Revision of what is installed here, 0 to 2³²-1: EIPs go first to hosts with a higher one. 0 means unknown."""
     hand_over: bool | None = None
-    """Whether packets of connections that this host does not know go to the one that held their EIP before. None: where
-    this host forwards and its kernel can."""
+    """Whether packets of connections that this host does not know go to the previous holder of their EIP. None: if this
+    host forwards and its kernel can do it."""
 
     def hands_over(self, forwarder: Forwarding) -> bool:
         return forwarder.ours if self.hand_over is None else self.hand_over
@@ -141,10 +141,10 @@ class PeerSettings:
         ethertype: str | None = None,
         hand_over: bool | None = None,
     ) -> "PeerSettings | None":
-        """From the flags as written, None for one that was not; ``hello`` in milliseconds.
+        """From the flags as written, None for a missing one; ``hello`` in milliseconds.
 
-        None without ``--with-peers``. The others are refused then: a host that was meant to have peers must not
-        believe that it is alone.
+        None without ``--with-peers``, and then the other flags are refused: a host that was meant to have peers must
+        not believe that it is alone.
         """
         if not with_peers:
             for flag, value in (("--key", key_file), ("--hello", hello), ("--ethertype", ethertype)):
@@ -160,7 +160,7 @@ class PeerSettings:
 
 def parse_ethertype(text: str) -> int:
     found = int(text, 0) if _NUMBER.fullmatch(text) else -1
-    if not 0x0600 <= found <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
+    if not 0x0600 <= found <= 0xFFFF:  # smaller values are lengths (IEEE 802.3 §3.2.6)
         raise SettingError(f"--ethertype {written(text)}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
     if found in _TAKEN:
         taken = f"is {_TAKEN[found]}: must be one that nothing else on the LAN uses"
@@ -169,8 +169,8 @@ def parse_ethertype(text: str) -> int:
 
 
 class Timeouts(NamedTuple):
-    """Seconds of silence after which IPVS forgets a connection: an established TCP one, one that is being closed, a UDP
-    one. 0 leaves what the kernel has."""
+    """Seconds of silence after which IPVS forgets a connection: an established TCP one, one that is closing, and a UDP
+    one. 0 keeps the kernel's value."""
 
     tcp: int = 0
     tcp_fin: int = 0
@@ -180,23 +180,23 @@ class Timeouts(NamedTuple):
 AS_THEY_ARE = Timeouts()
 
 _MOST_SECONDS = 2**31 // 1000 - 1
-"""The kernel takes at most INT_MAX ticks (ip_vs_set_timeout), of which there may be 1,000 in a second."""
+"""The kernel takes at most INT_MAX ticks (ip_vs_set_timeout), and there may be 1,000 ticks in a second."""
 _MOST_ENTRIES = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of the tables in which the kernel keeps connections."""
+    """Limits of the kernel's connection tables."""
 
     ipvs_timeouts: Timeouts = AS_THEY_ARE
     conntrack_max: int = 0
-    """The kernel is to track at least so many connections; 0 leaves that to others."""
+    """The kernel should track at least so many connections; 0 leaves the limit alone."""
 
     @staticmethod
     def parse(
         forwarder: Forwarding, ipvs_timeouts: str | None, conntrack_max: str | None, group: Group = NO_GROUP
     ) -> "Limits":
-        """From the flags as written, None for one that was not."""
+        """From the flags as written, None for a missing one."""
         if ipvs_timeouts is not None and group.name:
             raise SettingError(f"--ipvs-timeouts {ipvs_timeouts}: not with --group: IPVS has one set for all groups")
         if ipvs_timeouts is not None and forwarder is not Forwarding.IPVS:
@@ -227,7 +227,7 @@ def parse_balancers(text: str) -> frozenset[Balancer]:
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """None where it is no number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
+    """None if it is not a number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
     well = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
     return int(text) if well else None
 
@@ -241,7 +241,7 @@ def number(flag: str, text: str, least: int, most: int, what: str = "a whole num
 
 
 def metrics_of_real_servers(asked: bool, forwarder: Forwarding) -> bool:
-    """Whether /metrics has every real server too. Raises SettingError without IPVS, which counts them."""
+    """Whether /metrics also has every real server. Raises SettingError without IPVS, which counts them."""
     if asked and forwarder is not Forwarding.IPVS:
         raise SettingError("--metrics-real-servers: needs --forwarder ipvs: only IPVS counts their connections")
     return asked
@@ -249,14 +249,14 @@ def metrics_of_real_servers(asked: bool, forwarder: Forwarding) -> bool:
 
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 AGENTS_NAMESPACE = "eip-speaker-agents"
-"""Of the agents' session Leases."""
+"""Namespace of the agents' session Leases."""
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
-"""Of those without a group: two cannot listen at one."""
+"""For speakers without a group, as two cannot listen at one address."""
 DEFAULT_OUTLIVE = 30.0
 """Seconds for which the wire process goes on without a main process."""
 DEFAULT_SETTLE = 30.0
-"""Seconds after which what takes much away at once counts, if it says so still (``removals.py``)."""
+"""Seconds after which a large removal counts, if it is still the case (``removals.py``)."""
 DEFAULT_REST = 60.0
 KUBEADMS_CA = Path("/etc/kubernetes/pki/ca.crt")
 DEFAULT_API_PORT = "6443"
@@ -271,7 +271,7 @@ DEFAULT_PREFIX = "eip-speaker"
 
 @dataclass(frozen=True, slots=True)
 class MqttSettings:
-    """A broker to publish states and events to. Files are read at every connection: they may be replaced."""
+    """A broker to publish states and events to. Files are read for every connection, as they may be replaced."""
 
     host: str
     port: int
@@ -279,12 +279,12 @@ class MqttSettings:
     """Of all topics."""
     tls: bool = True
     ca: Path | None = None
-    """Certificates of the authorities that are believed; None: the system's."""
+    """Certificates of trusted authorities; None: the system's."""
     cert: Path | None = None
     key: Path | None = None
-    """Our own certificate and its key; the latter None: it stands in the same file."""
+    """The key of our certificate; None: it is in the same file."""
     login: Path | None = None
-    """User name and password, a line each."""
+    """A file with the user name and the password, one per line."""
 
     @property
     def broker(self) -> str:
@@ -298,7 +298,7 @@ class MqttSettings:
         key: Path | None = None,
         login: Path | None = None,
     ) -> "MqttSettings | None":
-        """From the flags as written, None for one that was not. ``url``: ``mqtts://host:port/prefix``."""
+        """From the flags as written, None for a missing one. ``url``: ``mqtts://host:port/prefix``."""
         files = {"--mqtt-ca": ca, "--mqtt-cert": cert, "--mqtt-key": key, "--mqtt-login": login}
         given = [flag for flag, path in files.items() if path is not None]
         if url is None:
@@ -314,7 +314,7 @@ class MqttSettings:
 
 
 def _mqtt_url(text: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port and prefix. What is refused is not shown: there may be a password in it."""
+    """Scheme, host, port and prefix. A refused value is not shown, as it may contain a password."""
     rule = (
         f"--mqtt: must be mqtts://HOST[:PORT][/PREFIX], or mqtt:// without TLS; PREFIX (default {DEFAULT_PREFIX}) has "
         "one to eight levels of letters, digits, '.', '_' and '-'"
@@ -352,13 +352,13 @@ class ServingSettings:
 
     metrics: Bind | None = None
     page: Bind | None = None
-    """Where the status page is; None: there is none."""
+    """Where the status page listens; None: there is none."""
     mqtt: MqttSettings | None = None
     """None: there is no broker."""
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     settle_seconds: float = DEFAULT_SETTLE
-    """How long what takes much away at once has to stay so until that counts as meant."""
+    """How long a large removal has to last before it is believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,15 +370,15 @@ class NodeSettings(ServingSettings):
     peers: PeerSettings | None = None
     """None: this host is the only one that serves these EIPs."""
     runtime_dir: Path = DEFAULT_RUNTIME_DIR
-    """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
+    """Facts about the running kernel, which are void after a reboot: must be on a tmpfs."""
     forwarder: Forwarding = Forwarding.NONE
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
-    """Whether /metrics tells of every real server too."""
+    """Whether /metrics also has every real server."""
     take_over: bool = False
     """Another load balancer still answers for the EIPs: they are taken when it falls silent."""
     in_kernel: bool = False
-    """Plain requests are answered by a program in the kernel, where it takes that."""
+    """A program in the kernel answers plain requests, if the kernel accepts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +390,6 @@ class RunSettings(NodeSettings):
     """The allocator's memory: which Service has which EIP. Losing it may move addresses."""
     forwarder: Forwarding = Forwarding.AUTO
     rest_seconds: float = DEFAULT_REST
-    """How long a released address is left alone before somebody else may have it."""
+    """How long a released address stays unused before another Service may have it."""
     honoured: frozenset[Balancer] = frozenset()
-    """Other load balancers whose annotations on Services of ours are obeyed."""
+    """Other load balancers whose annotations on our Services are obeyed."""

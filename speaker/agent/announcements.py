@@ -27,12 +27,12 @@ from speaker.wire.remote import A_SLICE, Wire
 log = structlog.get_logger()
 
 Tell: TypeAlias = Callable[[Wire], Awaitable[None]]
-"""Something that the wire process is told, in its turn."""
+"""Tells the wire process something, in its turn."""
 
 
 class AnnouncementReader:
-    """``stored`` is what the mirror of Announcements knows; ``outgoing`` takes what the wire process is to be told, in
-    order; ``changed`` hears of each delivery, and whether ``made_up`` may be another."""
+    """``stored``: what the mirror of Announcements knows. ``outgoing`` takes what the wire process is to be told, in
+    order. ``changed`` hears of each delivery, and whether ``made_up`` may have changed."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class AnnouncementReader:
     ) -> None:
         self._stored, self._outgoing, self._changed, self._supervisor = stored, outgoing, changed, supervisor
         self.made_up: set[str] = set()
-        """Names of those whose term no agent wrote."""
+        """Names of records whose term no agent wrote."""
 
     def saw(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
         async def tell(wire: Wire) -> None:
             unread: list[Change[AnnouncementObject]] = []
-            # A list brings all of them at once; there is other work to do in between.
+            # A list brings all of them at once, and there is other work to do in between.
             for at in range(0, len(changes), A_SLICE):
                 await wire.records(list(self._records_of(changes[at : at + A_SLICE], unread)))
             if unread:
@@ -63,9 +63,9 @@ class AnnouncementReader:
         self._changed(bool(self.made_up or before))
 
     def saw_all(self, version: str, restored: bool) -> None:
-        """A list tells what is gone of what the mirror knew. What we wrote meanwhile, or a main process before us, may
-        have been deleted without it. ``restored``: the list is of other data, whose versions may be lower than those
-        that the wire process knows."""
+        """A list shows which objects known to the mirror are gone. Records that we, or an earlier main process, wrote
+        meanwhile may have been deleted without showing. ``restored``: the list is of other data, whose versions may be
+        lower than those that the wire process knows."""
         at = int(version)
 
         async def tell(wire: Wire) -> None:
@@ -85,7 +85,7 @@ class AnnouncementReader:
     def _records_of(
         self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]
     ) -> Iterator[tuple[IPAddress, Record]]:
-        """One that meets a bug of ours is ``unread``, and keeps no other from being heard."""
+        """A record that meets a bug of ours goes to ``unread``, and does not keep others from being heard."""
         for change in changes:
             with contained("hand on", self._supervisor):
                 if (told := _record(change)) is not None:
@@ -94,13 +94,13 @@ class AnnouncementReader:
             unread.append(change)
 
     def _see_again(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
-        """As they are now."""
+        """Reads these records again, as they are now."""
         now = ((change, self._stored().get(change.key)) for change in changes)
         self.saw(tuple(change if found is None else Change(change.key, None, found) for change, found in now))
 
 
 def _record(change: Change[AnnouncementObject]) -> tuple[IPAddress, Record] | None:
-    """None where its name is no EIP's."""
+    """None if its name is not that of an EIP."""
     found = change.after or change.before
     if found is None or (eip := eip_of(found)) is None:
         return None
@@ -117,13 +117,13 @@ _decode = msgspec.json.Decoder(AnnouncementObject).decode
 
 
 class _Failure(NamedTuple):
-    """``order``: what was to be written; None: only what it says for people was to be put right."""
+    """``order``: what was to be written; None: only the part for people was to be corrected."""
 
     words: str
     order: WriteRecord | None
 
     def is_over(self, found: AnnouncementObject) -> bool:
-        """The record says what was ordered: the answer was lost, or it came to be so since."""
+        """The record says what was ordered: the answer was lost, or it has become so since."""
         order, status = self.order, found.status
         if order is None:
             return True
@@ -132,11 +132,11 @@ class _Failure(NamedTuple):
 
 
 class AnnouncementWriter:
-    """``facts`` says of an EIP what people want to know, held by this node or by nobody; ``told`` hears of each
-    failure, and of each success as None, ``supervisor`` of a bug, which ends no more than the order it is met in.
+    """``facts`` says what people want to know about an EIP held by this node or by nobody. ``told`` hears of each
+    failure, and of each success as None. ``supervisor`` hears of a bug, which ends only the order that meets it.
 
-    An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
-    sent. What was sent is waited for, as the record that it finds is news at any time.
+    The machine gives up an order after ``deadline`` seconds, so one that has waited here for so long is not sent. Once
+    an order is sent, its answer is waited for, as the record that it finds is news at any time.
     """
 
     def __init__(
@@ -151,9 +151,9 @@ class AnnouncementWriter:
         self._supervisor = supervisor
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
         self._failing: dict[IPAddress, _Failure] = {}
-        """Of which EIPs the record cannot be written: others go on."""
+        """EIPs whose records cannot be written; others go on."""
         self._said = ""
-        """The words of them that were told last."""
+        """The words that were reported last."""
 
     def take(self, order: WriteRecord) -> None:
         self._orders.put_nowait((order, time.monotonic() + self._deadline))
@@ -181,7 +181,8 @@ class AnnouncementWriter:
             await wire.written(order, succeeded, record)
 
     def _failed(self, eip: IPAddress, error: EdgeError, order: WriteRecord | None = None) -> None:
-        """Each is told once, and one of them whenever it fails again: that counts, and other words would be news."""
+        """Each failure is reported once, and one of them whenever it fails again: that counts it, while other words
+        would be news."""
         words, known = str(error), self._failing.get(eip)
         if known is None or known.words != words or self._said == words or not self._fails_still(self._said):
             self._said = words
@@ -195,7 +196,7 @@ class AnnouncementWriter:
         self._go_on_failing(each for each in self._failing if each != eip and self._facts(each, True) is not None)
 
     def only(self, eips: Collection[IPAddress]) -> None:
-        """What failed of others is over: somebody else writes their records."""
+        """Failures of other EIPs are over: somebody else writes their records."""
         if self._failing:
             self._go_on_failing(each for each in self._failing if each in eips)
 
@@ -227,7 +228,7 @@ class AnnouncementWriter:
             return gone(version)
 
     async def correct(self, ours: Sequence[AnnouncementObject]) -> None:
-        """One after the other: nobody waits for it, and what fails is found wrong again the next time."""
+        """One after the other, as nobody waits for it, and a failed correction is found again the next time."""
         for at, found in enumerate(ours):
             if at % A_SLICE == 0:
                 await asyncio.sleep(0)

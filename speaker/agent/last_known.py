@@ -1,6 +1,6 @@
 """What the API said last, kept in the runtime directory for an agent that starts while no API server answers.
 
-Like kube-proxy's rules it outlives processes but not a reboot. A file that cannot be read is treated as missing.
+Like kube-proxy's rules it outlives processes, but not a reboot. A file that cannot be read is treated as missing.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from speaker.system.threads import in_thread
 
 NAME = "known"
 VERSION = 1
-"""Another one is for another release."""
+"""A file with another version belongs to another release."""
 MAX_BYTES = 128 * 2**20
 """Ten thousand Services with three endpoints each take ten million."""
 MAX_PACKED = 16 * 2**20
@@ -33,7 +33,7 @@ MAX_PACKED = 16 * 2**20
 
 
 class Known(msgspec.Struct, frozen=True):
-    """``node``: None where the API knew none of our name."""
+    """``node``: None if the API had no Node of our name."""
 
     version: int
     name: str
@@ -52,7 +52,7 @@ def known(
     eips: Iterable[EipObject],
     hosts: Iterable[HostObject],
 ) -> Known:
-    """Of all that, what is about Services that have an EIP."""
+    """The parts of these objects that concern Services with an EIP."""
     ours = tuple(filter(assigned_addresses, services))
     keys = {(each.metadata.namespace, each.metadata.name) for each in ours}
     theirs = (each for each in slices if (each.metadata.namespace, each.metadata.labels.service) in keys)
@@ -60,7 +60,7 @@ def known(
 
 
 def remember(directory: Path, found: Known) -> None:
-    """Raises EdgeError, also where it is too much: then there is no file, rather than an old one."""
+    """Raises EdgeError, also if it is too much: then there is no file at all, rather than an old one."""
     path, body = directory / NAME, msgspec.json.encode(found)
     packed = zlib.compress(body, 1)
     if len(body) > MAX_BYTES or len(packed) > MAX_PACKED:
@@ -70,7 +70,7 @@ def remember(directory: Path, found: Known) -> None:
 
 
 def recall(directory: Path, name: str) -> Known | None:
-    """None where nothing is known of this node. Raises EdgeError for what is there and cannot be used."""
+    """None if nothing is known of this node. Raises EdgeError if the file is there but cannot be used."""
     path = directory / NAME
     try:
         packed, stat = read_regular(path, MAX_PACKED)
@@ -84,7 +84,7 @@ def recall(directory: Path, name: str) -> Known | None:
         unpacking = zlib.decompressobj()
         body = unpacking.decompress(packed, MAX_BYTES)
         if not unpacking.eof:
-            raise EdgeError(f"{shown(path)}: cut short, or too long")
+            raise EdgeError(f"{shown(path)}: truncated, or too long")
         found = msgspec.json.decode(body, type=Known)
     except (*UNFIT, zlib.error) as error:
         raise EdgeError(f"{shown(path)}: damaged: {error}") from error
@@ -94,28 +94,28 @@ def recall(directory: Path, name: str) -> Known | None:
 log = structlog.get_logger()
 
 RECALL_SECONDS = 5.0
-"""Without an API after which an agent uses what the API said last."""
+"""Seconds without an API after which an agent uses what the API said last."""
 RECALL_AGAIN = 1.0
-"""Between two looks at whether it may, as no peer seems to read the API."""
+"""Seconds between two checks whether it may, as no peer seems to read the API."""
 REMEMBER_SECONDS = 30.0
-"""At least between two writings of what the API says."""
+"""The shortest time between two writings of what the API says."""
 
 
 class LastKnown:
-    """``node``: our name. What no peer holds is better served by what was known last than by nobody."""
+    """``node``: our name. An EIP that no peer holds is better served by old knowledge than by nobody."""
 
     def __init__(self, runtime_dir: Path, node: str, report: Report) -> None:
         self._runtime_dir, self._node, self._report = runtime_dir, node, report
         self.recalled: Known | None = None
         """What is used as long as nothing was listed."""
         self.learned = asyncio.Event()
-        """There is something else to remember."""
+        """Set if there is something new to remember."""
 
     async def recall(
         self, listed: Callable[[], bool], informed: Callable[[], Awaitable[bool]], changed: Callable[[], None]
     ) -> None:
-        """Endless, and done once. ``listed``: the API has said everything; ``informed``: some peer reads the API;
-        ``changed`` hears when what was known last is used."""
+        """Endless, but works only once. ``listed``: whether the API has said everything. ``informed``: whether some
+        peer reads the API. ``changed`` is called when what was known last is used."""
         await asyncio.sleep(RECALL_SECONDS)
         found = None if listed() else await self.last()
         while found is not None and not listed():
@@ -125,25 +125,26 @@ class LastKnown:
                 changed()
                 break
             await asyncio.sleep(RECALL_AGAIN)
-        await asyncio.Event().wait()  # once in a life
+        await asyncio.Event().wait()  # once in a process's life
 
     async def last(self) -> Known | None:
-        """What the API said last; None where that is not known here."""
+        """What the API said last; None if it is not known here."""
         known = None
         with self._report.trying("last known"):
             known = await in_thread(recall, self._runtime_dir, self._node)
         return known  # noqa: RET504 -- a refusal is told, and leaves None
 
     async def held_against(self, *mirrors: Reflector[Any]) -> None:
-        """For Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
-        said last has to be confirmed."""
+        """For the mirrors of Services, their slices, Eips and our Node, before they run: a first list that lacks much
+        of what the API said last has to be confirmed."""
         if (last := await self.last()) is not None:
             known = (last.services, last.slices, last.eips, tuple(filter(None, (last.node,))))
             for mirror, found in zip(mirrors, known, strict=True):
                 mirror.feed.recall(found)
 
     async def remember(self, seen: Callable[[], tuple[Any, ...]]) -> None:
-        """Endless. Seldom, and only what was read from the API. ``seen``: what ``known`` takes behind our name."""
+        """Endless. Writes seldom, and only what was read from the API. ``seen``: the arguments of ``known`` after our
+        name."""
         while True:
             await self.learned.wait()
             now, remembered = seen(), False
@@ -160,7 +161,7 @@ class LastKnown:
 
 
 def news_of(last: Known) -> tuple[News, Callable[[ServiceKey], list[SliceObject]]]:
-    """As if the API had said it all; and the slices of a Service."""
+    """The news as if the API had said all this; and the slices of a Service."""
     slices: dict[ServiceKey, list[SliceObject]] = {}
     for each in last.slices:
         slices.setdefault(each.service_key, []).append(each)

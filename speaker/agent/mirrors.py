@@ -23,7 +23,7 @@ from speaker.system.supervise import Supervisor, contained
 from speaker.system.waiting import Timer
 
 AGAIN_SECONDS = 2.0
-"""After which what could not be handed on is tried again: a mirror hears of each change once."""
+"""Seconds after which a failed delivery is repeated, as a mirror hears of each change only once."""
 
 _T = TypeVar("_T", bound=Any)
 
@@ -37,7 +37,7 @@ class Delivery(Generic[_T]):
         """The last change of each object that could not be handed on."""
 
     def __call__(self, changes: tuple[Change[_T], ...]) -> None:
-        """Those first that wait; of an object that changed again, what it is now."""
+        """First those that wait. For an object that has changed again, its latest state."""
         newer = {change.key for change in changes}
         whole = (*(change for key, change in self._undone.items() if key not in newer), *changes)
         self._undone = {}
@@ -63,20 +63,21 @@ class Delivery(Generic[_T]):
 # ── EndpointSlices that matter only later ───────────────────────────────────────────────────────────────────
 
 MAX_NOTED = 100_000
-"""Services of which it is noted that slices were passed over. Of more it is noted of all."""
+"""Up to so many Services, it is noted which had slices passed over; beyond that, all count as noted."""
 MANY = 50
-"""Services from which on everything is listed anew, rather than asked for one by one."""
+"""From so many Services on, everything is listed again instead of asking for each."""
 PAUSE = 5.0
-"""Seconds between two rounds: who makes a Service ours and somebody else's in turn has nobody ask all the time."""
+"""Seconds between two rounds, so that somebody who makes a Service ours and not ours in turn does not cause constant
+requests."""
 
 
 class LateSlices:
-    """``is_ours``: whether a Service is one that slices are kept of."""
+    """``is_ours``: whether slices of a Service are kept."""
 
     def __init__(self, is_ours: Callable[[ServiceKey], bool]) -> None:
         self._is_ours = is_ours
         self._noted: set[int] = set()
-        """Hashes: of two Services that have the same one, slices are asked for in vain."""
+        """Hashes. If two Services have the same one, slices are requested in vain."""
         self._all_noted = False
         self._wanted: set[ServiceKey] = set()
         self._news = asyncio.Event()
@@ -88,7 +89,7 @@ class LateSlices:
         return False
 
     def follow(self, changes: Iterable[Change[AssignedObject]], slices: Reflector[SliceObject]) -> None:
-        """Of the Services that are ours."""
+        """Follows the Services that are ours."""
         for change in changes:
             service = ServiceKey(change.key.namespace, change.key.name)
             if change.after is None:
@@ -124,7 +125,7 @@ class LateSlices:
             told(error)
 
     def _list_all(self, slices: Reflector[SliceObject]) -> None:
-        """What is passed over then is noted then."""
+        """Slices passed over in this list are noted again."""
         self._wanted.clear()
         self._noted.clear()
         self._all_noted = False
@@ -140,15 +141,15 @@ class LateSlices:
 # ── Node addresses ──────────────────────────────────────────────────────────────────────────────────────────
 
 HOSTS_SECONDS = 300.0
-"""How often the addresses of the cluster's nodes are asked for. They change when a machine joins, and no sooner than
-its hellos does an EIP meet it."""
+"""How often the addresses of the cluster's nodes are requested. They change when a machine joins, and an EIP cannot
+conflict with it before its hellos arrive."""
 ASK_AGAIN = 5.0
-"""After an answer that did not come."""
+"""Seconds after a request without an answer."""
 
 
 class HostsAsked:
-    """The addresses of the cluster's nodes. ``deliver`` hears what is another than the last time, None for what is
-    gone; ``api`` of failures, and of what waits for another list, ``settle`` seconds later."""
+    """The addresses of the cluster's nodes. ``deliver`` hears what has changed since the last time, None for what is
+    gone. ``api`` hears of failures, and of removals that wait for another list ``settle`` seconds later."""
 
     def __init__(
         self,

@@ -17,12 +17,12 @@ from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 from speaker.settings import whole_number
 
 MAX_SERVICES = 1024
-"""In one status: as the CRD has it."""
+"""The most Services in one status, as in the CRD."""
 
 
 class Facts(NamedTuple):
-    """What a record says for people. ``services``: namespace/name of each; ``conflict``: MAC and link of who uses it
-    too; ``reason``: why nobody holds it, one of ``REASONS``, and then there is no link."""
+    """The part of a record that is for people. ``services``: namespace/name of each. ``conflict``: MAC and link of
+    another host that uses the EIP. ``reason``: why nobody holds it, one of ``REASONS``; then there is no link."""
 
     link: str
     mac: str
@@ -30,12 +30,12 @@ class Facts(NamedTuple):
     conflict: str = ""
     reason: str = ""
     failover: tuple[str, float] | None = None
-    """As ``Noted.failover`` has it."""
+    """As from ``Noted.failover``."""
 
 
 def read_record(found: AnnouncementObject) -> Record:
-    """A record whose term no agent can have reached says nothing: somebody wrote it by hand. Its EIP is decided on the
-    LAN, and its holder overwrites the record."""
+    """A record with a term that no agent can have reached says nothing: somebody wrote it by hand. Its EIP is decided
+    on the LAN, and its holder overwrites the record."""
     status = found.status
     # Versions are numbers that grow, of one resource at least (KEP-5504).
     version = int(found.metadata.resource_version)
@@ -46,7 +46,7 @@ def read_record(found: AnnouncementObject) -> Record:
 
 
 def is_made_up(found: AnnouncementObject) -> bool:
-    """Its term is one that no agent can have come to."""
+    """Its term is one that no agent can have reached."""
     return not 0 <= found.status.term <= MAX_TERM
 
 
@@ -70,7 +70,7 @@ def creation(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]
 
 
 def update(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
-    """A merge patch of the record that was expected. ``facts`` None: nothing is known of it any more."""
+    """A merge patch for the record that was expected. ``facts`` None: nothing is known about the EIP any longer."""
     return {"metadata": {"resourceVersion": str(order.expected)}, "status": _said(order, facts, at)}
 
 
@@ -86,7 +86,7 @@ def _said(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
 
 
 def _came(facts: Facts | None) -> dict[str, Any]:
-    """How the holder came by it. The record alone carries that to the controller: it is not put right later."""
+    """How the holder came by it. Only the record tells the controller, as this is not corrected later."""
     before, seconds = (facts.failover if facts is not None else None) or ("", None)
     return {
         "takenFrom": sayable("taken_from", before) or None,
@@ -95,9 +95,9 @@ def _came(facts: Facts | None) -> dict[str, Any]:
 
 
 def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None:
-    """A merge patch of what a standing record says for people, None where that is right."""
+    """A merge patch for the part of a standing record that is for people; None if that is right."""
     status, shown = found.status, _shown(facts)
-    # '' is no mistake: a definition from before there was such a text would lose it each time.
+    # '' is not a mistake: a CRD from before this field existed would drop it each time.
     right = status.services_text in ("", in_one_line(shown.services))
     if right and shown == Facts(status.link, status.mac, status.services, status.conflict, status.reason):
         return None
@@ -123,7 +123,7 @@ def identity(node: str, life: Incarnation) -> str:
 
 
 def life_of(found: LeaseObject) -> Incarnation | None:
-    """None for a Lease that no agent wrote."""
+    """None for a Lease that was not written by an agent."""
     node, _, number = (found.spec.holder_identity or "").rpartition("_")
     life = whole_number(number, MAX_INCARNATION)
     return None if node != found.metadata.name or life is None else Incarnation(life)

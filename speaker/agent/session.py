@@ -28,15 +28,16 @@ from speaker.system.waiting import set_within
 from speaker.telemetry.lines import LASTING, Bound
 
 LOOK_SECONDS = 0.02
-"""Between two looks at whether the mirrors are of now again."""
+"""Seconds between two checks whether the mirrors are up to date again."""
 
 
 class ApiState:
     """The API counts as up when a renewal of our Lease was answered in time, and every mirror follows by a connection
-    that was made since the API was away: then what mirrors say is of now. It counts as down as soon as a renewal is
-    late. ``hurry`` has one come at once: it is called when anything else goes unanswered, so they can be rare.
+    that was made since the API was away: then the mirrors are up to date. It counts as down as soon as a renewal is
+    late. ``hurry`` triggers a renewal at once. It is called when anything else goes unanswered, so renewals can be
+    rare.
 
-    ``say`` hears whether it is up: each time that it was found so, changed or not.
+    ``say`` hears whether the API is up, each time that this was found, changed or not.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class ApiState:
         self._mirrors, self._report, self._hurry, self._say = mirrors, report, hurry, say
         self.up = False
         self._was_up = False
-        """Once in this life."""
+        """At least once in this life."""
         self._answered = asyncio.Event()
         self._doubted = False
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
 
     async def come_up(self) -> None:
-        """Endless. After a renewal that was answered: as soon as the mirrors say what is now."""
+        """Endless. After an answered renewal, the API is up as soon as the mirrors are up to date."""
         while True:
             await self._answered.wait()
             if self._following:
@@ -72,15 +73,15 @@ class ApiState:
             return
         self.lost(dead=False)
         for mirror in self._mirrors:
-            # One that is at work is let: a list may take longer than we have between two renewals.
+            # A mirror at work is left alone: a list may take longer than the time between two renewals.
             if self._doubted or mirror.resting:
                 mirror.reconnect()
         self._doubted = False
         self._answered.set()
 
     def lost(self, dead: bool) -> None:
-        """Again and again, as long as it lasts. ``dead``: nothing was answered at all. A late renewal is a
-        failure at once, and not yet that."""
+        """Called again and again as long as it lasts. ``dead``: nothing was answered at all. A late renewal is a
+        failure at once, but not yet that."""
         if self._was_up:
             self._report.api(False)
         if dead:
@@ -90,7 +91,7 @@ class ApiState:
         self._say(False)
 
     def tells(self, edge: str) -> Callable[[EdgeError | None], None]:
-        """Who hears of the failures of an edge to the API, and of its successes as None."""
+        """A function that hears of the failures of an edge to the API, and of its successes as None."""
 
         def tell(error: EdgeError | None) -> None:
             if error is None:
@@ -103,12 +104,12 @@ class ApiState:
         return tell
 
     def failed(self, path: str, error: EdgeError) -> None:
-        # While the API does not answer, that has been said.
+        # While the API does not answer, that has already been said.
         self._report.failed(path, error, known=self._was_up and not self.up, patience=self._patience(error))
         self._doubt()
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
+        """What is missing from a list of ``resource`` but kept for now; None if nothing is."""
         edge = f"list of {resource}"
         self._report.removals_waiting(resource, 0 if doubt is None else doubt.waiting.gone)
         if doubt is None:
@@ -121,27 +122,29 @@ class ApiState:
         return all(mirror.following for mirror in self._mirrors)
 
     def _doubt(self) -> None:
-        """Something went unanswered: perhaps everything does."""
+        """Something went unanswered, so perhaps everything does."""
         if self.up:
             self._hurry()
 
     def _patience(self, error: EdgeError) -> float:
-        """What one that was there does not answer now and then needs nobody. A refusal is for somebody to mend."""
+        """How long an error is not reported. Nobody has to act on a missing answer now and then; a refusal has to be
+        fixed by somebody."""
         return LASTING if self._was_up and not isinstance(error, ApiRefused) else 0.0
 
 
 # ── Our Lease ───────────────────────────────────────────────────────────────────────────────────────────────
 
 AGAIN = 1.0
-"""Seconds at most after a renewal that failed."""
+"""The longest time after a failed renewal, in seconds."""
 WORDS, WORD_SECONDS = 10, 5.0
-"""Renewals out of turn at once, to say who fell silent, and seconds until there may be another."""
+"""Extra renewals at once, to say which nodes fell silent, and seconds until one more is allowed."""
 LATE = 2.0
-"""Seconds for which an answer is waited for that is too late already: to hang up costs a handshake each time."""
+"""Seconds for which an answer is awaited although it is already too late: to hang up costs a handshake each time."""
 
 
 class Pace(NamedTuple):
-    """Seconds: for how long the Lease is good, between two renewals, and after which a late answer is a failure."""
+    """Seconds: how long the Lease is valid, the time between two renewals, and after which a late answer is a
+    failure."""
 
     duration: float
     renew: float
@@ -149,13 +152,13 @@ class Pace(NamedTuple):
 
 
 class SeesLease(Protocol):
-    """Who hears what our Lease says."""
+    """Hears what our Lease says."""
 
     def saw_lease(self, version: int) -> None:
-        """Whenever it was read or written, also when that took too long; 0: there was none."""
+        """Called whenever the Lease was read or written, even if that took too long. 0: there was none."""
 
     def saw_other(self, life: Incarnation) -> None:
-        """A life that somebody else wrote into it."""
+        """Another life was written into it by somebody else."""
 
 
 class Session:
@@ -182,28 +185,29 @@ class Session:
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
         self._version = 0
-        """As last seen; 0 where that is not known."""
+        """The version last seen; 0 if it is unknown."""
         self._born = asyncio.Event()
 
     def live(self, life: Incarnation | None) -> None:
-        """From now on it is this one's; written at once. None: another host has our name, and renews it for itself."""
+        """From now on the Lease is of this life; written at once. None: another host has our name, and renews the Lease
+        for itself."""
         self._life = life
         self._born.set()
 
     def misses(self, nodes: Collection[str]) -> None:
-        """These fell silent. It is on record at once, or with the next renewal where they come and go: all of us say
-        so."""
+        """These nodes fell silent. Recorded at once, or with the next renewal if nodes come and go: all agents record
+        it."""
         self._misses = nodes
         if self._words.admits(asyncio.get_running_loop().time(), self._node):
             self.hurry()
 
     def other_groups(self, eips: Collection[IPAddress]) -> None:
-        """Other groups hold these. It is on record at once."""
+        """Other groups hold these. Recorded at once."""
         self._of_groups = eips
         self.hurry()
 
     def hurry(self) -> None:
-        """Something did not answer: whether the API does is to be known now."""
+        """Something did not answer: find out now whether the API does."""
         self._born.set()
 
     async def run(self) -> None:
@@ -265,7 +269,7 @@ class Session:
         return version
 
     async def _written(self, body: dict[str, Any]) -> bytes:
-        """Whatever stands there; where that is not what we saw last, it is looked at first."""
+        """Writes it whatever is there. If it has changed since we saw it last, it is looked at first."""
         path = f"{self._collection}/{self._node}"
         if self._version:
             ours = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
@@ -283,7 +287,7 @@ class Session:
             return await self._client.create(self._collection, _without_none(body), within=LATE)
 
     async def _look(self) -> None:
-        """Who wrote it, and at which version. By a list, as agents may not ask for a Lease by name."""
+        """Looks who wrote it, and its version. Uses a list, as agents may not get a Lease by name."""
         query = {"fieldSelector": f"metadata.name={self._node}"}
         version = "0"
         for found in await listed(self._client, self._collection, LeaseObject, query):
@@ -294,14 +298,14 @@ class Session:
 
 
 def forwards_with(forwarder: Forwarding, report: Report) -> str | None:
-    """None until it does: the controller would have kube-proxy leave the EIPs alone."""
+    """None until this node forwards: otherwise the controller would make kube-proxy leave the EIPs alone."""
     if not forwarder.ours:
         return Forwarding.NONE.value
     return forwarder.value if report.health()[0] else None
 
 
 def _without_none(body: dict[str, Any]) -> dict[str, Any]:
-    """What a patch takes away a new object does not have."""
+    """A new object has no fields for a patch to remove."""
     return {
         name: _without_none(value) if isinstance(value, dict) else value
         for name, value in body.items()

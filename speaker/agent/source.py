@@ -69,17 +69,18 @@ from speaker.wire.remote import Wire
 log = structlog.get_logger()
 
 CORRECT_SECONDS = 1.0
-"""At least between two looks at what the records say for people; ten times as long between two at who conflicts."""
+"""The shortest time between two looks at the part of records that is for people; ten times as long between two looks at
+conflicts."""
 CORRECT_AT_LEAST = 12
-"""Of the latter after which the former comes anyway."""
+"""After so many looks at conflicts, the other look is made anyway."""
 
 _T = TypeVar("_T", bound=Any)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings(NodeSettings):
-    """All settings of ``speaker agent``. ``namespace`` is the session Leases'; '' for the pod's own. ``node`` has the
-    name only: the rest is in the API."""
+    """All settings of ``speaker agent``. ``namespace``: the session Leases'; '' means the pod's own. ``node`` has only
+    the name: the rest is in the API."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
@@ -88,7 +89,7 @@ class AgentSettings(NodeSettings):
 
 
 class Cluster:
-    """One life of this node's agent, as far as the API goes."""
+    """One life of this node's agent, as far as the API is concerned."""
 
     def __init__(self, client: Client, settings: AgentSettings, namespace: str, report: Report) -> None:
         """``namespace``: the session Leases'."""
@@ -102,11 +103,12 @@ class Cluster:
         """For the wire process, in order."""
         self._news = News()
         self._reading = False
-        """In a thread; what it follows from now on is not known before it is done."""
+        """A thread is reading. Changes of what it follows are not known before it is done."""
         self._anew = False
         """The next reading is of everything."""
         self._own_node: NodeObject | None = None
-        """As it was last. One that was drained and is deleted is not to take anything before its agent ends."""
+        """The last state of our Node. If a drained Node is deleted, it must not take EIPs again before its
+        agent ends."""
         self._intent: NodeIntent | None = None
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
@@ -138,7 +140,7 @@ class Cluster:
             listed=self._record_reader.saw_all,
             stakes=lambda _: (),  # a record never takes an EIP away, and a holder writes it again
         )
-        # Where this speaker forwards itself, it does so before it answers.
+        # If this speaker forwards itself, it does so before it answers.
         self._local = None if forwarder.ours else EndpointWatch(node, self._own, lambda: self._tell_changed())
         self._hosts = HostsAsked(client, self._saw_hosts, self._api, self._settle)
         told = self._api.tells("records")
@@ -190,7 +192,7 @@ class Cluster:
                 tasks.create_task(supervised(task, work, self._report), name=task)
 
     async def _mirror_slices(self) -> None:
-        """Whose they are has to be known first."""
+        """It has to be known first which Services they belong to."""
         await self._services_known.wait()
         await self._slices.run()
 
@@ -212,13 +214,13 @@ class Cluster:
             return await self._recalled_view(last) if last is not None else None
         if self._first or self._last_known.recalled is not None:
             assert self._wire is not None
-            await self._wire.recalled(False)  # as we said, or a main process before us that died without an API
+            await self._wire.recalled(False)  # written by us, or by an earlier main process that ended without an API
         if self._last_known.recalled is not None:
             self._last_known.recalled = None
             self._read_anew()
         if self._first:
             self._first = False
-            await self._told.join()  # whose everything is, is known before this node may have any of it
+            await self._told.join()  # everything's owner is known before this node may have any of it
         unreadable = Key("", self._node) in self._nodes.feed.set_aside
         intent = self._asked_of_node(node_intent(self._node, self._own_node, self._settings, unreadable=unreadable))
         same_node = self._intent is not None and self._intent.node == intent.node
@@ -238,7 +240,7 @@ class Cluster:
             self._reading = False
         self._changed.set()
         self._last_known.learned.set()
-        with contained("report", self._report):  # what was read is not read again
+        with contained("report", self._report):  # nothing is read twice
             self._report.unreadable((*self._set_aside(), *self._reader.problems()))
         return View(world, settlement, intent.node, changed=changed if same_node else None)
 
@@ -252,7 +254,7 @@ class Cluster:
         return View(world, settlement, intent.node)
 
     def _seen(self) -> tuple[Any, ...]:
-        """What ``known`` takes behind our name."""
+        """The arguments of ``known`` after our name."""
         return (
             self._own_node,
             *(tuple(mirror.store) for mirror in (self._services, self._slices, self._eips)),
@@ -260,7 +262,7 @@ class Cluster:
         )
 
     def _read_anew(self) -> None:
-        """What a reading had taken in when it met a bug of ours is not known."""
+        """After a bug of ours it is unknown what the reading had already taken in."""
         self._reader, self._anew = Reader(self._settings), True
         self._news = News(
             {found.key: found for found in self._services.store},
@@ -279,7 +281,7 @@ class Cluster:
         if self._own_node is not None:
             yield from unread_wishes(self._own_node)
         if self._node_is_gone:
-            yield f"Node/{self._node}: it is gone: its last settings apply until it is back"
+            yield f"Node/{self._node}: it is gone, and its last settings apply until it is back"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -291,8 +293,8 @@ class Cluster:
         return asked
 
     async def _follow_intent(self, intent: NodeIntent) -> None:
-        """What our Node object asks for besides what may be held here, until it was taken. ``speaker drain`` ends when
-        its drain ends."""
+        """Follows what our Node object asks for apart from what may be held here, until it is done. ``speaker drain``
+        ends when the Node's drain ends."""
         assert self._wire is not None
         before = self._intent
         if intent.drained != (before.drained if before is not None else None):
@@ -309,13 +311,14 @@ class Cluster:
         return read_record(found).holder if found is not None else None
 
     def lost(self, nodes: frozenset[str]) -> None:
-        """Written at once, for the controller, which does not act on the word of one agent."""
+        """Written at once, for the controller, which does not act on the word of a single agent."""
         self._session.misses(nodes)
 
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def hear(self, event: Began | WireEvent) -> None:
-        """Which life this is. Until the next one, nothing is said in our name if another host keeps it."""
+        """Learns which life this is. Until the next life, nothing is written in our name if another host keeps the
+        name."""
         match event:
             case Began(found=found) if found.incarnation is not None:
                 self._session.live(found.incarnation)
@@ -341,7 +344,7 @@ class Cluster:
         return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict, "", failover)
 
     async def _correct(self, wire: Wire) -> None:
-        """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
+        """Services begin or cease to share an EIP, links get other MACs, strangers come and go; and somebody else may
         have written to a record."""
         while True:
             conflicts = self._report.conflicts()
@@ -368,7 +371,7 @@ class Cluster:
             self._tell_changed()
 
     def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
-        """Those of a Service that is yet to be read are read with it; at first that is all of them."""
+        """Slices of a Service that is yet to be read are read with it; at first that is all of them."""
         if self._first:
             self._tell_changed()
             return
@@ -385,7 +388,7 @@ class Cluster:
         self._tell_changed()
 
     def _saw_node(self, changes: tuple[Change[NodeObject], ...]) -> None:
-        """Ours."""
+        """Our own Node."""
         for change in changes:
             if change.after is not None:
                 self._own_node, self._session.owner = change.after, change.after.metadata.uid
@@ -396,7 +399,7 @@ class Cluster:
         return self._own_node is not None and self._nodes.store.get(self._own_node.key) is None
 
     def saw_lease(self, version: int) -> None:
-        """With its Node the Lease is deleted again and again: that says nothing of the API server's data."""
+        """The Lease is deleted with its Node, maybe repeatedly: that says nothing about the API server's data."""
         if version or not self._node_is_gone:
             self._mirrors.saw_lease(version)
 
@@ -419,8 +422,8 @@ class Cluster:
 
 
 async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> None:
-    """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
-    ``node.serve`` does; an API that does not answer is waited for."""
+    """Runs until the wire process, at the other side of ``end``, asks for the end, when everything is handed over.
+    Raises like ``node.serve``; waits for an API that does not answer."""
     namespace = settings.namespace or settings.access.namespace(AGENTS_NAMESPACE)
 
     async def open_source(report: Report, stack: AsyncExitStack) -> Source:

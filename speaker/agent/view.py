@@ -1,4 +1,4 @@
-"""From what the API holds to what is wanted of this node. Pure. Of 10,000 Services only those that changed are read
+"""Turns the API's objects into what is wanted of this node. Pure. Of 10,000 Services only those that changed are read
 again.
 """
 
@@ -32,15 +32,16 @@ from speaker.system.supervise import Failures, contained
 DRAIN = "eip-speaker.io/drain"
 """An annotation on a Node: ``"true"`` hands its EIPs over."""
 MAX_READ = 2 * MAX_ENDPOINTS
-"""Pairs of address and port of a Service, after which no other slice is read: while endpoints move they are in two."""
+"""After so many pairs of address and port, no more slices of a Service are read. While endpoints move they are in two
+slices."""
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """The taint of a node that was shut down for good (KEP-2268)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSettings:
-    """``forwards``: this node carries traffic itself. ``assists``: past dead endpoints only. Either needs
-    every Service's endpoints."""
+    """``forwards``: this node carries traffic itself. ``assists``: only past dead endpoints. Either needs every
+    Service's endpoints."""
 
     default_class: bool = False
     ignore_exclude: bool = False
@@ -55,7 +56,7 @@ class ViewSettings:
 @dataclass(frozen=True, slots=True)
 class NodeIntent:
     """What our Node object asks for. ``drained``: the reason to hand everything over, or None. ``ready``: its network
-    is set up, too."""
+    is set up too."""
 
     node: Node
     drained: str | None = None
@@ -63,8 +64,8 @@ class NodeIntent:
 
 
 def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeIntent:
-    """``found`` None: no such Node; it has no labels then, and holds what any node may hold. ``unreadable``: there is
-    one, and nobody knows what it says, so it may hold nothing."""
+    """``found`` None: no such Node; then it has no labels, and may hold what any node may hold. ``unreadable``: there
+    is one that cannot be read, so it may hold nothing."""
     if found is None and unreadable:
         return NodeIntent(Node(name, {}, excluded=True))
     if found is None:
@@ -77,7 +78,7 @@ def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, 
 
 
 def unread_wishes(found: NodeObject) -> Iterator[str]:
-    """What our Node asks for in words that mean nothing."""
+    """Requests of our Node that are not valid."""
     if (value := found.metadata.annotations.get(DRAIN, "true")) not in ("true", "false"):
         path, rule = show_path(("metadata", "annotations", DRAIN)), "must be true or false: the node is not drained"
         yield str(InvalidField(path, value, rule, f"Node/{found.metadata.name}"))
@@ -94,9 +95,10 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
 
 
 class Exclusion:
-    """A node that may hold nothing any more hands over first what it has: make before break.
+    """A node that may no longer hold anything first hands over what it has: make before break.
 
-    ``now`` is seconds of one clock; ``drain`` as in ``Parameters``, the longest that a drain takes."""
+    ``now`` is seconds of one clock. ``drain`` as in ``Parameters``: the longest time that a drain takes.
+    """
 
     def __init__(self, drain: float) -> None:
         self._step = drain + 1.0
@@ -104,10 +106,10 @@ class Exclusion:
         self._begun = False
 
     def follow(self, intent: NodeIntent, now: float) -> tuple[NodeIntent, float | None]:
-        """What is to be asked of the node for now, and in how many seconds that is something else.
+        """What to ask of the node for now, and in how many seconds that changes.
 
-        One that is excluded from the start has nothing. Any other is drained, then forbidden to hold anything, and
-        then drained no longer: others count those who drain as gone, and this one goes on hearing and vouching.
+        A node that is excluded from the start has nothing. Any other is drained, then forbidden to hold anything, and
+        then no longer drained: peers count a draining node as gone, but this one goes on hearing and vouching.
         """
         first, self._begun = not self._begun, True
         if not intent.node.excluded:
@@ -129,20 +131,20 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A Service of ours with an address, as last read. ``problem``: what could not be read, '' for nothing."""
+    """One of our Services with an address, as last read. ``problem``: what could not be read, or ''."""
 
     found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
     pools: tuple[str, ...]
-    """Which each is from, as our controller wrote it; '' for addresses that an earlier release gave."""
+    """The pool of each address, as our controller wrote it; '' for addresses that an earlier release gave."""
     problem: str = ""
 
 
 @dataclass(slots=True)
 class News:
-    """What is another than it was, None for what is gone; at first everything. ``slices``: Services whose endpoints
-    changed; ``eips``: all of them, None where none changed; ``nodes``: others as well as ours."""
+    """Everything that changed, None for what is gone; at first everything. ``slices``: Services whose endpoints
+    changed. ``eips``: all of them, None if none changed. ``nodes``: ours and others."""
 
     services: dict[Key, AssignedObject | None] = field(default_factory=dict)
     slices: set[ServiceKey] = field(default_factory=set)
@@ -151,8 +153,8 @@ class News:
 
 
 class Reader:
-    """Who has which EIP, and where its endpoints are. Nothing is assigned here, and nobody refused: the controller has
-    done that, and wrote it into the Services."""
+    """Reads which Service has which EIP, and where its endpoints are. Nothing is assigned or refused here: the
+    controller has done that, and wrote it into the Services."""
 
     def __init__(self, settings: ViewSettings) -> None:
         self._settings = settings
@@ -163,17 +165,17 @@ class Reader:
         self._endpoints: dict[ServiceKey, tuple[Endpoint, ...]] = {}
         self._problems: dict[ServiceKey, tuple[str, ...]] = {}
         self._pools: dict[str, Pool] = {}
-        """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
-        are gone, what was last known, for as long as they are in use."""
+        """All pools that can be read, even those that give nothing new. Of pools that can no longer be read, or are
+        gone, the last known state, as long as they are in use."""
         self._catalogue = Catalogue({})
         self._failed: Failures[ServiceKey] = Failures()
-        """Services that met what nobody foresaw when they were last read: they are as they were before."""
+        """Services that met an unexpected error when they were last read: they stay as they were."""
         self._unread: dict[Key, AssignedObject | None] = {}
-        """The same, as they are now: they are read again with the next news."""
+        """The same Services as they are now: they are read again with the next news."""
         self._unmerged: Failures[ServiceKey] = Failures()
-        """The same of their endpoints."""
+        """Services whose endpoints met one."""
         self._failed_pools: tuple[str, ...] = ()
-        """Those that met it, each a sentence: they are as they were before."""
+        """Pools that met one, each a sentence: they stay as they were."""
         self._eips: tuple[EipObject, ...] = ()
         """As they were last heard."""
         self._hosts = Hosts()
@@ -181,8 +183,8 @@ class Reader:
     def read(
         self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
     ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
-        """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
-        changed; None: pools changed, or addresses of nodes, and so may anything."""
+        """``slices_of`` returns the slices of a Service as they are now. The third result: the Services that changed;
+        None: pools or nodes' addresses changed, so anything may have."""
         services, self._unread = {**self._unread, **news.services}, {}
         changed = {key for found in services.items() if (key := self._try(*found)) is not None}
         changed |= {key for key in (*news.slices, *self._unmerged) if self.follows(key)}
@@ -201,20 +203,20 @@ class Reader:
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
     def services_on(self, eip: IPAddress) -> tuple[str, ...]:
-        """namespace/name of each that has it."""
+        """namespace/name of each Service that has it."""
         return tuple(map(str, sorted(self._on.get(eip, ()))))
 
     def problems(self) -> tuple[str, ...]:
-        """What could not be read of Services and their slices, and is left out; and pools that are set aside."""
+        """Parts of Services and their slices that could not be read and are left out; and pools that are set aside."""
         of_services = (sentence for key in sorted(self._problems) for sentence in self._problems[key])
         return *self._failed_pools, *of_services
 
     def follows(self, service: ServiceKey) -> bool:
-        """Its endpoints matter."""
+        """Whether its endpoints matter."""
         return service in self._endpoints or service in self._unmerged
 
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
-        """Whether anything that counts is another."""
+        """Returns whether anything that matters has changed."""
         judged = judge(eips)
         self._failed_pools = tuple(f"Eip/{name}: {each.message}" for name, each in judged.items() if each.failed)
         aside = {name: self._pools[name] for name, each in judged.items() if each.failed and name in self._pools}
@@ -230,7 +232,7 @@ class Reader:
         return True
 
     def _try(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
-        """As ``_read``; one that meets a bug of ours stays as it was."""
+        """Like ``_read``, but a Service that meets a bug of ours stays as it was."""
         name = ServiceKey(key.namespace, key.name)
         self._failed.pop(name, None)
         with contained(name, self._failed):
@@ -239,7 +241,7 @@ class Reader:
         return None
 
     def _read(self, name: ServiceKey, found: AssignedObject | None) -> bool:
-        """Takes over what became of a Service; whether that is of any interest."""
+        """Takes over a Service's new state. Returns whether anything that matters has changed."""
         before = self._known.get(name)
         now = self._service(found, before) if found is not None else None
         if now is not None:
@@ -251,7 +253,7 @@ class Reader:
         return before is not now
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
-        """None where it is not ours, or has no address."""
+        """None if it is not ours, or has no address."""
         if not (addresses := assigned_addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
@@ -268,7 +270,7 @@ class Reader:
             known = replace(known, service=replace(known.service, left_alone=left_alone))
         if not found.spec.ip_families:
             return known
-        # What the cluster gives no address of a family has no endpoint of that family either.
+        # A family without an address from the cluster has no endpoint either.
         served = tuple(address for address in addresses if Family.of(address) in known.service.families)
         return replace(known, addresses=served, pools=_pools(found, served)) if served else None
 
@@ -294,7 +296,7 @@ class Reader:
             self._on.setdefault(address, set()).add(key)
 
     def _guess(self, address: IPAddress) -> str:
-        """The pool of an EIP of which none was recorded, '' where it is gone."""
+        """The pool of an EIP for which none was recorded; '' if it is gone."""
         return next((space.pool.name for space in self._catalogue.offering(address)), "")
 
     # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,8 +325,8 @@ class Reader:
             self._problems.pop(key, None)
 
     def _read_slices(self, found: Iterable[SliceObject]) -> tuple[list[tuple[Slice, tuple[str, ...]]], int]:
-        """No more of them than may be of use, and how many are left: some hundred small ones hold millions of pairs.
-        In the order of their names, so that every node uses the same."""
+        """As many slices as may be of use, and how many are left: some hundred small ones may hold millions of pairs.
+        Sorted by name, so that every node uses the same."""
         read, pairs, left_out = [], 0, 0
         for each in sorted(found, key=lambda each: each.metadata.name):
             if pairs > MAX_READ:
@@ -353,13 +355,13 @@ def concerns_us(found: AssignedObject, *, default_class: bool) -> bool:
 
 
 def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
-    """One that is yet to be assigned is looked at once, when it is: a look costs every node some milliseconds, at the
-    very time when the controller has that Service before it."""
+    """A Service without an address is ignored until it gets one: looking at it costs every node some milliseconds, just
+    when the controller is busy with it."""
     return any(found is not None and assigned_addresses(found) for found in (after, before))
 
 
 def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
-    """Those that our controller wrote."""
+    """Addresses that our controller wrote."""
     return found.status.load_balancer.addresses if found.status.is_ours else ()
 
 
@@ -376,7 +378,7 @@ def _asks(found: AssignedObject) -> tuple[object, ...]:
 
 
 def _counts(known: _Known) -> tuple[object, ...]:
-    """What of it anybody looks at."""
+    """The parts that anything depends on."""
     return known.service, known.addresses, known.pools, known.problem
 
 

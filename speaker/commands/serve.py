@@ -1,8 +1,8 @@
 """``speaker run``, ``speaker agent`` and ``speaker controller``: the commands that serve until they are stopped.
 
-Both processes of a node begin here. The first becomes the wire process in ``_wire_end`` (``wire/parent.py``), and
-starts this program again as the main process. ``standalone/run.py`` (files) or ``agent/source.py`` (the Kubernetes API)
-says what is wanted; the work is the same for both, in ``node/host.py``.
+Both processes of a node begin here. The first one starts this program again as the main process, and then becomes the
+wire process, in ``_wire_end`` (``wire/parent.py``). ``standalone/run.py`` (files) or ``agent/source.py`` (the
+Kubernetes API) says what is wanted; the work is the same for both, in ``node/host.py``.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def _add_controller(commands: Commands) -> None:
 
 
 def _shared(args: argparse.Namespace) -> dict[str, Any]:
-    """What the settings of all three have in common: where each is watched, and how long it doubts."""
+    """Settings that all three have in common: where each is watched, and how long it doubts."""
     return {
         "metrics": Bind.parse(args.metrics),
         "page": Bind.parse(args.page, "--page"),
@@ -116,7 +116,7 @@ def _shared(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _of_node(args: argparse.Namespace, forwarder: Forwarding) -> dict[str, Any]:
-    """What those of the two that work on a node have in common."""
+    """Settings that the two commands on a node have in common."""
     return _shared(args) | {
         "runtime_dir": args.runtime_dir,
         "group": args.group,
@@ -153,15 +153,15 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _examined(settings: NodeSettings) -> list[dict[str, str]]:
-    """What the doctor finds here, for the page; its modules are not needed where nobody looks."""
+    """What the doctor finds here, for the page. Its modules are not loaded unless somebody looks."""
     from speaker.diagnosis.gather import examined
 
     return examined(settings.runtime_dir, settings.group)
 
 
 def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
-    """In the main process: its end of the socket pair to the wire process. The first process does not return from here:
-    it becomes the wire process, and a copy of it the main process (``wire/fork.py``)."""
+    """Returns only in the main process, with its end of the socket pair to the wire process. The first process becomes
+    the wire process, and a copy of it the main process (``wire/fork.py``)."""
     from speaker.ownership.hellos.keyfile import read_keys
     from speaker.wire.fork import divide, inherited
 
@@ -170,7 +170,7 @@ def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.so
     if not getattr(args, "wait", True) and not args.directory.is_dir():
         raise SettingError(f"{shown(str(args.directory))}: must be a directory; --wait waits for one")
     if peers is not None:
-        read_keys(peers.key_file)  # for its mistakes
+        read_keys(peers.key_file)  # to find its mistakes early
     if args.responder == "kernel":
         from speaker.layer2.kernel import try_out
 

@@ -1,4 +1,4 @@
-"""The commands that end by themselves; their work is in ``tools/``.
+"""The commands that end on their own; their work is in ``tools/``.
 
 What a command needs is imported only when that command is used, because every ``speaker`` command asks this module for
 its flags.
@@ -23,17 +23,17 @@ SHELLS = ("bash", "zsh", "fish")
 
 EXIT_CODES = """\
 exit codes:
-  0    everything is done, and right
+  0    everything is done and right
   1    it did not work, or the output could not be written
   2    the command line cannot work
   130  Ctrl-C
   141  the reader of a pipe has ended (`speaker … | head`)
 
-Colours appear on a terminal only, and not if NO_COLOR is set. `speaker help COMMAND` explains a command."""
+Colours appear only on a terminal, and not if NO_COLOR is set. `speaker help COMMAND` explains a command."""
 
 
 def _of(module: str, name: str = "command") -> Callable[[argparse.Namespace], int]:
-    """What carries a command out: a function of a module of ``tools/``, imported when it is called."""
+    """A function of a module of ``tools/`` that carries a command out; imported when it is called."""
 
     def command(args: argparse.Namespace) -> int:
         code: int = getattr(import_module(f"speaker.tools.{module}"), name)(args)
@@ -87,7 +87,7 @@ def add_control_plane(commands: Commands) -> None:
         help="write what a node needs to share one address of the API servers, before there is an API server",
         description="Writes manifests for `speaker run`, a key, and a static pod or a systemd unit. Run it on the "
         "first node with --bootstrap before `kubeadm init`, and on the others, with a copy of the key, before "
-        "`kubeadm join` (docs/control-plane.md). What is there already and would not change is left alone.",
+        "`kubeadm join` (docs/control-plane.md). Files that are already there and would not change are left alone.",
     )
     parser.add_argument("address", metavar="ADDRESS", help="the address that the API servers share")
     servers = "the API servers' own addresses, of the same family; one of them is this host's"
@@ -121,15 +121,15 @@ def _control_plane(args: argparse.Namespace) -> int:
 
 
 def add_plan(commands: Commands) -> None:
-    parser = commands.add_parser("plan", help="show what other manifests would change")
+    parser = commands.add_parser("plan", help="show what different manifests would change")
     parser.description = (
-        "Compares two directories of manifests, or with --cluster a live cluster with the same cluster after one "
-        "directory is applied to it, and shows what each Service would gain or lose. Exits with 0 if nothing changes, "
+        "Compares two directories of manifests, or with --cluster a live cluster before and after one "
+        "directory is applied, and shows what each Service would gain or lose. Exits with 0 if nothing changes, "
         "with 1 if something does, and with 2 if manifests, state or cluster cannot be read."
     )
     parser.add_argument("now", metavar="NOW", nargs="?", type=Path, help="the current manifests")
     parser.add_argument("then", metavar="THEN", nargs="?", type=Path, help="the manifests that would replace them")
-    parser.switch("--cluster", "compare with a live cluster, to which the one directory (or none) would be applied")
+    parser.switch("--cluster", "compare with a live cluster, to which one directory (or none) would be applied")
     parser.path("--kubeconfig", flags.KUBECONFIG)
     parser.word("--context", "NAME", flags.CONTEXT)
     parser.switch("--default-class", "with --cluster: set it if controllers and agents have this flag")
@@ -159,15 +159,15 @@ def add_convert(commands: Commands) -> None:
     parser.switch(
         "--default-class", "leave Services without a class as they are; use it if controllers and agents have this flag"
     )
-    whose = "whose the Services are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium; "
-    whose += "keepalived: what is read is keepalived.conf, whatever its name"
+    whose = "whose Services these are, if they do not say so: openelb, metallb, kube-vip, purelb or cilium; "
+    whose += "keepalived: the input is a keepalived.conf, whatever its name"
     parser.add_argument("--from", dest="peer", metavar="PEER", default="", help=whose)
     also = "also convert Services of this loadBalancerClass; may be repeated"
     parser.add_argument("--class", dest="classes", metavar="NAME", action="append", default=[], help=also)
-    which = "keepalived's: lines @ID are for this host (default: this host's name)"
+    which = "for keepalived: lines @ID are for this host (default: this host's name)"
     parser.add_argument("--config-id", metavar="ID", default="", help=which)
     parser.switch("--json", "one JSON object on stdout, including the report")
-    parser.set_defaults(command=_of("convert"), working="reading what is to be converted")
+    parser.set_defaults(command=_of("convert"), working="reading the input")
 
 
 # ── The speaker of this host, or its kernel ───────────────────────────────────────────────────────────────────
@@ -177,7 +177,7 @@ def add_cleanup(commands: Commands) -> None:
     parser = commands.add_parser(
         "cleanup",
         help="remove everything that the speaker made in this kernel, and nothing else",
-        description="Removes what speakers without a group made, or those of --group, and never what others made. "
+        description="Removes what speakers without a group (or those of --group) made, and never what others made. "
         "Needs CAP_NET_ADMIN. Refuses while a speaker that forwards runs with this --runtime-dir. Exits "
         "with 1 and an explanation if something is left, or may be left.",
     )
@@ -189,7 +189,7 @@ def add_control(commands: Commands) -> None:
     status = commands.add_parser(
         "status", help="show who answers for which EIP, as this host's speaker (or with --cluster every agent) sees it"
     )
-    eip = "all that is known of this one (default: all)"
+    eip = "everything known about this one (default: all)"
     status.add_argument("eip", metavar="EIP", nargs="?", default="", help=eip)
     status.switch("--summary", "count the EIPs instead of listing them")
     status.switch("--json", flags.JSON)
@@ -210,7 +210,7 @@ def add_control(commands: Commands) -> None:
 
 def add_connections(commands: Commands) -> None:
     parser = commands.add_parser(
-        "connections", help="show who is connected through which EIP to which real server, from this host's kernel"
+        "connections", help="show from this host's kernel who is connected through which EIP to which real server"
     )
     parser.add_argument("eip", metavar="EIP", nargs="?", default="", help="(default: all)")
     parser.word("--limit", "N", "connections to print; totals count all (default %(default)s)", "100")
@@ -239,7 +239,7 @@ def add_capture(commands: Commands) -> None:
     parser.path("--key", "verify hellos with this key; without one they are shown as unverified")
     parser.word("--ethertype", "NUMBER", f"EtherType of the hellos (default 0x{DEFAULT_ETHERTYPE:04X})", None)
     parser.switch("--all", "show every hello, not only changes")
-    parser.switch("--json", "one JSON object a line")
+    parser.switch("--json", "one JSON object per line")
     parser.set_defaults(command=_of("capture.capture"))
 
 
@@ -253,7 +253,7 @@ def add_about(commands: Commands) -> None:
     commands.add_parser("version", help="print the version").set_defaults(command=_version)
     completion = commands.add_parser(
         "completion",
-        help="print a script for completion in a shell",
+        help="print a script for shell completion",
         description='bash: eval "$(speaker completion bash)" in ~/.bashrc. '
         "zsh: speaker completion zsh > DIR/_speaker, with a DIR of $fpath. "
         "fish: speaker completion fish > ~/.config/fish/completions/speaker.fish",

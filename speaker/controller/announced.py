@@ -24,7 +24,7 @@ from speaker.telemetry.lines import SHOWN, Bound
 
 
 class Users(NamedTuple):
-    """Of an EIP: the Services on it, and the pool that they have it from."""
+    """The users of an EIP: the Services on it, and the pool that it comes from."""
 
     services: Sequence[FullMetadata] = ()
     pool: FullMetadata | None = None
@@ -35,8 +35,8 @@ FindUsers = Callable[[Container[str]], Mapping[str, Users]]
 
 
 class Failover(NamedTuple):
-    """``before`` fell silent, ``node`` answers; ``unanswered``: seconds from the one's last sign to the other's claim.
-    ``name``: the Announcement's; ``since``: of its holder, as the record has it."""
+    """``before`` fell silent, and ``node`` answers. ``unanswered``: seconds from the last sign of the former to the
+    claim of the latter. ``name``: the Announcement's. ``since``: the time of the claim, as the record has it."""
 
     eip: IPAddress
     name: str
@@ -53,15 +53,15 @@ class Failover(NamedTuple):
 
 
 class Failovers:
-    """Which of the changes are any: what was never heard of before is none. Of the node that fell silent there is only
-    the holder's word: it is named where ``is_node`` knows it."""
+    """Finds failovers among the changes; an EIP never heard of before had none. Only the new holder says which node
+    fell silent, so that node is named only if ``is_node`` knows it."""
 
     def __init__(self, is_node: Callable[[str], bool] = lambda _: True) -> None:
         self._holders: dict[Key, str] = {}
         self._is_node = is_node
 
     def news(self, changes: Mapping[Key, RecordedObject | None]) -> Iterator[Failover]:
-        """``changes``: None for what is gone."""
+        """``changes``: None for a record that is gone."""
         for key, found in changes.items():
             if found is None:
                 self._holders.pop(key, None)
@@ -73,7 +73,7 @@ class Failovers:
 
 
 def _read(found: RecordedObject) -> Failover | None:
-    """None where it is no failover, or where nobody of us wrote it."""
+    """None if it is not a failover, or was not written by an agent."""
     status, name = found.status, found.metadata.name
     eip = announced_eip(name)
     if eip is None or status.unanswered is None:
@@ -82,8 +82,9 @@ def _read(found: RecordedObject) -> Failover | None:
 
 
 def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now: float) -> Iterator[Event]:
-    """Events of those that there is ``room`` for, one for each Service that has the EIP: what a record says of Services
-    is for people. ``at``: RFC 3339. Terms begin anew where a record is deleted, so a term alone marks none of them."""
+    """Events for the failovers that there is ``room`` for, one for each Service that has the EIP, whichever Services
+    the record names. ``at``: RFC 3339. Terms start again when a record is deleted, so a term alone does not identify a
+    failover."""
     if not (kept := [one for one in found if room.admits(now, "failovers")]):
         return
     using = users({one.name for one in kept})
@@ -93,19 +94,19 @@ def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now:
 
 
 def left_out(room: Bound, now: float) -> int:
-    """Failovers that had no Event for want of ``room``, once nothing was left out for a moment, or it lasts."""
+    """Failovers that got no Event for lack of ``room``; counted once that has ended for a moment, or if it lasts."""
     return sum(left.lines for left in room.left_out(now))
 
 
 # ── Events of what agents record ────────────────────────────────────────────────────────────────────────────
 
 NOBODY_SECONDS = 5.0
-"""For which an EIP may be on its way from one node to another."""
+"""How long an EIP may be on its way from one node to another."""
 MOST = 100
-"""Events at a time: when a node dies thousands may move, and every Announcement says where to."""
+"""Events at a time: when a node dies thousands of EIPs may move, and every Announcement says where to."""
 
 ON_POOLS = frozenset(("HeldByNobody", "ConflictBegun", "ConflictEnded"))
-"""Reasons that the owner of a pool reads as well: it may be an address that should not be in it."""
+"""Reasons that concern the pool's owner too: the address may not belong in the pool."""
 
 
 class _Happened(NamedTuple):
@@ -116,28 +117,29 @@ class _Happened(NamedTuple):
 
 @dataclass(slots=True)
 class _Told:
-    """Of one EIP: who is believed to hold it, and what was told of it."""
+    """What is remembered of one EIP: who is believed to hold it, and what was reported."""
 
     holder: str
     conflict: bool
     vacant: float | None = None
-    """Since when nobody holds it, and that is not told."""
+    """Since when nobody holds it, as long as that is not reported."""
     lost: str = ""
-    """The last Lease of a holder that was told to be gone: what comes may be of the record that was told of before."""
+    """The last Lease of a holder that was reported to be gone: later changes may be of the record that was reported
+    before."""
 
 
 class Announced:
-    """What is heard first is no news: another leader told it."""
+    """What is heard first is not news: another leader reported it."""
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
         self._now: dict[str, RecordedObject] = {}
         self._vacant: set[str] = set()
-        """Those of which that is yet to be told."""
+        """Names of vacant EIPs that are yet to be reported."""
         self._gone: Mapping[str, str] = {}
         self._begun = False
         self.left_out = 0
-        """Events in the last step that were too many."""
+        """Events that were too many in the last step."""
 
     def step(
         self,
@@ -147,8 +149,8 @@ class Announced:
         at: str,
         gone: Mapping[str, str] | None = None,
     ) -> list[Event]:
-        """``changes``: what is another than the last time, None for what is gone; ``now``: seconds that never go back;
-        ``at``: RFC 3339; ``gone``: as ``Lives.gone`` has it."""
+        """``changes``: records that have changed, None for those that are gone. ``now``: seconds that never go back.
+        ``at``: RFC 3339. ``gone``: as from ``Lives.gone``."""
         happened: dict[str, list[_Happened]] = {}
         turned = self._turned(gone)
         for name in {key.name for key in changes} | self._vacant | turned:
@@ -170,7 +172,7 @@ class Announced:
         return events[:MOST]
 
     def _turned(self, gone: Mapping[str, str] | None) -> set[str]:
-        """Of which EIPs the holder is gone since the last time, or back. What is not known changes nothing."""
+        """EIPs whose holder has gone or come back since the last time. If nothing is known, nothing changes."""
         before, self._gone = self._gone, self._gone if gone is None else gone
         nodes = before.keys() ^ self._gone.keys()
         return {name for name, found in self._now.items() if found.status.holder in nodes} if nodes else set()
@@ -200,7 +202,8 @@ class Announced:
                 yield _Happened("Normal", "ConflictEnded", f"nobody else uses {eip} any more")
 
     def _lost(self, name: str, eip: IPAddress, told: _Told, holder: str) -> Iterator[_Happened]:
-        """The record names one that is gone. Or it cannot reach the API, and answers on the LAN: nobody here knows."""
+        """The record names a holder that is gone. It may only be cut off from the API and still answer on the LAN,
+        which nobody here knows."""
         if told.holder:
             told.holder, told.vacant, told.lost = "", None, f" {self._gone[holder]}"
             self._vacant.discard(name)
@@ -215,7 +218,7 @@ class Announced:
             where = f" on {status.link}" if status.link else ""
             if not before:
                 yield _Happened("Normal", "Announced", f"{eip} is announced by {holder}{where}")
-            elif before != holder and status.unanswered is None:  # or it is told of as a failover
+            elif before != holder and status.unanswered is None:  # or it is reported as a failover
                 message = f"{eip} moved from {before} to {holder}{where}"
                 yield _Happened("Normal", "Moved", message)
         elif told.holder and told.vacant is None:
@@ -244,16 +247,16 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """Seconds for which an EIP must have been unused, by the leader's clock. ``vacant``: nobody holds it, and agents
-    may be about to write just that. ``held``: the holder has had the time to give it up, so its node is gone."""
+    """Seconds for which an EIP must have been unused, by the leader's clock. ``vacant``: nobody holds it, but agents
+    may be about to write just that. ``held``: the holder has had time to give it up, so its node is gone."""
 
     vacant: float = 2.0
     held: float = 60.0
 
 
 class Uses:
-    """The EIPs that any Service has, by the names of their Announcements: as it was decided, and as long as it stands
-    in a status, since agents go by those."""
+    """The EIPs that any Service has, by the names of their Announcements: those decided, and those still in a status,
+    since agents go by statuses."""
 
     def __init__(self) -> None:
         self._by: dict[ServiceKey, tuple[str, ...]] = {}
@@ -263,7 +266,7 @@ class Uses:
         return name in self._users
 
     def of(self, names: Container[str]) -> dict[str, list[ServiceKey]]:
-        """Who has each of them. Walks over all."""
+        """The Services that have each of them. Looks at all EIPs."""
         found: dict[str, list[ServiceKey]] = {}
         for key, used in self._by.items():
             for name in used:
@@ -272,7 +275,7 @@ class Uses:
         return found
 
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
-        """``found``: the record as it is in the API, or None if it is gone."""
+        """``found``: the object as it is in the API, or None if it is gone."""
         addresses = set(assignment.addresses if assignment is not None else ())
         if found is not None and has_ours(found.status.conditions):
             addresses.update(found.status.load_balancer.addresses)
@@ -292,12 +295,12 @@ class Sweeper:
         self._unused: dict[str, float] = {}
         """Since when, by name."""
         self._due: frozenset[str] = frozenset()
-        """Paths of those that are to go."""
+        """Paths of the records that are to be deleted."""
 
     def step(
         self, announcements: Iterable[RecordedObject], uses: Container[str], now: float
     ) -> dict[str, Order | None]:
-        """``announcements``: all there are; ``now``: seconds that never go back."""
+        """``announcements``: all there are. ``now``: seconds that never go back."""
         unused = [found for found in announcements if found.metadata.name not in uses]
         self._unused = {found.metadata.name: self._unused.get(found.metadata.name, now) for found in unused}
         due = {removal.path: removal for removal in (_removal(found) for found in unused if self._is_due(found, now))}

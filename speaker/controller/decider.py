@@ -1,4 +1,4 @@
-"""The decisions of one leader. Pure: changes in the mirrors go in, what has to be written comes out."""
+"""The decisions of one leader. Pure: changes from the mirrors go in, and what has to be written comes out."""
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,49 +21,50 @@ from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
-"""For which a load balancer without a class may wait for another's controller."""
+"""How long a load balancer without a class may wait for another controller."""
 _HINT = (
     f"it names no loadBalancerClass, and was not served for {HINT_SECONDS:.0f} s. The speaker serves it with "
-    f"spec.loadBalancerClass: {LOAD_BALANCER_CLASS}, or where controllers and agents have --default-class"
+    f"spec.loadBalancerClass: {LOAD_BALANCER_CLASS}, or if controllers and agents have --default-class"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """``default_class``: Services that name no class are ours as well. ``rest``: seconds, as in ``Allocator``, for what
-    is released under this leader: it knows nothing of what was released before, which may be given again at once."""
+    """``default_class``: Services that name no class are ours as well. ``rest``: seconds, as in ``Allocator``, for
+    addresses released under this leader. It does not know what was released before, which may be given out again at
+    once."""
 
     default_class: bool = False
     honoured: frozenset[Balancer] = frozenset()
-    """Other load balancers whose annotations on Services of ours are obeyed."""
+    """Other load balancers whose annotations on our Services are obeyed."""
     ip_mode: IpMode | None = IpMode.VIP
-    """At first; None: as it stands, and VIP for what is new."""
+    """The mode at first; None: each Service keeps its own, and new ones get VIP."""
     rest: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is another than at the last decision, None for what is gone; everything at the first one."""
+    """Everything that changed since the last decision, None for what is gone; at first everything."""
 
     services: Mapping[Key, ServiceObject | None] = field(default_factory=dict)
     eips: Mapping[Key, EipObject | None] = field(default_factory=dict)
     namespaces: Mapping[Key, Object | None] = field(default_factory=dict)
     nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
     ip_mode: IpMode | None = None
-    """From now on; None: as before."""
+    """The mode from now on; None: unchanged."""
     groups: Mapping[IPAddress, str] | None = None
-    """What other groups of speakers hold, and who says so; None: as before."""
+    """What other groups of speakers hold, and who says so; None: unchanged."""
 
 
 class Decided(NamedTuple):
-    """What is decided at one moment; ``usage`` by pool."""
+    """Everything decided at one moment; ``usage`` is by pool."""
 
     outcomes: Mapping[ServiceKey, Outcome]
     usage: Mapping[str, Mapping[Family, Usage]]
 
 
 class Decider:
-    """Begins with nothing; the first ``decide`` restores what the statuses say. ``uses``: the EIPs that anybody has."""
+    """Begins empty; the first ``decide`` restores what the statuses say. ``uses``: the EIPs that any Service has."""
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.uses = Uses()
@@ -71,7 +72,7 @@ class Decider:
         self._read: dict[ServiceKey, tuple[ServiceObject, Parsed]] = {}
         self._served: dict[ServiceKey, Service] = {}
         self._mistaken: set[ServiceKey] = set()
-        """Those of the served that keep what they hold and are given nothing."""
+        """Our Services with mistakes, which keep what they hold and are given nothing."""
         self._pools = _Pools()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._hosts = Hosts()
@@ -79,15 +80,15 @@ class Decider:
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
         self._duplicates: tuple[Duplicate, ...] = ()
-        """Found at the start, and still in the API."""
+        """Duplicates found at the start that are still in the API."""
         self._begun = False
         self._unclaimed: dict[ServiceKey, float] = {}
-        """Load balancers without a class and without an address: since when."""
+        """Load balancers without a class and without an address → since when."""
         self.failed: Failures[ServiceKey] = Failures()
-        """Services that met what nobody foresaw in the last decision: they keep what they have, and are read and
+        """Services that met an unexpected error in the last decision. They keep what they have, and are read and
         decided again in the next."""
         self.failed_pools: dict[str, Exception] = {}
-        """The same of pools that were read for it: they keep what they gave, and give nothing."""
+        """Pools that met one when they were read. They keep what they gave, and give nothing new."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
@@ -127,17 +128,17 @@ class Decider:
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
 
     def _reserved(self) -> Mapping[IPAddress, str]:
-        """Assigned to nobody. What another group holds and a Service has already stays with it: no agent's word takes
-        an EIP away, and agents see to it by themselves that they do not answer for it."""
+        """Addresses that no Service may get. If a Service already has an address that another group holds, it keeps it:
+        an agent's word takes no EIP away, and agents themselves make sure that they do not answer for it."""
         free = {eip: whose for eip, whose in self._groups.items() if announcement_name(eip) not in self.uses}
         return {**free, **self._hosts.reserved} if free else self._hosts.reserved
 
     def decided(self) -> Decided:
-        """All that was decided so far."""
+        """Everything decided so far."""
         return Decided(dict(self._settling.outcomes), self._usage())
 
     def tally(self, now: float) -> Tally:
-        """What everybody has, by the last decision. ``now`` as in ``Allocator``."""
+        """What everybody has, according to the last decision. ``now`` as in ``Allocator``."""
         self._allocator.wake(now)
         services = (
             Given(outcome.assignment is not None, INVALID) if isinstance(parsed, Unreadable) else given(outcome)
@@ -148,7 +149,7 @@ class Decider:
         return tally(services, self._usage())
 
     def users(self, names: Container[str]) -> dict[str, Users]:
-        """Whose EIPs these are, by the names of their Announcements."""
+        """The users of these EIPs, by the names of their Announcements."""
         found = {}
         for name, keys in self.uses.of(names).items():
             pools = (self._pools.declared.get(self._pool_of(key, name)) for key in keys)
@@ -157,13 +158,13 @@ class Decider:
         return found
 
     def _pool_of(self, key: ServiceKey, name: str) -> str:
-        """'' where the Service has that EIP no more."""
+        """'' if the Service no longer has that EIP."""
         assignment = self._outcome(key).assignment
         pairs = zip(assignment.addresses, assignment.pools, strict=True) if assignment is not None else ()
         return next((pool for address, pool in pairs if announcement_name(address) == name), "")
 
     def hints(self, now: float, at: str) -> list[Event]:
-        """About Services that nobody has served for a while and that may be meant for us: once each."""
+        """Events about Services that nobody has served for a while and that may be meant for us, one each."""
         due = [key for key, since in self._unclaimed.items() if now - since >= HINT_SECONDS]
         for key in due:
             self._unclaimed[key] = float("inf")
@@ -185,8 +186,8 @@ class Decider:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _forget_former(self, news: Mapping[ServiceKey, ServiceObject | None], now: float) -> None:
-        """One that was made anew under its name is another, which its end and its beginning in one news do not show. Of
-        one that could not be decoded there may be no uid."""
+        """A Service deleted and created again under its name is another one, which does not show if both come in one
+        batch of news. One that could not be decoded may have no uid."""
         for key, found in news.items():
             known = self._read.get(key)
             if known is not None and found is not None and "" != known[0].metadata.uid != found.metadata.uid != "":
@@ -196,14 +197,16 @@ class Decider:
                 self._allocator.release(key, now)
 
     def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
-        """What new ones had before, as from a backup. What is there at first ``_begin`` restores."""
+        """Addresses that new Services had before, as after restoring a backup. Services there at the start are restored
+        by ``_begin``."""
         new = {key: found for key, found in news.items() if found is not None and key not in self._read}
         return {key: had for key, found in new.items() if (had := in_annotation(found))} if self._begun else {}
 
     def _read_services(
         self, news: Mapping[ServiceKey, ServiceObject | None], again: Container[ServiceKey]
     ) -> set[ServiceKey]:
-        """Returns who asks for something else than before, or for nothing more; ``again``: whatever they ask for."""
+        """Returns the Services that ask for something else than before, or no longer ask. ``again``: returned whatever
+        they ask for."""
         changed = set()
         for key, found in news.items():
             known = self._read.get(key)
@@ -230,7 +233,7 @@ class Decider:
         return Unreadable(set_aside(self.failed[key]), self._served.get(key) or _as_it_stands(key, found))
 
     def _fields_alone(self, found: ServiceObject) -> bool:
-        """As in ``read_service``. Until it is known who forwards, it is whom its addresses were written for."""
+        """As in ``read_service``. Until it is known who forwards, the addresses say for whom they were written."""
         if self._ip_mode is None:
             return all(each.ip_mode != IpMode.PROXY for each in found.status.load_balancer.ingress)
         return self._ip_mode is IpMode.VIP
@@ -246,7 +249,7 @@ class Decider:
             self._served.pop(key, None)
 
     def _read_namespaces(self, news: Mapping[Key, Object | None]) -> set[ServiceKey]:
-        """Returns the Services of those whose labels are others than before."""
+        """Returns the Services of namespaces whose labels have changed."""
         relabelled = set()
         for key, found in news.items():
             if found is None:
@@ -282,7 +285,7 @@ class Decider:
                 if known is not None:
                     orders[wanted.service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
                 continue
-            del orders[wanted.service_status(key)]  # what was written last stays
+            del orders[wanted.service_status(key)]  # the last status stays
         return orders
 
     def _service_order(
@@ -290,7 +293,7 @@ class Decider:
     ) -> Order | None:
         if isinstance(known[1], Unreadable) and key not in self._served:
             return None  # it may be anybody's
-        # Sorted: a restored Service's EIPs may come in another order than they were given in.
+        # Sorted, as a restored Service's EIPs may be in a different order from the one in which they were given.
         recorded = [*map(str, sorted(self._allocator.held_by(key), key=rank))]
         record = ",".join([*recorded, RELEASED] if self._allocator.has_released(key) else recorded) or None
         return wanted.service_write(*known, outcome, record, lost, self._ip_mode, at)
@@ -307,7 +310,7 @@ class Decider:
         return orders
 
     def _holding(self, pool: str) -> list[Assignment]:
-        """Walks over all."""
+        """Looks at all assignments."""
         given = (each.assignment for each in self._settling.outcomes.values())
         return [each for each in given if each is not None and pool in each.pools]
 
@@ -323,7 +326,7 @@ class Decider:
 
 
 class _Pools:
-    """``declared`` by name, ``used`` as they are, or ``refused``."""
+    """Pools: ``declared`` by name, ``used`` as they are, or ``refused``."""
 
     def __init__(self) -> None:
         self.declared: dict[str, EipObject] = {}
@@ -331,12 +334,12 @@ class _Pools:
         self.used: Mapping[str, Pool] = {}
         self.refused: Mapping[str, Pool] = {}
         self.withheld: frozenset[str] = frozenset()
-        """All that must not be used, whether or not they can be read."""
+        """Names of all pools that must not be used, whether or not they can be read."""
         self._seen: Mapping[str, object] = {}
-        """All that they were judged by."""
+        """Everything that decides about them."""
 
     def read(self, news: Mapping[Key, EipObject | None]) -> bool:
-        """Whether those in use are others than before."""
+        """Returns whether the pools in use have changed."""
         for key, found in news.items():
             if found is None:
                 self.declared.pop(key.name, None)
@@ -357,7 +360,7 @@ _NOTHING = Outcome(None)
 
 
 def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
-    """One that nobody can read: what stands in its status is its own, where that is ours."""
+    """A Service that cannot be read keeps the addresses in its status, if our mark is there."""
     if condition_of(found.status.conditions, ASSIGNED) is None:
         return None
     meta = found.metadata
@@ -365,7 +368,7 @@ def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
 
 
 def _unranged(parsed: Parsed) -> Parsed:
-    """Whom a Service lets in its agents need to know, and no controller: thousands of networks take megabytes."""
+    """Without source ranges: agents need them, but no controller does, and thousands of networks take megabytes."""
     if isinstance(parsed, Unreadable):
         return replace(parsed, keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
     return replace(parsed, source_ranges=()) if isinstance(parsed, Service) else parsed
@@ -376,7 +379,7 @@ def _is_ours(annotation: str) -> bool:
 
 
 def _asks(found: ServiceObject) -> tuple[object, ...]:
-    """All that a reading depends on."""
+    """Everything that a reading depends on."""
     meta = found.metadata
     wishes = {name: value for name, value in meta.annotations.items() if name != RECORD}
     return found.spec, wishes, meta.labels, meta.creation_timestamp

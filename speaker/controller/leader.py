@@ -48,29 +48,30 @@ from speaker.telemetry.logs import Telling
 log = structlog.get_logger()
 
 SWEEP = 1.0
-"""Seconds between two looks for Announcements that are of no use any more."""
+"""Seconds between two looks for Announcements that are no longer needed."""
 COUNT = 10.0
-"""Seconds after which all is counted again: what rested is free by then."""
+"""Seconds after which everything is counted again, as addresses that rested are free by then."""
 ASK = 5.0
-"""Seconds between two questions for agents that do not forward, where they are told to: one page, and mostly empty."""
+"""Seconds between two requests for agents that do not forward, if that matters: one page, and mostly empty."""
 LOOK = 15.0
-"""Seconds between two looks at all session Leases: as often as agents renew them."""
+"""Seconds between two looks at all session Leases: agents renew them as often."""
 SHOWN = 10
-"""Objects that are named which cannot be read; the count tells the rest."""
+"""How many unreadable objects are named; the rest are only counted."""
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
-"""Failovers that have Events at once, and seconds until another may: a node may have held thousands of EIPs."""
+"""How many failovers may have Events at once, and seconds until one more may: a node may have held thousands of
+EIPs."""
 MANY = 500
-"""Changed Services, after which what they left behind is put out of the garbage collector's way."""
+"""After so many changed Services, long-lived objects are hidden from the garbage collector."""
 
 
 class Told(Hears, Supervisor, Protocol):
-    """Who hears of failures, of bugs, and of what is known."""
+    """Hears of failures, of bugs, and of what is known."""
 
     def counted(self, tally: Tally, waiting: int) -> None:
-        """Now and then: what everybody has, and how many writes wait."""
+        """Called now and then: what everybody has, and how many writes are waiting."""
 
     def mirrored(self, mirrors: Mirrors) -> None:
-        """The mirrors of each leadership."""
+        """The mirrors, once for each leadership."""
 
 
 @dataclass
@@ -87,29 +88,29 @@ class Leader:
     """The namespace of their session Leases, and of their key."""
     _: KW_ONLY
     make_key: bool = False
-    """Where there is none."""
+    """Make the key if there is none."""
     mark_pods: bool = False
-    """Of dead nodes, as not ready."""
+    """Mark the pods of dead nodes as not ready."""
     settle: float = 0.0
     """As in ``Resource``."""
     followers: tuple[Follower, ...] = ()
-    """Who is told of all that is decided and recorded: a broker, a page."""
+    """They hear everything that is decided and recorded: a broker, a page."""
 
     async def work(self, _: Leadership) -> None:
-        """Endless. What nobody foresaw has it begin again."""
+        """Endless. An unexpected error makes it begin again."""
         try:
             await supervised("leader", lambda: _Leading(self).run(), self.told)
         finally:
-            self.election.saw = lambda _: None  # or it would keep all that the mirrors know
+            self.election.saw = lambda _: None  # or it would keep everything that the mirrors know
 
 
 RESTARTED = frozenset(("records", "lives", "dead nodes", "published", "counts", "sweep", "events"))
-"""Tasks that are started again by themselves when a bug of ours ends them. With any other everything begins again: what
-it had taken in when it ended is not known."""
+"""Tasks that are restarted on their own if a bug of ours ends them. If any other task ends, everything begins again, as
+it is unknown what it had already taken in."""
 
 
 class _Leading:
-    """One leadership, or what is left of it after a bug."""
+    """One leadership, or the rest of it after a bug."""
 
     def __init__(self, asked: Leader) -> None:
         start_over()  # this process may have led before
@@ -127,21 +128,21 @@ class _Leading:
             settled(kinds.NAMESPACES, Object),
             self._nodes,
         )
-        # Of what is mirrored besides no loss takes an EIP away.
+        # The loss of other mirrored objects takes no EIP away.
         self._announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, self._recorded)
         telling = Telling()
         self._writes = WriteQueue(
             self._client, asked.election.fence, self._told, lambda event: telling.tell(event.logged())
         )
-        # What the last leader found out stands until this one has.
+        # What the last leader found out stands until this one knows better.
         self._follows = asked.settings.ip_mode is IpMode.PROXY
         self._decider = Decider(replace(asked.settings, ip_mode=None) if self._follows else asked.settings)
         self._deciding = Deciding(self._decider)
         self._begun = asyncio.Event()
-        """The first decision is made."""
+        """Set when the first decision is made."""
         self._uncounted = True
         self._tries, self._again = 0, Timer(self._changed.set)
-        """Decisions in a row that met a bug, and when the next is due because of that."""
+        """Decisions in a row that met a bug, and when the next one is due because of that."""
         self._failovers = Failovers(lambda name: self._nodes.store.get(Key("", name)) is not None)
         self._room = Bound(FAILOVERS, FAILOVER_SECONDS)
         self._sweeper, self._forwarders = Sweeper(asked.grace), Forwarders()
@@ -150,7 +151,7 @@ class _Leading:
         """What other groups of speakers hold, as agents hear."""
         self._unannounced: dict[Key, RecordedObject | None] = {}
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
-        """Of pools, as followers were told."""
+        """The pools' usage that followers were last told."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -189,8 +190,8 @@ class _Leading:
         while not all(mirror.synced for mirror in self._decided_of):
             self._changed.clear()
             await self._changed.wait()
-        # The garbage collector stops everything while it walks over all that is known: 0.1 s for 10,000 Services, and
-        # nothing of it is garbage, as nothing refers to itself. So it does not look there.
+        # The garbage collector stops everything while it looks at all that is known: 0.1 s for 10,000 Services. None of
+        # that is garbage, as nothing refers to itself, so it is told not to look there.
         with uncollected(lambda: True):
             await self._decide_once()
         self._begun.set()
@@ -199,12 +200,12 @@ class _Leading:
             await self._changed.wait()
             fresh += await self._decide_once()
             if fresh >= MANY:
-                gc.collect()  # what is garbage would stay for ever
+                gc.collect()  # garbage in there would stay forever
                 gc.freeze()
                 fresh = 0
 
     async def _decide_once(self) -> int:
-        """Returns how many Services were news."""
+        """Returns how many Services were in the news."""
         self._changed.clear()
         begun = boottime()
         services, eips, namespaces, nodes = self._decided_of
@@ -222,7 +223,7 @@ class _Leading:
         self._uncounted = True
         if self._asked.followers:
             self._show(self._decider.decided())
-        # Half the time for the others: each write comes back as a change, many at once.
+        # Half of the time is left for others: each write comes back as a change, many at once.
         await asyncio.sleep(boottime() - begun)
         return len(news.services)
 
@@ -234,7 +235,7 @@ class _Leading:
                 async with self._deciding.done() as decider:
                     counted_at, self._uncounted = boottime(), False
                     self._told.counted(decider.tally(counted_at), self._writes.waiting)
-                    # What rested is free by now, and no decision says so.
+                    # Addresses that rested are free by now, without any decision.
                     if self._asked.followers and (decided := decider.decided()).usage != self._usage_shown:
                         self._show(decided)
             await asyncio.sleep(SWEEP)
@@ -265,7 +266,7 @@ class _Leading:
                         self._writes.tell(event)
 
     async def _each_second(self, look: Callable[[Decider], Orders]) -> None:
-        """At the Announcements, from the first decision on, while nothing is being decided."""
+        """Looks at the Announcements, from the first decision on, while nothing is being decided."""
         await self._begun.wait()
         while True:
             await asyncio.sleep(SWEEP)
@@ -291,7 +292,7 @@ class _Leading:
     # ── Agents ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask_agents(self) -> None:
-        """Asked for now and then: a watch would bring every renewal of every node."""
+        """Asked for regularly, as a watch would bring every renewal of every node."""
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
         without: Polled[str, str] = Polled("agents without a forwarder", self._asked.settle, self._told)
         while True:
@@ -305,7 +306,7 @@ class _Leading:
             await asyncio.sleep(ASK)
 
     async def _look_at_lives(self) -> None:
-        """Now and then, and for Events alone."""
+        """Looks now and then, only for Events."""
         while True:
             begun = boottime()
             if (leases := await self._leases(self._client)) is not None:
@@ -317,7 +318,7 @@ class _Leading:
             await asyncio.sleep(LOOK)
 
     async def _leases(self, client: Client, query: Query | None = None) -> list[LeaseObject] | None:
-        """Agents' session Leases; None without an answer."""
+        """The agents' session Leases; None if there was no answer."""
         try:
             return await listed(client, self._sessions, LeaseObject, query)
         except EdgeError as error:
@@ -330,8 +331,8 @@ def _versions(leases: Iterable[LeaseObject]) -> dict[str, str]:
 
 
 class Deciding:
-    """``decider`` decides in a thread, as 10,000 Services take their time. Who asks it besides waits for that: what it
-    knows is in no state to be read."""
+    """``decider`` decides in a thread, as 10,000 Services take their time. Whoever else wants to ask it waits until
+    that is done, because its state is inconsistent meanwhile."""
 
     def __init__(self, decider: Decider) -> None:
         self._decider, self._one = decider, asyncio.Lock()
@@ -343,13 +344,13 @@ class Deciding:
 
     @asynccontextmanager
     async def done(self) -> AsyncIterator[Decider]:
-        """It decides nothing while the block lasts."""
+        """Nothing is decided while the block lasts."""
         async with self._one:
             yield self._decider
 
 
 class _Mirror(Reflector[T]):
-    """Remembers what it has told until that is taken, and sets ``changed``."""
+    """Keeps what it has heard until it is taken, and sets ``changed``."""
 
     def __init__(
         self, client: Client, resource: Resource[T], changed: asyncio.Event, hears: Hears, **more: Any
@@ -358,7 +359,7 @@ class _Mirror(Reflector[T]):
         self.changed = changed
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()
-        """Of those that are set aside."""
+        """Objects that are set aside."""
 
     def take(self) -> dict[Key, T | None]:
         """As ``decider.News`` has it."""
@@ -378,7 +379,7 @@ class _Mirror(Reflector[T]):
 
 
 def _eips(found: ServiceObject) -> Collection[Hashable]:
-    """Its own, whatever they are."""
+    """The Service's own addresses, whatever they are."""
     return (found.key,) if kinds.has_ours(found.status.conditions) else ()
 
 
@@ -398,7 +399,7 @@ SECRET, ENTRY = "eip-speaker-key", "key"
 
 
 async def make_key(client: Client, namespace: str, told: Hears, *, sleep: Sleep = asyncio.sleep) -> None:
-    """Returns once there is one; ``told`` hears of every try that failed."""
+    """Returns once there is one. ``told`` hears of every try that failed."""
     path = f"/api/v1/namespaces/{namespace}/secrets"
     async for attempt in retrying(partial(told.failed, f"{path}/{SECRET}"), sleep=sleep):
         with attempt:
@@ -416,7 +417,7 @@ async def _create(client: Client, path: str) -> None:
 
 
 def _body() -> dict[str, Any]:
-    """With a key that no try before had: whoever was shown that in a refusal knows nothing."""
+    """With a new key for every try: if a refusal shows a key to somebody, that key is useless."""
     content = generate(secrets.token_bytes(MIN_SECRET)).encode()
     return {
         "metadata": {"name": SECRET, "labels": {"app.kubernetes.io/part-of": "eip-speaker"}},

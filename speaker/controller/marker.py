@@ -29,13 +29,13 @@ from speaker.system.waiting import boottime, set_within, time_of_day
 log = structlog.get_logger()
 
 LOOK = 2.0
-"""Seconds between two looks, while agents miss a node. Where none does nothing is asked."""
+"""Seconds between two looks while agents miss a node. If none does, nothing is requested."""
 PAUSE = 0.2
-"""Seconds at least: many agents say it one after the other."""
+"""The shortest pause in seconds: many agents report a node one after the other."""
 KUBELETS = leases_in("kube-node-lease")
 READY, REASON = "Ready", "NodeSilent"
 SHOWN = 10
-"""Agents that are named."""
+"""How many agents are named."""
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
@@ -47,7 +47,7 @@ class PodObject(Object, frozen=True, gc=False):
 
 
 class Mirror(Protocol):
-    """Of the session Leases that have the label, and what of it is news, when ``changed`` is set."""
+    """A mirror of the session Leases that have the label; ``changed`` is set if there is news."""
 
     lists: int
     changed: asyncio.Event
@@ -58,7 +58,7 @@ class Mirror(Protocol):
 
 
 class Marker:
-    """``agents``: the namespace of the session Leases; ``nodes`` mirrors all Nodes; ``told`` hears of failures."""
+    """``agents``: the namespace of the session Leases. ``nodes``: mirrors all Nodes. ``told``: hears of failures."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Marker:
         self._nodes, self._writes, self._told, self._clock = nodes, writes, told, clock
         self._words, self._kubelets = Words(), Kubelets()
         self._wanted: dict[str, frozenset[str]] = {}
-        """Paths that are to be written, by node."""
+        """Node → paths that are to be written."""
         self._done: set[str] = set()
-        """Nodes that have no pod left to be marked, for as long as they are missed."""
+        """Missed nodes that have no pod left to be marked."""
 
     async def run(self) -> None:
         """Endless."""
@@ -112,12 +112,12 @@ class Marker:
             await self._mark(node, voices)
 
     async def _want_only(self, nodes: Collection[str]) -> None:
-        """What waits to be written of others is not, nor where nobody knows any more."""
+        """Pending writes for other nodes are dropped, and so are all if nothing is known any longer."""
         for node in self._wanted.keys() - set(nodes):
             await self._writes.want(dict.fromkeys(self._wanted.pop(node)))
 
     async def _silent(self, facts: Facts) -> Mapping[str, tuple[str, ...]]:
-        """The dead, but for those whose pods are marked."""
+        """The dead nodes, without those whose pods are already marked."""
         asked = suspected(facts, self._clock())
         self._done &= asked.keys()
         self._kubelets.only(asked.keys() - self._done)
@@ -128,7 +128,7 @@ class Marker:
         return dead(facts._replace(kubelets=self._kubelets.silent), self._clock())
 
     async def _version(self, path: str) -> str:
-        """'' where that is not known."""
+        """'' if it is not known."""
         try:
             return msgspec.json.decode(await self._client.get(path), type=Named).metadata.resource_version
         except EdgeError as error:
@@ -139,7 +139,7 @@ class Marker:
         return ""
 
     async def _mark(self, node: str, voices: tuple[str, ...]) -> None:
-        """Again at each look, until none of its pods is ready: some may have been written meanwhile."""
+        """Repeated at each look until none of its pods is ready, as some may have been written meanwhile."""
         try:
             pods = await listed(self._client, PODS, PodObject, {"fieldSelector": f"spec.nodeName={node}"})
         except EdgeError as error:

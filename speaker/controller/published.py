@@ -1,6 +1,6 @@
 """What a controller shows of every EIP in use and every pool, according to its decisions and the agents' records.
 
-``Published`` sends it to a broker, ``ControllerPage`` to a page; each follows both while this replica leads.
+``Published`` sends it to a broker, ``ControllerPage`` to a page; both work while this replica leads.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from speaker.telemetry.mqtt.messages import States, Topics
 from speaker.telemetry.page.document import Document, Failovers, document, eip
 from speaker.telemetry.page.server import Live
 
-if TYPE_CHECKING:  # where there is no broker its library need not be there
+if TYPE_CHECKING:  # its library need not be installed where there is no broker
     from speaker.telemetry.mqtt.publisher import Publisher
 
 PAUSE = 0.2
-"""Seconds at least between two tellings."""
+"""The shortest pause between two updates, in seconds."""
 
 
 class Follower(Protocol):
-    """``decided`` and ``failed_over`` are called as there is news, and ``changed`` is set as records change, in the
-    loop's thread; ``run`` does something about it. Endless."""
+    """``decided`` and ``failed_over`` are called when there is news, and ``changed`` is set when records change, in the
+    loop's thread. ``run`` acts on it. Endless."""
 
     changed: asyncio.Event
 
@@ -93,13 +93,13 @@ def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Out
 
 
 class Published:
-    """A ``Follower``: says it to a broker, but for failovers, of which agents tell."""
+    """A ``Follower`` that publishes to a broker, except for failovers, which agents publish."""
 
     def __init__(self, says: "Publisher") -> None:
         self._says = says
         self._decided: Decided | None = None
         self._before: Mapping[ServiceKey, Outcome] | None = None
-        """None: what was there before us is no news."""
+        """None: what was there before us is not news."""
         self.changed = asyncio.Event()
 
     def follow(self, decided: Decided) -> None:
@@ -133,7 +133,7 @@ _NOBODYS = RecordedClaim()
 
 
 class ControllerPage:
-    """A ``published.Follower``. ``problems`` are those of this process."""
+    """A ``Follower``. ``problems``: those of this process."""
 
     def __init__(self, identity: str, problems: Callable[[], Collection[str]]) -> None:
         self.live, self.changed = Live(), asyncio.Event()
@@ -142,12 +142,12 @@ class ControllerPage:
         self.stand_by()
 
     def stand_by(self) -> None:
-        """Somebody else leads: here nothing is known."""
+        """Another replica leads: nothing is known here."""
         self._decided = None
         self.live.show(partial(document, self._identity, STANDS_BY, {}, {}, [], [*self._problems()], []))
 
     async def go_on_standing_by(self) -> None:
-        """Looks at the problems again, which end by themselves, while this replica does not lead. Endless."""
+        """While this replica does not lead, looks again at the problems, as they end on their own. Endless."""
         while True:
             await asyncio.sleep(AGAIN)
             if self._decided is None:
@@ -179,7 +179,7 @@ def of_controller(
     failovers: list[dict[str, Any]],
     problems: Collection[str],
 ) -> Document:
-    """Pure: as ``document`` has it."""
+    """Pure. See ``document``."""
     claims = claims_of(announcements)
     eips = {
         str(address): eip(use.pool, use.services, found.holder, found.since if found.holder else "", found.conflict)

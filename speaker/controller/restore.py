@@ -24,7 +24,7 @@ from speaker.api.service import MAX_HELD, RECORD
 from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
 
 RELEASED = "released"
-"""The last word of an annotation: the Service's wish to release was fulfilled."""
+"""The last word of an annotation: the Service's request for release was fulfilled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Duplicate:
     keeper: ServiceKey
 
     def __str__(self) -> str:
-        """For the owner of ``loser``."""
+        """A sentence for the owner of ``loser``."""
         return in_use(self.loser, self.keeper, self.address, "also held by", ", which is older and keeps it").told
 
 
@@ -52,9 +52,9 @@ def restored(
     refused: Catalogue | None = None,
     hosts: Container[IPAddress] = (),
 ) -> Restored:
-    """``services``: ours, each as it stands in the API and as it was read. Whom we gave something comes first; then
-    age decides, then the name. ``refused``: pools that must not be used, and may have been when their EIPs were given.
-    ``hosts``: their own addresses."""
+    """``services``: our Services, each as it is in the API and as it was read. Those that we gave something come first;
+    then age decides, then the name. ``refused``: pools that must not be used now, but may have been when their EIPs
+    were given. ``hosts``: the hosts' own addresses."""
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in sorted(by_age, key=lambda each: not has_ours(each[0].status.conditions)):
@@ -68,13 +68,13 @@ def restored(
 
 
 class _Draft:
-    """A book that is written by what is read: who is served where, and who keeps a place."""
+    """A book that is filled from what is read: which Service is served where, and which one keeps a place."""
 
     def __init__(self, catalogue: Catalogue, refused: Catalogue) -> None:
         self._book, self._catalogue, self._refused = Book(0.0), catalogue, refused
         self._duplicates: list[Duplicate] = []
         self._recorded: dict[IPAddress, str] = {}
-        """The pools of those who are served there, as it was recorded."""
+        """The recorded pools of Services that are served at these addresses."""
 
     def take_status(self, service: Service, address: IPAddress, pool: str) -> None:
         rival = self._rival(service, address)
@@ -83,7 +83,7 @@ class _Draft:
             return
         if pool and address not in self._recorded:
             self._recorded[address] = pool
-            if address in self._book.eips:  # who came before had no record of it
+            if address in self._book.eips:  # the earlier one had no record of it
                 self._book.move(address, pool)
         self._book.enter(service.key, address, self._pool(address), service)
 
@@ -122,31 +122,33 @@ class _Draft:
         return pool.per_namespace is None or has < pool.per_namespace or self._book.has_namespace(address, namespace)
 
     def _is_let_in(self, service: Service, address: IPAddress) -> bool:
-        """By the pool that it is from, or else by one that has it now; not where nobody knows."""
+        """Whether the pool that it is from, or else a pool that has it now, lets the Service in; False if that is
+        unknown."""
         name, both = self._recorded.get(address, ""), (self._catalogue, self._refused)
         named = [(each, each.pools[name]) for each in both if name in each.pools]
         having = [(each, space.pool) for each in both for space in each.offering(address)]
         return any(each.objection(pool, service) is None for each, pool in named or having)
 
     def _pool(self, address: IPAddress) -> str:
-        """As recorded, or else as it looks. '' where nobody knows: the EIP stays with its Service all the same."""
+        """The recorded pool, or else the one that has the address now. '' if unknown: the EIP stays with its Service
+        all the same."""
         offering = chain(self._catalogue.offering(address), self._refused.offering(address))
         return self._recorded.get(address) or next((space.pool.name for space in offering), "")
 
 
 def _are_partners(service: Service, other: Service) -> bool:
-    """They share an EIP, even if they clash there by now: the allocator knows what to do then."""
+    """Whether they share an EIP, even if they now clash there: the allocator handles that."""
     return service.share is not None and service.share == other.share
 
 
 def _is_invited(service: Service, other: Service) -> bool:
-    """To a place beside ``other``, who cannot be asked whether it ever was so."""
+    """Whether it may have a place beside ``other``, which cannot be asked if it ever allowed that."""
     namespace = service.key.namespace
     return _are_partners(service, other) and namespace in {other.key.namespace, *other.share_namespaces}
 
 
 def in_annotation(found: ServiceObject) -> tuple[IPAddress, ...]:
-    """What else than ours somebody wrote there may be without end."""
+    """Only our addresses are read: others may have written any number of things there."""
     return readable(_annotation(found).split(",", MAX_HELD)[:MAX_HELD])
 
 
@@ -157,9 +159,9 @@ def _annotation(found: ServiceObject) -> str:
 def _in_status(
     found: ServiceObject, service: Service, catalogue: Catalogue, hosts: Container[IPAddress]
 ) -> Iterator[tuple[IPAddress, str]]:
-    """Each with its pool, '' where that was not recorded. A host's own beside our condition is one that we gave before
-    the host had it, or another controller wrote it over ours, which the annotation still names. Of what another one
-    gave we take no more than the Service asks for."""
+    """Each address with its pool, or '' if that was not recorded. A host's own address beside our condition is one that
+    we gave before the host had it, or one that another controller wrote over ours, which the annotation still names. Of
+    another controller's addresses, we take only what the Service asks for."""
     addresses, conditions = found.status.load_balancer.addresses, found.status.conditions
     ours, noted = has_ours(conditions), in_annotation(found)
     said = condition_of(conditions, ASSIGNED_FROM) or {}

@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 LEASE = "eip-speaker-controller"
 SWITCH = 0.001
-"""Seconds for which a thread that decides keeps the loop waiting, each time that it has something to do."""
+"""How long a thread that decides may keep the loop waiting each time the loop has something to do, in seconds."""
 REMEMBERED = 1000
 """Objects whose last failure is remembered."""
 _NAMESPACE = "eip-speaker"
@@ -48,9 +48,9 @@ _NAMESPACE = "eip-speaker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings(ServingSettings):
-    """All settings of ``speaker controller``. ``namespace`` is the Lease's; '' for the pod's own.
-    ``agents_namespace`` is that of the agents' session Leases, and of their key, which is made where there is none if
-    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready."""
+    """All settings of ``speaker controller``. ``namespace``: the Lease's; '' means the pod's own. ``agents_namespace``:
+    that of the agents' session Leases, and of their key, which is made if there is none and ``make_key`` is set.
+    ``mark_pods``: mark pods of dead nodes as not ready."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
@@ -62,8 +62,8 @@ class CommandSettings(ServingSettings):
 
 
 async def run(settings: CommandSettings) -> None:
-    """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
-    an API that does not answer is waited for."""
+    """Runs until SIGTERM or SIGINT, and then gives the Lease back. Raises SettingError for settings that cannot work;
+    waits for an API that does not answer."""
     logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
@@ -75,7 +75,7 @@ async def run(settings: CommandSettings) -> None:
     ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
-        # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
+        # Unique to this process: after a restart the previous one's Lease has to expire, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
         election = Election(
@@ -105,11 +105,11 @@ async def run(settings: CommandSettings) -> None:
         async def work(leadership: Leadership) -> None:
             async with AsyncExitStack() as leading:
                 if page is not None:
-                    leading.callback(page.stand_by)  # once the problems of the one that leads are over
+                    leading.callback(page.stand_by)  # once the leader's problems are over
                 leading.enter_context(metrics.leading(leadership))
                 leader.followers = (page,) if page is not None else ()
                 if settings.mqtt is not None:
-                    # Not needed, and perhaps not there, where there is no broker.
+                    # Not needed without a broker, and perhaps not installed.
                     from speaker.telemetry.mqtt.news import publishing_as_controller
 
                     publishing = publishing_as_controller(settings.mqtt, identity, metrics.mqtt(), metrics)
@@ -125,7 +125,7 @@ async def run(settings: CommandSettings) -> None:
 
 @never_failing
 class ControllerMetrics:
-    """What people see besides the API: a log line for every transition, metrics, health."""
+    """What people see apart from the API: a log line for every transition, metrics, health."""
 
     leads = gauge("1 while this replica leads")
     api_errors = counter("Requests to the API that failed")
@@ -155,22 +155,22 @@ class ControllerMetrics:
         make(self, self.registry, namespace=f"{NAMESPACE}_controller")
         Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         self._doubts: dict[str, str] = {}
-        """By resource."""
+        """Resource → what is doubted."""
         self._given = GivenMetrics(self.registry)
-        """Of whoever leads: a replica that stands by knows nothing of it."""
+        """The leader's; a replica that stands by knows nothing about it."""
         self._internal = InternalErrors(self.internal_errors)
         self.internal_error = self._internal.internal_error
         self._term: int | None = None
         self._failing: dict[str, str] = {}
         """What was said last, by what failed; the newest last."""
         self._broker = ""
-        """Why it is told nothing."""
+        """Why the broker gets nothing."""
         self._mqtt: MqttMetrics | None = None
         self._telling = Telling()
 
     def health(self, election: Election) -> tuple[bool, dict[str, object]]:
-        """Well once the API has answered: a replica that it never let in is of no use. From then on always: who stands
-        by is as ready as who leads, and a restart mends no API."""
+        """Healthy once the API has answered: a replica that was never let in is useless. After that always healthy: a
+        standby is as ready as the leader, and a restart does not repair an API."""
         details = {"ready": election.answered, "leads": self._term is not None, "term": self._term}
         return election.answered, {**details, "problems": self.problems()}
 
@@ -193,13 +193,13 @@ class ControllerMetrics:
             for resource in tuple(self._doubts):
                 self.doubted(resource, None)
             self.mirrored(Mirrors(Room(0)))
-            self._broker = ""  # whoever leads now tells it
+            self._broker = ""  # whoever leads now reports it
             if self._mqtt is not None:
                 self._mqtt.waiting.set(0)
             log.info("no longer leads", term=leadership.term)
 
     def finish(self) -> None:
-        """Say now what waits to be said together."""
+        """Says now what waits to be said together."""
         self._telling.finish()
 
     def took(self, method: str, seconds: float) -> None:
@@ -207,12 +207,12 @@ class ControllerMetrics:
         self.api_request_seconds.labels(method).observe(seconds)
 
     def counted(self, tally: Tally, waiting: int) -> None:
-        """What everybody has, and how many objects are yet to be written."""
+        """What everybody has, and how many objects are still to be written."""
         self._given.count(*tally)
         self.writes_waiting.set(waiting)
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:
-        """What is missing from a list of ``resource`` but kept for now; None: nothing any more."""
+        """What is missing from a list of ``resource`` but kept for now; None if nothing is."""
         before = self._doubts.pop(resource, "")
         self.removals_waiting.labels(resource).set(0 if doubt is None else doubt.waiting.gone)
         if doubt is not None:
@@ -222,7 +222,7 @@ class ControllerMetrics:
             log.info("removals settled", resource=resource)
 
     def mirrored(self, mirrors: Mirrors) -> None:
-        """What is held of the API's objects, from now on."""
+        """The mirrors to measure from now on."""
         self.mirror_bytes.set_function(lambda: mirrors.room.taken)
         self.mirror_room_bytes.set(mirrors.room.most)
         self.objects_without_room.set_function(lambda: mirrors.without_room)
@@ -232,7 +232,7 @@ class ControllerMetrics:
         self.loop_busy_max_seconds.rise(busy)
 
     def failed(self, what: str, error: EdgeError) -> None:
-        """The same words are not repeated while they are remembered; failures with one reason are reported together."""
+        """The same words are not repeated while they are remembered. Failures with one reason are reported together."""
         self.api_errors.inc()
         if self._failing.pop(what, None) != str(error):
             self._telling.tell(Transition("warning", "api failed", "what", what, str(error), {"error": str(error)}))

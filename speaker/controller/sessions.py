@@ -11,20 +11,20 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 DEAD = 60.0
-"""Seconds after which a Lease that nobody renewed says nothing any more: it is good for 40 and renewed every 15."""
+"""Seconds after which a Lease that was not renewed means nothing: it is valid for 40 and renewed every 15."""
 LOOK_COUNTS = 40.0
-"""Seconds after which a look says nothing any more. After such a gap all is counted anew: where the API did not answer
-us it may not have let agents renew either."""
+"""Seconds for which a look counts. After a longer gap counting starts again: if the API did not answer us, it may not
+have let agents renew either."""
 
 
 class _Seen(NamedTuple):
     version: str | None
-    """Of a Lease; '': it is there no longer, None: it was never there, and that says nothing."""
+    """A Lease's version. '': the Lease no longer exists; None: it never did, which means nothing."""
     since: float
 
 
 def _seen(before: Mapping[str, _Seen], versions: Mapping[str, str | None], now: float) -> dict[str, _Seen]:
-    """Each version, and since when that Lease has it."""
+    """Each version, and since when the Lease has it."""
     found = {name: before.get(name) for name in versions}
     return {
         name: known if known is not None and known.version == versions[name] else _Seen(versions[name], now)
@@ -44,8 +44,8 @@ class Forwarders:
         """None: not known yet."""
 
     def heard(self, without: Mapping[str, str], now: float) -> None:
-        """``without``: the version of each Lease whose agent says that it does not forward. One that is renewed, or
-        made, while we look is alive. What was there at first may be of an agent long gone."""
+        """``without``: the version of each Lease whose agent says that it does not forward. A Lease that is renewed or
+        created while we look is alive; one that was there at first may be of an agent long gone."""
         self._begun = begun = now if self._begun is None else self._begun
         self._seen = _seen(self._seen, without, now)
         recent = [each.since for each in self._seen.values() if now < each.since + DEAD]
@@ -56,21 +56,21 @@ class Forwarders:
 
 
 class Lives:
-    """Which holders are gone: a record names its holder until another takes the EIP, and forever if nobody may."""
+    """Which holders are gone. A record names its holder until another node takes the EIP; forever, if no node may."""
 
     def __init__(self) -> None:
         self._seen: Mapping[str, _Seen] = {}
         self._heard_at = float("-inf")
 
     def heard(self, versions: Mapping[str, str], holders: Collection[str], now: float) -> None:
-        """``versions``: of all Leases, by node, as asked for at ``now``; ``holders``: the nodes that records name."""
+        """``versions``: of all Leases, by node, as requested at ``now``. ``holders``: the nodes that records name."""
         before = self._seen if now - self._heard_at <= LOOK_COUNTS else {}
         absent = {node: "" for node, seen in before.items() if seen.version is not None}
         self._seen = _seen(before, {node: versions.get(node, absent.get(node)) for node in holders}, now)
         self._heard_at = now
 
     def gone(self, now: float) -> dict[str, str] | None:
-        """The last version of the Lease of each that has not renewed it for long; None: that is not known."""
+        """For each holder whose Lease was not renewed for long, the Lease's last version; None: unknown."""
         if now - self._heard_at > LOOK_COUNTS:
             return None
         return {
@@ -85,14 +85,15 @@ class Lives:
 WORD = 20.0
 """Seconds for which an agent's word counts: it renews its Lease every 15."""
 STALE = 15.0
-"""Seconds after which a kubelet that did not renew its Lease is silent: it does every 10 to 10.4, so one renewal failed
-for more than 4 s, in which a kubelet tries again several times."""
+"""Seconds after which a kubelet that does not renew its Lease is silent. It renews every 10 to 10.4, so one renewal has
+failed for more than 4 s, during which a kubelet tries several times."""
 GAP = 5.0
-"""Seconds at most between two looks at a Lease: where the API did not answer us it may not have let kubelets renew."""
+"""The longest time between two looks at a Lease, in seconds: if the API did not answer us, it may not have let kubelets
+renew."""
 VOICES = 2
-"""Agents at least: no single one's word is enough, whatever the cluster's size."""
+"""The fewest agents: the word of a single one is not enough, whatever the cluster's size."""
 LIMIT = 3
-"""No node is taken for dead where more than one in so many are missed or not Ready."""
+"""If more than one node in so many is missed or not Ready, no node is taken for dead."""
 
 
 class Word(NamedTuple):
@@ -102,18 +103,18 @@ class Word(NamedTuple):
     heard: float
     """When we last heard it."""
     at: float
-    """When it was last seen to be written; what stood there when we began to look is nobody's word: -inf."""
+    """When it was last seen to be written; -inf if it was there before we began to look, as that is nobody's word."""
 
 
 class Silence(NamedTuple):
-    """Of a kubelet's Lease: since when no other version of it was seen, and when it was asked for last."""
+    """Silence of a kubelet's Lease: since when no other version was seen, and when it was last requested."""
 
     since: float
     at: float
 
 
 class Facts(NamedTuple):
-    """All by node. ``nodes``: whether each is Ready; ``agents``: who has a session Lease, long dead or not."""
+    """All by node. ``nodes``: whether each is Ready. ``agents``: nodes with a session Lease, even if long dead."""
 
     nodes: Mapping[str, bool]
     agents: frozenset[str]
@@ -122,13 +123,13 @@ class Facts(NamedTuple):
 
 
 def suspected(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
-    """The nodes whose kubelets are to be looked at: agents miss them, or did before we came."""
+    """The nodes whose kubelets should be looked at: agents miss them, or did before we began."""
     return _missed(facts, {agent: word.misses for agent, word in facts.words.items() if now - word.heard <= WORD})
 
 
 def _missed(facts: Facts, words: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
-    """The nodes that more than half of the other agents miss, and who does. Agents long dead count among the others:
-    that makes it harder. None where there are too many such nodes."""
+    """The nodes that more than half of the other agents miss, and which agents miss them. Agents long dead count among
+    the others, which makes it harder. Empty if there are too many such nodes."""
     agents = facts.agents & facts.nodes.keys()
     fresh = {agent: misses for agent, misses in words.items() if agent in agents}
     found = {}
@@ -155,19 +156,19 @@ def dead(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
 
 
 class Words:
-    """``now`` is seconds of one clock that never goes back: what the Leases say of time is another clock's."""
+    """``now`` is seconds of one clock that never goes back: times in the Leases are of another clock."""
 
     def __init__(self) -> None:
         self.now: dict[str, Word] = {}
         self._lists = 0
 
     def any_heard(self, now: float) -> bool:
-        """Lately."""
+        """Whether any agent was heard recently."""
         return any(now - word.heard <= WORD for word in self.now.values())
 
     def heard(self, changes: Mapping[str, frozenset[str] | None], lists: int, now: float) -> None:
-        """``changes``: what Leases say that were written, None for one that misses nobody any more; ``lists``: how
-        often all were listed. What a list brings may be old: it counts once it is written again."""
+        """``changes``: what written Leases say, None for one that no longer misses anybody. ``lists``: how often all
+        were listed. What a list brings may be old, so it counts only once it is written again."""
         if lists != self._lists:
             self.now = {agent: word._replace(at=float("-inf")) for agent, word in self.now.items()}
         at = now if lists == self._lists else float("-inf")
@@ -180,15 +181,15 @@ class Words:
 
 
 class Kubelets:
-    """What is seen of their Leases."""
+    """What is seen of the kubelets' Leases."""
 
     def __init__(self) -> None:
         self._versions: dict[str, str] = {}
         self.silent: dict[str, Silence] = {}
 
     def looked(self, node: str, version: str, begun: float, ended: float) -> None:
-        """``version``: of its Lease, as asked for at ``begun`` and answered at ``ended``; '': it has none, or that is
-        not known."""
+        """``version``: of its Lease, as requested at ``begun`` and answered at ``ended``; '': it has none, or that is
+        unknown."""
         before = self.silent.pop(node, None)
         if not version:
             return

@@ -1,6 +1,6 @@
 """What the API should say, as the difference from what it says: statuses, finalizers, and Events. Pure.
 
-The condition ``eip-speaker.io/Assigned`` on a Service is our mark. It remembers across restarts and leaders what its
+The condition ``eip-speaker.io/Assigned`` on a Service is our mark. Across restarts and leaders, it remembers what its
 owner was told last. A status without it is touched only if the Service is ours now.
 """
 
@@ -26,7 +26,7 @@ from speaker.telemetry.lines import Transition
 
 
 def in_camel_case(reason: str) -> str:
-    """As the API has reasons."""
+    """A reason as the API spells it."""
     return "".join(word.capitalize() for word in reason.split("_"))
 
 
@@ -35,22 +35,22 @@ _HAPPENED = (
     *("failed over", "held by nobody", "conflict begun", "conflict ended"),
 )
 LOGGED = {in_camel_case(words.replace(" ", "_")): words for words in _HAPPENED}
-"""Reasons of Events that judge nothing → the log's words for what happened."""
+"""Reasons of Events that are not verdicts → the log's words for what happened."""
 JUDGED = {in_camel_case(reason.value): reason.value for reason in RefusalReason} | {
     verdict.value: verdict.value.lower() for verdict in Verdict
 }
-"""The others → the log's, which are the metrics' labels."""
+"""Other reasons → the log's, which are the metrics' labels."""
 
 _NAMED = 200
-"""Characters of an object's name in an Event's: a pool's may have 253, and so may an Event's."""
+"""Characters of an object's name in an Event's name: a pool's may have 253, and so may an Event's."""
 _VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``reason`` and ``message`` about an object, told once the write it belongs to is done. ``level``: Normal or
-    Warning; ``at``: RFC 3339; ``mark``: what tells it from others about the same version. The body is made when it is
-    sent, as 10,000 may wait."""
+    """``reason`` and ``message`` about an object, created once the write it belongs to is done. ``level``: Normal or
+    Warning. ``at``: RFC 3339. ``mark``: distinguishes it from other Events about the same version. The body is made
+    when it is sent, as 10,000 may be waiting."""
 
     kind: str
     about: FullMetadata
@@ -59,11 +59,11 @@ class Event:
     message: str
     at: str
     mark: str = ""
-    """Of what it tells, where that is not a change of the object."""
+    """Identifies what it reports, if that is not a change of the object."""
 
     @property
     def path(self) -> str:
-        """Where it is created."""
+        """The path at which it is created."""
         return f"/api/v1/namespaces/{self._namespace}/events"
 
     def joined(self, later: "Event") -> "Event":
@@ -71,7 +71,8 @@ class Event:
         return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
-        """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""
+        """Named after the version that it was decided from: a second attempt to create it is refused, so it is created
+        only once."""
         meta = self.about
         told = f"{meta.uid} {self.mark or meta.resource_version} {self.reason}"
         mark = hashlib.sha256(told.encode()).hexdigest()[:16]
@@ -97,7 +98,7 @@ class Event:
         }
 
     def logged(self) -> Transition:
-        """Any that judges a Service is a refusal."""
+        """An Event that judges a Service is a refusal."""
         meta, level = self.about, "warning" if self.level == "Warning" else "info"
         kind, name = ("service", f"{meta.namespace}/{meta.name}") if self.kind == "Service" else ("pool", meta.name)
         if (words := LOGGED.get(self.reason)) is not None:
@@ -107,7 +108,7 @@ class Event:
 
     @property
     def _namespace(self) -> str:
-        return self.about.namespace or "default"  # Events on what is cluster scoped live there
+        return self.about.namespace or "default"  # Events about cluster-scoped objects are in this namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,14 @@ class Write:
     version: str
     content: Mapping[str, Any] = field(default_factory=dict)
     ingress: tuple[Ingress, ...] | None = None
-    """Of a Service, where it changes."""
+    """A Service's ingress, if it changes."""
     others: Sequence[Condition] | None = None
     conditions: Sequence[Condition] = ()
     since: Mapping[str, str] = field(default_factory=dict, compare=False)
     """RFC 3339: ``lastTransitionTime`` of each condition."""
     event: Event | None = field(default=None, compare=False)
     lazy: bool = False
-    """Nobody waits for it: a later one may overtake it."""
+    """Nobody waits for it: a later write may overtake it."""
 
     def body(self) -> dict[str, Any]:
         patch: dict[str, Any] = {**self.content}
@@ -144,7 +145,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletes the object, unless it is another or was written since. Nobody waits for it."""
+    """Deletes the object, unless it was replaced or written since. Nobody waits for it."""
 
     path: str
     uid: str
@@ -159,18 +160,18 @@ class Removal:
 Order: TypeAlias = Write | Removal
 
 Orders: TypeAlias = Mapping[str, Order | None]
-"""Path → what is wanted there from now on, None for nothing. Of paths that are not in it the same as before is."""
+"""Path → what is wanted there from now on, None for nothing. For other paths nothing changes."""
 
 
 # ── What is wanted ──────────────────────────────────────────────────────────────────────────────────────────
 
 READY = "Ready"
 NAMESPACES_FULL = "NamespacesFull"
-"""Of a pool with ``perNamespace``: whether namespaces have all that they may, and which."""
+"""For a pool with ``perNamespace``: whether namespaces have all that they may have, and which."""
 STALLED = "Stalled"
-"""Of a pool with a mistake, which waiting does not mend: what asks by kstatus (Flux, Helm 4) gives up at once."""
+"""For a pool with a mistake, which waiting does not fix: tools that use kstatus (Flux, Helm 4) give up at once."""
 UNHEEDED = "Unheeded"
-"""It has an EIP, and another balancer's annotations on it are not obeyed."""
+"""The Service has an EIP, but another balancer's annotations on it are not obeyed."""
 FINALIZER = "eip-speaker.io/in-use"
 
 _SHOWN = 10
@@ -190,11 +191,11 @@ class IpMode(StrEnum):
 
 
 _OF_A_SERVICE, _OF_A_POOL = (kinds.ASSIGNED, kinds.ASSIGNED_FROM), (READY, NAMESPACES_FULL, STALLED)
-"""Conditions that are ours."""
+"""Our conditions."""
 
 
 class _Say(NamedTuple):
-    """Of the condition, and whether that is a warning."""
+    """Content of the condition, and whether it is a warning."""
 
     status: str
     reason: str
@@ -211,9 +212,9 @@ def service_write(
     ip_mode: IpMode | None,
     at: str,
 ) -> Write | None:
-    """``record``: the addresses it has, with those it may not use for now, as its annotation says them; ``duplicate``:
-    what it is told if it lost an address at the start; ``ip_mode`` None: each address keeps the one it has; ``at``:
-    RFC 3339. None where the API says all that already."""
+    """``record``: the addresses it has, including those it may not use for now, as its annotation says them.
+    ``duplicate``: what it is told if it lost an address at the start. ``ip_mode`` None: each address keeps the one it
+    has. ``at``: RFC 3339. None if the API already says all that."""
     if isinstance(parsed, NotOurs):
         return _leaving(found, parsed, at)
     assignment, before = outcome.assignment, found.status.load_balancer.ingress
@@ -234,7 +235,7 @@ def service_write(
 def _event(
     found: ServiceObject, say: _Say, addresses: Collection[str], duplicate: str | None, *, releases: bool
 ) -> tuple[str, str, str] | None:
-    """``addresses``: those that it gets; ``releases``: it asks to be rid of those that it loses."""
+    """``addresses``: those that it gets. ``releases``: it asks to be rid of those that it loses."""
     before, former = found.status.load_balancer.ingress, kinds.condition_of(found.status.conditions, kinds.ASSIGNED)
     moved = set(addresses) != {each.ip for each in before}
     if duplicate is not None and moved:
@@ -252,7 +253,7 @@ def _event(
 
 @lru_cache(512)
 def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    """One for all Services that are told the same."""
+    """One object for all Services that are told the same."""
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
@@ -273,13 +274,13 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
 
 
 def _beside(say: _Say, told: str) -> _Say:
-    """What it asks of another balancer is told with it, as a warning where there is no other."""
+    """Adds what it asks of another balancer; that makes it a warning if it is not one already."""
     reason = say.reason if say.warns else UNHEEDED
     return say._replace(reason=reason, message=f"{say.message}; {told}", warns=True)
 
 
 def _origin(assignment: Assignment | None) -> Iterator[Condition]:
-    """The condition that says where its addresses are from, if anybody knows."""
+    """The condition that says which pools its addresses are from, if that is known."""
     if assignment is not None:
         pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
         if said := kinds.pools_said(pools):
@@ -287,8 +288,8 @@ def _origin(assignment: Assignment | None) -> Iterator[Condition]:
 
 
 def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
-    """The Service is somebody else's now, or nobody's: what is ours in its status goes. Where it names another class
-    that class's controller may have been there already, and the ingress is its own."""
+    """The Service is no longer ours, so our part of its status is removed. If it names another class, that class's
+    controller may already have written the ingress, so that stays."""
     if kinds.condition_of(found.status.conditions, kinds.ASSIGNED) is None:
         return None
     former = found.status.load_balancer.ingress
@@ -338,7 +339,7 @@ def pool_writes(
     in_use: bool,
 ) -> list[Write]:
     """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
-    ``assignments``: from this pool, if it is being deleted; ``in_use``: somebody has a place there, served or not."""
+    ``assignments``: from this pool, if it is being deleted. ``in_use``: a Service has a place there, served or not."""
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments))
     limit = judged.pool.per_namespace if judged.pool is not None else None
     conditions = [condition, *([_limit_condition(found, limit, usage)] if limit is not None else [])]
@@ -349,7 +350,7 @@ def pool_writes(
 
 
 def pool_paths(name: str) -> tuple[str, str]:
-    """Of its writes."""
+    """Paths of its writes."""
     return f"{kinds.EIPS}/{name}", f"{kinds.EIPS}/{name}/status"
 
 
@@ -365,7 +366,7 @@ def _holders(name: str, assignments: Iterable[Assignment]) -> list[str]:
 def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
     meta = found.metadata
     has = FINALIZER in meta.finalizers
-    # The API takes no new finalizer on what is being deleted.
+    # The API accepts no new finalizer on an object that is being deleted.
     if has == in_use or (in_use and meta.deletion_timestamp is not None):
         return None
     others = [each for each in meta.finalizers if each != FINALIZER]
@@ -376,14 +377,14 @@ def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
 def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) -> Condition:
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
-        named = some(holders, _SHOWN) or "Services that are not served but keep an address of it"
+        named = some(holders, _SHOWN) or "Services that are not served but keep one of its addresses"
         message = f"waits for {named}: delete these Services, or give them another pool"
     holds = judged.verdict is Verdict.ACCEPTED
     return _observed(found, READY, judged.verdict.value, message, holds=holds)
 
 
 def _limit_condition(found: EipObject, limit: int, usage: Mapping[Family, Usage]) -> Condition:
-    """Of those namespaces that have all they may."""
+    """The condition about namespaces that have all they may have."""
     full = [f"{name} ({number} {family})" for family in usage for name, number in usage[family].full]
     message = f"have the maximum of {limit} addresses: {some(full, _SHOWN)}" if full else ""
     return _observed(found, NAMESPACES_FULL, "LimitReached" if full else "BelowLimit", message, holds=bool(full))
@@ -403,7 +404,7 @@ def _pool_status(
     shown = msgspec.to_builtins(found.status)
     status = {name: value for name, value in wanted.items() if value != shown[name]}
     former = kinds.condition_of(found.status.conditions, READY)
-    if former is not None and former.get("status") == "Unknown":  # the API server's own word for: nobody has looked yet
+    if former is not None and former.get("status") == "Unknown":  # the API server's own word: nobody has looked yet
         former = None
     same = former is not None and _tell(found.status.conditions, conditions, _OF_A_POOL)
     if same and not status:
@@ -423,7 +424,7 @@ def _pool_status(
 
 
 def _columns(found: EipObject, usage: Mapping[Family, Usage]) -> dict[str, str]:
-    """Of ``kubectl get``, which can show one line only."""
+    """Columns of ``kubectl get``, which can show only one line."""
     given = found.spec.get("addresses")
     return {
         "addressesText": kinds.in_one_line([*map(str, given)]) if isinstance(given, list) else "",
@@ -433,7 +434,7 @@ def _columns(found: EipObject, usage: Mapping[Family, Usage]) -> dict[str, str]:
 
 
 def _by_family(numbers: Mapping[Family, int]) -> str:
-    """With the families' names where there are two."""
+    """With the families' names if there are two."""
     told = {family: str(min(number, _INT64_MAX)) for family, number in numbers.items()}
     return ", ".join(f"{number} {family}" if len(told) > 1 else number for family, number in told.items())
 
@@ -453,7 +454,7 @@ def _conditioned(
     ours: tuple[str, ...],
     at: str,
 ) -> Write:
-    """``ours``: of all conditions that are."""
+    """``ours``: the kinds of conditions that are ours."""
     others = tuple(each for each in found.status.conditions if each.get("type") not in ours)
     since = {
         each["type"]: _since(kinds.condition_of(found.status.conditions, each["type"]), each, at) for each in conditions
@@ -467,7 +468,7 @@ def _since(former: Condition | None, now: Condition, at: str) -> str:
 
 
 def _tell(found: Sequence[Condition], wanted: Sequence[Condition], ours: Sequence[str]) -> bool:
-    """Whether what is wanted stands there already, and nothing else that is ours."""
+    """Whether what is wanted is already there, and nothing else of ours."""
     there = [each for each in found if each.get("type") in ours]
     return len(there) == len(wanted) and all(any(_says(former, each) for former in there) for each in wanted)
 

@@ -1,4 +1,4 @@
-"""Writes what is wanted, many objects at a time. A write that fails is retried later, and delays no other."""
+"""Writes what is wanted, many objects at a time. A failed write is retried later, and delays no other."""
 
 import asyncio
 import random
@@ -19,33 +19,36 @@ WORKERS = 16
 BACKOFF, BACKOFF_LIMIT = 0.2, 30.0
 """Seconds, doubled with every failure in a row of one object."""
 LAZY = 1.0
-"""Seconds that a write waits which nobody waits for: counts that change with every Service are written together."""
+"""Seconds that a lazy write waits: counts that change with every Service are written together."""
 WRITES, WRITE_SECONDS = 100, 0.2
-"""Of one object at once, and seconds until it may be written again. Another controller may put right what we put right,
-as fast as both can write."""
+"""Writes of one object at once, and seconds until one more is allowed. Another controller may undo what we write, as
+fast as both can."""
 EVENTS, EVENT_SECONDS = 25, 300.0
-"""Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
+"""Events of one object at once, and seconds until one more is allowed: the limits of client-go
+(EventSourceObjectSpamFilter)."""
 EVENT_OBJECTS = 10_000
-"""For which that is remembered."""
+"""How many objects that is remembered for."""
 JOIN_SECONDS, CROWDED_SECONDS = 1.0, 10.0
-"""For which the Event of an address waits for that of who announces it: as a rule one tells of both. The longer time is
-for a crowd, in which nodes are slower to say so: of more than WORKERS in a second, and of those that come after it."""
+"""How long the Event of an assignment waits for the Event of its announcement, as usually one reports both. The longer
+time is for a crowd, in which nodes are slower: for more than WORKERS in a second, and for those that come after it."""
 EVENT_TRIES = 12
-"""Of one Event, some two minutes in all, as often as client-go does: the API may be away because of what it tells."""
+"""Tries of one Event, about two minutes in all, as many as in client-go: the Event may be about what keeps the API
+away."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
 HEARD_SECONDS = 30.0
-"""After which a write is tried again whose object was said to be another by now, where nothing else was heard of it."""
+"""If a write is refused because the object has changed, and the change is not heard, the write is tried again after so
+long."""
 
 
 class Told(Hears, Supervisor, Protocol):
-    """Who hears of failures and of bugs."""
+    """Hears of failures and of bugs."""
 
 
 class WriteQueue:
-    """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures,
-    and of bugs, which keep no more than their object waiting; ``happened`` of what is written that has an Event, told
-    or one too many.
+    """``fence`` says how many seconds a write may take, and raises if it must not begin. ``told`` hears of failures,
+    and of bugs, which delay only their own object. ``happened`` hears of each write with an Event, whether the Event is
+    sent or is one too many.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
     as it was before.
@@ -58,24 +61,24 @@ class WriteQueue:
         self._wanted: dict[str, Order] = {}
         self._done: dict[str, Order] = {}
         self._stale: dict[str, Order] = {}
-        """Refused because the object is another by now, of which nothing was heard yet."""
+        """Refused because the object has changed, and the change was not heard yet."""
         self._failures: dict[str, int] = {}
         self._busy: set[str] = set()
-        """Paths that are queued, being written, or waiting for another try: each is in one place."""
+        """Paths that are queued, being written, or waiting for another try: each is in only one place."""
         self._queue: asyncio.PriorityQueue[tuple[int, int, str | _Untold]] = asyncio.PriorityQueue()
-        """Paths, then Events: who waits for an address goes before who wants to read about it."""
+        """Paths, then Events: a Service that waits for an address goes before people who want to read about it."""
         self._turns = count()
         self._paces = _Paces()
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
         self._assigned: dict[str, tuple[Event, asyncio.TimerHandle]] = {}
-        """Those that wait for what may be told with them, by what they are about."""
+        """Events that wait to be joined with another, by what they are about."""
         self._lately: deque[float] = deque(maxlen=WORKERS + 1)
-        """When the last of them were assigned."""
+        """When the latest ones were assigned."""
         self._crowded_until = 0.0
 
     @property
     def waiting(self) -> int:
-        """Objects whose write is yet to be done."""
+        """Objects that are still to be written."""
         return len(self._busy)
 
     async def want(self, orders: Orders) -> None:
@@ -139,7 +142,7 @@ class WriteQueue:
             self._try_again(path, error)
         else:
             self._failures.pop(path, None)
-            if path in self._wanted:  # it may have been heard of already
+            if path in self._wanted:  # the new state may have been heard already
                 self._done[path] = order
             self._busy.discard(path)
             self._take_up(path)  # something else may be wanted by now
@@ -166,13 +169,13 @@ class WriteQueue:
             self.tell(order.event)
 
     def _doubt(self, order: Order) -> None:
-        """It is still wanted as it was: the object is none other, or nothing is heard of it."""
+        """The same write is still wanted: the object has not changed, or no change was heard."""
         if self._done.get(order.path) is order:
             del self._done[order.path]
             self._take_up(order.path)
 
     def tell(self, event: Event) -> None:
-        """Behind all that is to be written by now; not where its object had too many."""
+        """After everything that is to be written by now; not if its object had too many."""
         self._happened(event)
         about = f"{event.kind} {event.about.namespace}/{event.about.name}"
         if (waiting := self._assigned.pop(about, None)) is not None:
@@ -196,7 +199,7 @@ class WriteQueue:
         self._assigned[about] = event, timer
 
     def _tell_alone(self, about: str, until: float) -> None:
-        """``until``: no later than then, by the loop's time, however many wait."""
+        """``until``: at the latest then, by the loop's time, however many wait."""
         event, _ = self._assigned.pop(about)
         if asyncio.get_running_loop().time() < min(until, self._crowded_until):
             self._await_holder(about, event, until)
@@ -204,7 +207,7 @@ class WriteQueue:
             self._tell_in_turn(about, event)
 
     def _tell_in_turn(self, about: str, event: Event) -> None:
-        """Not of an object that had too many: its condition says how it is now."""
+        """Not if its object had too many: its condition says how it is now."""
         if self._events.admits(asyncio.get_running_loop().time(), about):
             self._queue_event(_Untold(event))
 
@@ -212,7 +215,7 @@ class WriteQueue:
         self._queue.put_nowait((1, next(self._turns), untold))
 
     async def _tell(self, untold: "_Untold") -> None:
-        """Again and again, but not for ever: conditions say how it is, and stay. Its name has it told once."""
+        """Repeated, but not forever, as conditions say the same and stay. Its name ensures that it is created once."""
         event, failures = untold
         try:
             await self._client.create(event.path, event.body(), within=min(REQUEST, self._fence()))
@@ -221,7 +224,7 @@ class WriteQueue:
                 return
             self._told.failed(event.path, error)
             failures += 1
-            # What is refused for what it says is refused again.
+            # What is refused for its content will be refused again.
             may_pass = not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
             if failures < EVENT_TRIES and may_pass:
                 again = _Untold(event, failures)
@@ -229,28 +232,28 @@ class WriteQueue:
 
 
 class _Untold(NamedTuple):
-    """An Event, and how often it was told in vain."""
+    """An Event, and how often creating it failed."""
 
     event: Event
     failures: int = 0
 
 
 def _backoff(failures: int, error: Exception) -> float:
-    """Seconds; ``failures`` in a row."""
+    """Seconds, after so many ``failures`` in a row."""
     limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
     seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)
     return max(seconds, error.retry_after) if isinstance(error, ApiRefused) else seconds
 
 
 class _Paces:
-    """When each object may be written. It outlasts that nothing is wanted there."""
+    """When each object may be written. Kept even while nothing is wanted there."""
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
         self._most = 1000
 
     def wait(self, path: str, now: float) -> float:
-        """Seconds until it may be, now that it is to be written once more."""
+        """Seconds until the next write, which is counted, may begin."""
         rested = now - WRITES * WRITE_SECONDS
         self._due[path] = due = max(self._due.get(path, rested), rested) + WRITE_SECONDS
         if len(self._due) > self._most:

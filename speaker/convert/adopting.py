@@ -1,5 +1,6 @@
-"""What it takes for every Service to keep the address that it has: one share key at one address, and pools for those
-that no other converted pool gives to the Service."""
+"""Lets every Service keep its address: gives one share key to the Services at one address, and makes pools for
+addresses that no other converted pool gives to the Service.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,11 +21,11 @@ MOVABLE = frozenset(
         RefusalReason.NO_SUCH_POOL,
     }
 )
-"""Refusals of an address that a pool of its own mends."""
+"""Refusals that a pool with just this address avoids."""
 
 
 def share(services: Sequence[Service]) -> None:
-    """Services that are at one address now, and could be without a key at their peer."""
+    """Services at one address now, which at their peer need no share key."""
     for address, together in _by_address(services).items():
         if len(together) > 1:
             _agree(address, together)
@@ -50,8 +51,8 @@ def _agree(address: IPAddress, together: list[Service]) -> None:
 
 
 def of_their_own(made: Made, services: Sequence[Service], refused: Mapping[ServiceKey, RefusalReason]) -> list[Pool]:
-    """A pool for each namespace with the present addresses of its refused Services, which other pools give up. What is
-    announced elsewhere is left there."""
+    """For each namespace, a pool with the current addresses of its refused Services; other pools give them up.
+    Addresses announced elsewhere stay there."""
     sharing = _by_address(services)
     wanted: dict[tuple[str, ...], dict[IPAddress, Service]] = {}
     placed: set[IPAddress] = set()

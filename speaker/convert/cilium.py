@@ -21,7 +21,7 @@ from speaker.model import AddressRange, LabelSelector
 VERSIONS = frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
 SERVICE_NAMESPACE, SERVICE_NAME = "io.kubernetes.service.namespace", "io.kubernetes.service.name"
 
-_ONE = "pools of ours carry what a policy says, and only the first can be said: "
+_ONE = "here a pool says what a policy says, and it can say only the first: "
 _SPLIT = "split the pool by Services"
 
 
@@ -45,7 +45,7 @@ def made(documents: Sequence[Document]) -> Made:
     announcing = [policy for policy in policies if policy.announces]
     for policy in policies:
         if not policy.announces:
-            why = "it announces no loadBalancerIPs, and the speaker no externalIPs"
+            why = "it does not announce loadBalancerIPs, and the speaker does not announce externalIPs"
             policy.document.leave((), why, "make the Service a LoadBalancer with an EIP")
     found = Made()
     for draft in drafts:
@@ -55,8 +55,8 @@ def made(documents: Sequence[Document]) -> Made:
             if _by_metadata(draft):
                 found.drafts.append(draft)
         else:
-            why = "no CiliumL2AnnouncementPolicy of the input announces loadBalancerIPs, so none of it is on the LAN"
-            found.leave_elsewhere(draft, why, "convert it together with its policy, or announce it by BGP as before")
+            why = "no CiliumL2AnnouncementPolicy in the input announces loadBalancerIPs, so none of it is on the LAN"
+            found.leave_elsewhere(draft, why, "convert it together with its policy, or go on announcing it by BGP")
     return found
 
 
@@ -103,7 +103,7 @@ def _policy(document: Document, root: Field) -> _Policy:
     no_pool(document, root, VERSIONS)
     spec = root["spec"]
     if document.take(spec["externalIPs"]).boolean(False):
-        why = "the speaker answers for EIPs only, and for no spec.externalIPs"
+        why = "the speaker answers only for EIPs, not for spec.externalIPs"
         document.leave(("spec", "externalIPs"), why, "make such a Service a LoadBalancer with an EIP")
     return _Policy(
         document,
@@ -115,11 +115,11 @@ def _policy(document: Document, root: Field) -> _Policy:
 
 
 def _interfaces(document: Document, value: Field) -> str:
-    """Names in order; '' where any of them is no name, so that the link's own subnet decides."""
+    """Names in order; '' if any of them is not a plain name, so that the link is chosen by its own subnet."""
     found = [link(document, item) for item in value.items()]
     named = [name for name in found if name is not None]
     if len(named) > 1:
-        why = "Cilium announces on all of them: here an EIP is on one link, the first of them in order"
+        why = "Cilium announces on all of them; here an EIP is on one link, the first one listed"
         document.leave(value.path, why, "put the link first that clients are on")
     return ",".join(dict.fromkeys(named)) if len(named) == len(found) else ""
 
@@ -128,7 +128,7 @@ def _interfaces(document: Document, value: Field) -> str:
 
 
 def _announce(draft: Draft, policies: list[_Policy]) -> None:
-    """Links, nodes and Services of the policies, where one pool can say what they say together."""
+    """Links, nodes and Services of the policies, if one pool can say what all of them say."""
     differ = len({each.nodes for each in policies}) > 1 and len({each.services for each in policies}) > 1
     if differ or len({each.interface for each in policies}) > 1:
         for each in policies[1:]:
@@ -142,26 +142,24 @@ def _announce(draft: Draft, policies: list[_Policy]) -> None:
     draft.interface = policies[0].interface
     draft.service_selector = both(draft.service_selector, services.selector)
     if services.selector != ALL:
-        why = "Cilium gives other Services an address and never announces it: here they get none of these pools"
+        why = "Cilium gives other Services an address that it never announces; here these pools give them none"
         for each in policies:
-            each.document.leave(("spec", "serviceSelector"), why, "make sure that they have another pool")
+            each.document.leave(("spec", "serviceSelector"), why, "make sure that another pool serves them")
 
 
 def _by_metadata(draft: Draft) -> bool:
-    """What Cilium selects by name and namespace, as if they were labels. False where that would serve more."""
+    """Writes Cilium's selection by name and namespace as labels. False if that would serve more Services."""
     rules = draft.service_selector.rules
     namespaces = tuple(replace(rule, key=NAMESPACE_NAME_LABEL) for rule in rules if rule.key == SERVICE_NAMESPACE)
     draft.namespace_selector = LabelSelector(namespaces)
     draft.service_selector = LabelSelector(tuple(rule for rule in rules if rule.key != SERVICE_NAMESPACE))
     by_name = [rule for rule in rules if rule.key == SERVICE_NAME]
     if any(rule.operator in ("NotIn", "DoesNotExist") for rule in by_name):
-        why = "it excludes Services by their name, and here Services are selected by their labels alone"
-        draft.document.leave((), why, "give the other Services a label, and select that")
+        why = "it excludes Services by name, but here Services are selected only by labels"
+        draft.document.leave((), why, "label the other Services, and select that label")
         return False
     if by_name:
-        why = (
-            f"there is no selection by a Service's name: the pool serves Services that carry {SERVICE_NAME} as a label"
-        )
+        why = f"Services cannot be selected by name: the pool serves Services that have the label {SERVICE_NAME}"
         draft.document.leave(
             ("spec", "serviceSelector"), why, f"give the Service the label {SERVICE_NAME} with its name"
         )

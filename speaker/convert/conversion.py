@@ -1,6 +1,6 @@
-"""Documents of peers → pools and Services of ours, and a list of all that has no equal. Pure.
+"""Converts documents of peers to our pools and Services, and lists everything that has no equal. Pure.
 
-The last step settles the result as a speaker would, so that a Service that would be refused is listed, too.
+The last step settles the result as a speaker would, so a Service that would be refused is listed too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,9 +32,9 @@ from speaker.model import Balancer, Service, ServiceKey, World
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``peer``: whose the Services without a class are, where nothing else tells. ``classes``: of Services to convert,
-    besides those of known peers. ``default_class``: the speaker runs with that flag, so Services without a class stay
-    without one. ``adopt``: every Service asks for the address that it has."""
+    """``peer``: which peer Services without a class belong to, if nothing else says so. ``classes``: of Services to
+    convert, besides those of known peers. ``default_class``: the speaker runs with that flag, so Services without a
+    class stay without one. ``adopt``: every Service asks for the address that it has."""
 
     peer: Balancer | None = None
     classes: frozenset[str] = frozenset()
@@ -48,9 +48,9 @@ class Conversion:
     services: tuple[dict[str, object], ...]
     documents: tuple[Document, ...]
     back: tuple[dict[str, object], ...] = ()
-    """What the peer was asked for on these Services, to be applied by the server on the way back."""
+    """What these Services asked the peer for; applied by the server to go back."""
     endpoints: tuple[dict[str, object], ...] = ()
-    """EndpointSlices of Services that have no controller which makes them."""
+    """EndpointSlices of Services that have no controller to make them."""
 
     @property
     def listed(self) -> tuple[Listed, ...]:
@@ -71,7 +71,7 @@ _MAKERS = {
 
 
 def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Parse) -> Conversion:
-    """``parse``: for text that holds an object of its own."""
+    """``parse``: for text that holds an object."""
     found = (metallb.opened(each, parse) for source in objects for each in flattened(source))
     documents = [Document(without_empties(each)) for each in found]
     of_peers: dict[Balancer, list[Document]] = {}
@@ -95,7 +95,7 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
 
 
 def of_keepalived(read: Read) -> Conversion:
-    """``read`` has no problems."""
+    """``read`` must have no problems."""
     found = site(read)
     documents = [found.lines, *(pool.document for pool in found.pools), *(each.document for each in found.services)]
     judged = _judged(Made(found.pools), found.services, documents, {}, Settings())
@@ -131,15 +131,13 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
             found: NamespaceLabels = read(source, namespace)
             labels[found.name] = found.labels
         except InvalidManifests:
-            pass  # it stays as it is: what it selects is only foreseen here
+            pass  # the pool stays as it is: what it selects is only predicted here
     if (source.api_version, source.kind) == EIP:
-        document.leave(
-            (), "is a pool of ours already: it is not looked at", "validate it together with what is written"
-        )
+        document.leave((), "is already a pool of ours: it is not converted", "validate it together with the result")
     elif not source.api_version or not source.kind:
-        document.leave((), "is no Kubernetes object", "give manifests alone")
+        document.leave((), "is not a Kubernetes object", "give only manifests")
     else:
-        document.leave((), "is no object of a load balancer: it stays as it is")
+        document.leave((), "is not an object of a load balancer: it stays as it is")
 
 
 def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document]) -> Rules:
@@ -164,12 +162,12 @@ def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document
 
 
 def _each_once(drafts: list[PoolDraft]) -> None:
-    """An address belongs to one pool, and a name to one: the first."""
+    """An address or a name that several pools claim belongs to the first one."""
     kept: dict[str, PoolDraft] = {}
     taken = Together(())
     for draft in drafts:
         if draft.name in kept:
-            draft.leave_out(f"another pool is named {draft.name}, too", "give one of them another name")
+            draft.leave_out(f"another pool is also named {draft.name}", "give one of them another name")
             continue
         if any(any(taken.meeting(piece)) for piece in pieces(draft.blocks)):
             _give_up(draft, kept.values())
@@ -183,15 +181,15 @@ def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:
     for other in others:
         if shared := common(draft.blocks, other.blocks):
             text = ", ".join(spelled(shared, steps_over=False))
-            why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
-            draft.document.leave(draft.path, why, "say which of them it belongs to")
+            why = f"an address belongs to one pool: {text} goes to pool {other.name} and not to pool {draft.name}"
+            draft.document.leave(draft.path, why, "decide which of them it belongs to")
             draft.blocks = less(draft.blocks, shared)
 
 
 def _offers(draft: PoolDraft) -> bool:
     if spelled(draft.blocks, draft.steps_over):
         return not draft.document.refused and draft.pool() is not None
-    why = f"pool {draft.name} would be empty: it is left out"
+    why = f"pool {draft.name} would be empty, so it is left out"
     draft.document.leave(draft.path, why, "nothing, or give it addresses")
     return False
 
@@ -200,7 +198,7 @@ def _each_service_once(services: list[ServiceDraft]) -> None:
     seen = set()
     for draft in services:
         if draft.key in seen:
-            draft.document.leave((), f"Service {draft.key} is in the input twice", "give it once")
+            draft.document.leave((), f"Service {draft.key} is in the input twice", "give it only once")
         seen.add(draft.key)
     services[:] = [draft for draft in services if not draft.document.refused]
 
@@ -222,9 +220,9 @@ def _judge(
             refused = _refused(made, readable, labels)
     for draft in services:
         if (refusal := refused.get(draft.key)) is not None:
-            why = f"as converted the Service would be refused ({refusal.reason.value}): {refusal.message}"
+            why = f"once converted, the Service would be refused ({refusal.reason.value}): {refusal.message}"
             unseen = draft.key.namespace not in labels and any(pool.namespace_selector != ALL for pool in made.drafts)
-            seen = f", or give the Namespace {draft.key.namespace} as well, whose labels count" if unseen else ""
+            seen = f", or also give the Namespace {draft.key.namespace}, as its labels matter" if unseen else ""
             draft.document.leave(("metadata", "name"), why, f"correct the pool or the Service{seen}")
 
 

@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 CORRECT = "correct it and convert again"
 BGP = "BGP: the speaker answers on the LAN and talks to no router"
-KEEP = "keep what announces it, or move its addresses into the LAN's subnet"
+KEEP = "keep the program that announces it, or move its addresses into the LAN's subnet"
 
-# ObjectMeta of meta/v1, as far as servers and controllers write it, and what GitOps tools keep of their own.
+# ObjectMeta of meta/v1: the parts that servers and controllers write, and those that GitOps tools add.
 _SERVERS = (
     "clusterName",
     "creationTimestamp",
@@ -33,8 +33,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A value that has no equal, or a whole document (``path`` is ''). ``do``: what somebody has to decide; '' where
-    nothing is lost without it."""
+    """A value that has no equal, or a whole document (``path`` is ''). ``do``: what somebody has to decide; '' if
+    nothing is lost otherwise."""
 
     place: Place
     subject: str
@@ -62,12 +62,12 @@ class Document:
         return () in self._left
 
     def take(self, value: Field) -> Field:
-        """Itself: it and all below it counts as converted, but for what is listed besides."""
+        """Returns ``value``. It and everything below it counts as converted, unless it is listed as well."""
         self._converted.add(value.path)
         return value
 
     def leave(self, path: Path, why: str, do: str = "") -> None:
-        """Lists what stands at ``path``, if anything does. () is the whole document."""
+        """Lists what is at ``path``, if anything is. () is the whole document."""
         value = self.source.at(*path)
         if value is None and not _stands(self.source, path):
             return
@@ -79,17 +79,17 @@ class Document:
             self.listed.append(listed)
 
     def read(self, decode: "Callable[[Document, Field], T]") -> T | None:
-        """What ``decode`` makes of it; None where something cannot be read, which leaves the whole document out."""
+        """The result of ``decode``; None if something cannot be read, which leaves the whole document out."""
         result, problems = read_leniently(self.source, lambda root: decode(self, root))
         unknown = [] if problems else list(self.unaccounted())
         for problem in problems:
             listed = Listed(problem.place, self.subject, problem.path, problem.value, problem.rule, CORRECT)
             self.listed.append(listed)
         for path in unknown:
-            self.leave(path, "is no field that is known of this kind", "find out whether it narrows anything")
+            self.leave(path, "is not a known field of this kind", "find out whether it restricts anything")
         if not (problems or unknown):
             return result
-        self.leave((), "is left out, as not all of it can be read", CORRECT)
+        self.leave((), "is left out, as parts of it cannot be read", CORRECT)
         return None
 
     def unaccounted(self) -> Iterator[Path]:
@@ -106,7 +106,7 @@ class Document:
 def as_read(
     manifest: dict[str, object], decode: Callable[[Field], T], leave_out: Callable[[str, str], None]
 ) -> T | None:
-    """What the speaker makes of a manifest of ours; None, having left it out, where it would not take it."""
+    """One of our manifests as the speaker reads it. If the speaker would refuse it, leaves it out and returns None."""
     try:
         return read(ApiObject(manifest), decode)
     except InvalidManifests as error:
@@ -120,13 +120,13 @@ def texts(value: Field) -> list[str]:
 
 
 def read_kind(documents: Iterable[Document], kind: str, decode: Callable[[Document, Field], T]) -> list[T]:
-    """What ``decode`` makes of those of that kind that can be read."""
+    """The results of ``decode`` for documents of that kind that can be read."""
     found = (document.read(decode) for document in documents if document.source.kind == kind)
     return [each for each in found if each is not None]
 
 
 def leaves(data: object, path: Path = ()) -> Iterator[Path]:
-    """Paths of all values that hold no others: scalars, and what is empty."""
+    """Paths of all values that contain no others: scalars, and empty containers."""
     if isinstance(data, dict) and data:
         for key, value in data.items():
             yield from leaves(value, (*path, key))
@@ -138,18 +138,18 @@ def leaves(data: object, path: Path = ()) -> Iterator[Path]:
 
 
 def _stands(source: ApiObject, path: Path) -> bool:
-    """Whether it is written down, if without a value."""
+    """Whether the path is in the document, even without a value."""
     parent = source.at(*path[:-1]) if path else None
     return not path or (isinstance(parent, dict) and path[-1] in parent)
 
 
 def heading(document: Document, root: Field, versions: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Name and labels of a pool; what else stands in its ``metadata`` and ``status`` is listed, but for annotations
-    that are taken already: those that mean nothing to the peer are not copied."""
+    """Name and labels of a pool. Everything else in its ``metadata`` and ``status`` is listed, except annotations that
+    are already converted: others mean nothing to the peer, and are not copied."""
     for key in ("apiVersion", "kind"):
         document.take(root[key])
     if root["apiVersion"].value not in list(versions):
-        root["apiVersion"].refuse(f"is no version that is known of this kind: {either(sorted(versions))}")
+        root["apiVersion"].refuse(f"is not a known version of this kind: {either(sorted(versions))}")
     meta = root["metadata"]
     name = document.take(meta["name"]).require().text() or ""
     labels = {str(label.path[-1]): label.text() or "" for label in document.take(meta["labels"]).children()}
@@ -165,19 +165,19 @@ def heading(document: Document, root: Field, versions: Collection[str]) -> tuple
 
 
 def no_pool(document: Document, root: Field, versions: Collection[str]) -> None:
-    """The same of an object that says something of pools, and is none."""
+    """The same for an object that configures pools but is none."""
     heading(document, root, versions)
     for name in ("name", "labels"):
         document.leave(("metadata", name), "the pools carry what it says")
 
 
 def config_map(document: Document, root: Field, names: str) -> Field:
-    """Its ``data``. ``names``: how the pools are named that it says."""
+    """Its ``data``. ``names``: how the pools that it describes are named."""
     heading(document, root, ("v1",))
-    document.leave(("metadata", "labels"), "labels of the ConfigMap say nothing of a pool")
+    document.leave(("metadata", "labels"), "the ConfigMap's labels do not belong to a pool")
     document.leave(("metadata", "name"), names)
     for key in ("binaryData", "immutable"):
-        document.leave((key,), "says nothing of a pool")
+        document.leave((key,), "does not belong to a pool")
     return root["data"]
 
 
@@ -193,12 +193,12 @@ _NAME = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)+")
 
 
 def link(document: Document, value: Field) -> str | None:
-    """The one name that the expression matches whole; None where it may match others. What is more than a name, or
-    less, is listed."""
+    """The one name that the expression matches as a whole; None if it may match others. Anything more or less than a
+    plain name is listed."""
     expression = document.take(value).require().text() or ""
     inner = expression.removeprefix("^").removesuffix("$")
     name = inner.replace("\\.", ".") if _NAME.fullmatch(inner) else None
     if name is None or expression != f"^{inner}$":
-        why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
+        why = "is a regular expression, but here links are named" + (f", and {name} is taken as one" if name else "")
         document.leave(value.path, why, "write the links into the pools' interface, in order of preference")
     return name

@@ -1,4 +1,4 @@
-"""A pool of ours while it is made."""
+"""One of our pools while it is being made."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ def of_host(name: str) -> LabelSelector:
 
 @dataclass(slots=True)
 class Draft:
-    """``blocks``: what it offers. ``steps_over``: less every address that ends in .0 or .255 (IPv4)."""
+    """``blocks``: what it offers. ``steps_over``: without IPv4 addresses that end in .0 or .255."""
 
     document: Document
     name: str
@@ -31,7 +31,7 @@ class Draft:
     service_selector: LabelSelector = ALL
     node_selector: LabelSelector = ALL
     node_preference: list[tuple[int, LabelSelector]] = field(default_factory=list)
-    """Weights, and of whom."""
+    """Weights, each with the nodes it is for."""
     failback: str = ""
     interface: str = ""
     priority: int = 0
@@ -39,14 +39,14 @@ class Draft:
     disabled: bool = False
     gratuitous: dict[str, object] = field(default_factory=dict)
     path: Path = ("spec",)
-    """Where the document says it. One that says several pools has each of them elsewhere."""
+    """Where the document describes the pool. If it describes several pools, they differ in this."""
 
     def leave_out(self, why: str, do: str) -> None:
-        """This pool alone."""
+        """Leaves out this pool alone."""
         self.document.leave(() if self.path == ("spec",) else self.path, why, do)
 
     def manifest(self) -> dict[str, object]:
-        """Fields that have their default are left out, but for the one that peers have otherwise."""
+        """Fields with their default value are left out, except the one whose default differs at the peers."""
         spec: dict[str, object] = {"addresses": spelled(self.blocks, self.steps_over)}
         optional: dict[str, object] = {
             "interface": self.interface,
@@ -70,13 +70,14 @@ class Draft:
         return {"apiVersion": EIP[0], "kind": EIP[1], "metadata": metadata, "spec": spec}
 
     def pool(self) -> Pool | None:
-        """As the speaker reads it; None, having left it out, where it would not take it."""
+        """The pool as the speaker reads it. If the speaker would refuse it, leaves it out and returns None."""
         return as_read(self.manifest(), pool, self.leave_out)
 
 
 @dataclass(slots=True)
 class Made:
-    """Of one peer. ``elsewhere``: addresses of pools that are left out because nobody answers for them on the LAN."""
+    """Everything made of one peer's documents. ``elsewhere``: addresses of pools that are left out because nobody
+    answers for them on the LAN."""
 
     drafts: list[Draft] = field(default_factory=list)
     elsewhere: list[AddressRange] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""What says nothing is taken away at the door, from every document and in every place, before anybody judges it. Pure.
+"""Removes empty values from every document, everywhere, before anything else looks at it. Pure.
 
-Templates write ``{}``, ``[]`` and null for a value that nobody gave. An API server drops a null, and to Go an empty
-list and an empty selector are the same as none: what selects nothing in particular selects everything.
+Templates write ``{}``, ``[]`` and null for a value that nobody set. An API server drops a null, and to Go an empty list
+or an empty selector is the same as none: a selector without conditions selects everything.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ _KEPT = frozenset(
         *(("ServiceGroup", "spec", kind) for kind in ("local", "remote", "external", "netbox")),
     }
 )
-"""An empty mapping that peers tell from none: a MetalLB pool that nobody gets unasked, an OpenELB pool for all
+"""Empty mappings that differ from none for the peer: a MetalLB pool that is given only by name, an OpenELB pool for all
 namespaces, a kind of PureLB group."""
 _TEXTS = frozenset({("ConfigMap", "data"), ("Service", "spec", "selector")})
-"""Mappings of text that peers go through by key, where Go reads null as ''."""
+"""Mappings of text that peers read by key, where Go reads null as ''."""
 
 
 def without_empties(source: ApiObject) -> ApiObject:
-    """The same object, with the places of what is left."""
+    """The same object without them; the remaining values keep their original places."""
     former: dict[Path, list[int]] = {}
     data = _without(source.data, (), source.kind, former)
     return ApiObject(data, _placed(source, former))
@@ -42,8 +42,8 @@ def _without(value: object, path: Path, kind: str, former: dict[Path, list[int]]
 
 
 def _said(items: list[object] | tuple[object, ...], path: Path, kind: str, former: dict[Path, list[int]]) -> object:
-    """Without the entries that say nothing, unless all are such: a list of names must not become one of all names. A
-    mapping stays: as a selector it says "all"."""
+    """Without empty entries, unless all are empty: a list of names must not become a list of all names. A mapping
+    stays: as a selector it means "all"."""
     said = [i for i, each in enumerate(items) if each is not None and each != []] or [*range(len(items))]
     if len(said) < len(items):
         former[path] = said

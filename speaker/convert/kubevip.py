@@ -1,8 +1,8 @@
 """kube-vip: the ConfigMap of its cloud provider (``kubevip``, before ``plndr``), as of 2026-02, d3522c6.
 
-A namespace has a list of addresses of its own (``cidr-NAMESPACE``, or else ``range-NAMESPACE``), or shares the global
-one. A ``range-`` counts only where neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. IPv4 addresses that end in
-.0 and .255 are never given.
+A namespace has its own list of addresses (``cidr-NAMESPACE``, or else ``range-NAMESPACE``), or shares the global one. A
+``range-`` counts only if neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. IPv4 addresses that end in .0 or .255
+are never given out.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,9 @@ def _config(document: Document, root: Field) -> _Config:
     keys = {str(value.path[-1]): value for value in data.children()}
     for key, value in keys.items():
         if not key.startswith(_PREFIXES) and key not in _KEYS:
-            value.refuse(f"is no key of kube-vip's: known are {', '.join((*_PREFIXES, *_KEYS))}")
+            value.refuse(f"is not a key of kube-vip's; known keys are {', '.join((*_PREFIXES, *_KEYS))}")
     if _word(document, data["search-order"]) == "desc":
-        why = "addresses are given from the lowest one up"
+        why = "addresses are given out from the lowest one up"
         document.leave(("data", "search-order"), why, "nothing, unless the order of new addresses matters")
     skip = _word(document, data["skip-end-ips-in-cidr"]) == "true"
     for key, value in keys.items():
@@ -62,15 +62,15 @@ def _config(document: Document, root: Field) -> _Config:
 
 
 def _word(document: Document, value: Field) -> str:
-    """A ConfigMap holds text; samples have booleans without quotes."""
+    """A ConfigMap holds text, but samples have booleans without quotes."""
     document.take(value)
     return str(value.value).lower() if isinstance(value.value, bool) else value.text() or ""
 
 
 def _sharing(document: Document, value: Field) -> None:
     if _word(document, value) in ("1", "t", "true"):
-        why = "kube-vip puts Services on one address by itself: here those share that have one annotation in common"
-        document.leave(value.path, why, "give them eip-speaker.io/share; --adopt does so for those that share now")
+        why = "kube-vip itself puts Services on one address: here they share it only with the same annotation"
+        document.leave(value.path, why, "give them eip-speaker.io/share; --adopt does so for Services that share now")
     else:
         document.leave(value.path, "nobody shares an address unless its Service says so")
 
@@ -90,7 +90,7 @@ def _list(document: Document, value: Field, skip: bool) -> list[AddressRange] | 
 
 
 def _without_ends(blocks: list[AddressRange]) -> list[AddressRange]:
-    """Neighbouring CIDRs count as the one that they make, as they do for kube-vip; IPv6 is as it is."""
+    """Neighbouring CIDRs count as the CIDR that they form, as they do for kube-vip. IPv6 is unchanged."""
     networks = [net for block in blocks for net in summarize_address_range(block.first, block.last)]
     narrow = collapse_addresses([net for net in networks if isinstance(net, IPv4Network)])
     ends = [without_ends(AddressRange(net[0], net[-1], net)) for net in narrow]
@@ -107,11 +107,11 @@ def _drafts(config: _Config) -> list[Draft]:
     chosen = {key: blocks for key, blocks in lists.items() if not document.is_listed(("data", key))}
     for key, blocks in chosen.items():
         if blocks is None:
-            why = "addresses come by DHCP: the speaker gives those of a pool"
+            why = "addresses come by DHCP, but the speaker gives addresses of a pool"
             document.leave(("data", key), why, "take addresses from the LAN that its DHCP server leaves alone")
     own = sorted(key.partition("-")[2] for key in chosen if key.partition("-")[2] != GLOBAL)
     for namespace in config.interfaces.keys() - {GLOBAL, *own}:
-        why = "the namespace shares the global addresses, and a pool of ours has one interface"
+        why = "the namespace shares the global addresses, but here a pool has one interface"
         document.leave(("data", f"interface-{namespace}"), why, "split the global addresses")
     return [_draft(config, key, blocks, own) for key, blocks in chosen.items() if blocks is not None]
 

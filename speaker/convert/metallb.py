@@ -1,8 +1,8 @@
 """MetalLB: ``IPAddressPool`` and ``L2Advertisement`` (metallb.io/v1beta1) as of 2026-07, 7938d3f; before them
 ``AddressPool``, and up to 0.12 the text of a ConfigMap, where a pool itself says its protocol.
 
-A pool serves the LAN only where an ``L2Advertisement`` selects it. Several of them say what one pool of ours cannot, as
-soon as they differ in more than one of links, nodes and Services.
+A pool serves the LAN only if an ``L2Advertisement`` selects it. Several of them cannot be said by one of our pools if
+they differ in more than one of links, nodes and Services.
 """
 
 import re
@@ -28,12 +28,12 @@ VERSIONS = frozenset({"metallb.io/v1beta1"})
 KINDS = ("IPAddressPool", "L2Advertisement", "AddressPool", "ConfigMap")
 
 _OF_A_CONFIG = ("address-pools", "bfd-profiles", "bgp-communities", "peer-autodiscovery", "peers")
-_BFD = "BFD watches BGP sessions: speakers watch each other by hellos"
+_BFD = "BFD watches BGP sessions; speakers watch each other by hellos"
 _NO_EQUAL = {"BGPAdvertisement": BGP, "BGPPeer": BGP, "BFDProfile": _BFD, "Community": BGP}
 _STATUSES = ("ServiceL2Status", "ServiceBGPStatus", "ConfigurationState")
 
-_FIRST_ONLY = "a pool of ours has one selector: only the first is kept, so the pool serves less"
-_SPLIT = "split the pool, or give what they select one label in common"
+_FIRST_ONLY = "here a pool has one selector: only the first is kept, so the pool serves less"
+_SPLIT = "split the pool, or give everything that they select a common label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Protocol(StrEnum):
 
 
 def opened(source: ApiObject, parse: Parse) -> ApiObject:
-    """The ConfigMap of MetalLB up to 0.12 with an object in place of the text; any other object as it is."""
+    """For MetalLB up to 0.12, the ConfigMap with an object instead of the text; any other object unchanged."""
     if source.kind != "ConfigMap" or owner(source) is not Balancer.METALLB:
         return source
     key = next(key for key in METALLB if isinstance(source.at("data", key), str))
@@ -107,8 +107,8 @@ def made(documents: Sequence[Document]) -> Made:
         if chosen := [each for each in advertisements if each.selects(pool)]:
             found.drafts.append(_draft(pool, chosen, priorities))
         else:
-            why = "no L2Advertisement of the input selects it, so MetalLB answers for none of it on the LAN"
-            do = "convert it together with its L2Advertisement, or announce it by BGP as before"
+            why = "no L2Advertisement in the input selects it, so MetalLB answers for none of it on the LAN"
+            do = "convert it together with its L2Advertisement, or go on announcing it by BGP"
             found.leave_elsewhere(pool.draft, why, do)
     return found
 
@@ -118,11 +118,9 @@ def _pass_over(document: Document) -> None:
     if kind in _NO_EQUAL:
         document.leave((), _NO_EQUAL[kind], KEEP)
     elif kind in _STATUSES:
-        document.leave((), "MetalLB's own report, which ends with it")
+        document.leave((), "MetalLB's own report, which is not needed without it")
     elif kind not in KINDS:
-        document.leave(
-            (), "is no kind of MetalLB that is known here", "convert it to IPAddressPool and L2Advertisement"
-        )
+        document.leave((), "is not a known MetalLB kind", "convert it to IPAddressPool and L2Advertisement")
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +153,7 @@ def _blocks(document: Document, addresses: Field) -> list[AddressRange]:
 
 def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     name, labels = heading(document, root, {*VERSIONS, "metallb.io/v1alpha1"})
-    document.leave(("spec", "name"), "the name in its metadata counts")
+    document.leave(("spec", "name"), "the name in its metadata is used")
     draft, protocol = _announced(document, root["spec"], name, str)
     draft.labels = labels
     return [(draft, protocol)]
@@ -180,7 +178,7 @@ def _hyphened(name: str) -> str:
 
 
 def _announced(document: Document, entry: Field, name: str, spelt: Callable[[str], str]) -> tuple[Draft, _Protocol]:
-    """A pool that says by itself how it is announced. ``spelt``: how its fields are."""
+    """A pool that says itself how it is announced. ``spelt``: how its fields are written."""
     document.leave((*entry.path, spelt("bgpAdvertisements")), BGP)
     draft = Draft(
         document,
@@ -215,7 +213,7 @@ def _names_of_no_pool(advertisements: Sequence[_Advertisement], known: set[str])
         for i, name in enumerate(each.pools):
             if name not in known:
                 each.document.leave(
-                    ("spec", "ipAddressPools", i), "no such pool is in the input", "convert them together"
+                    ("spec", "ipAddressPools", i), "the input has no such pool", "convert them together"
                 )
 
 
@@ -223,7 +221,8 @@ def _names_of_no_pool(advertisements: Sequence[_Advertisement], known: set[str])
 
 
 def _priorities(pools: Sequence[_Pool]) -> dict[tuple[bool, int], int]:
-    """(has an allocation, MetalLB's priority) → ours: pools without an allocation last, then those of priority 0."""
+    """(has an allocation, MetalLB's priority) → our priority: pools without an allocation last, then those of priority
+    0."""
     classes = {(pool.allocation, pool.priority) for pool in pools if pool.allocation}
     ordered = sorted(classes, key=lambda each: each[1] or 2**32, reverse=True)
     return {(False, 0): 0, **{each: i for i, each in enumerate(ordered, 1)}}
@@ -233,7 +232,7 @@ def _draft(pool: _Pool, chosen: list[_Advertisement], priorities: dict[tuple[boo
     draft, document = pool.draft, pool.draft.document
     draft.priority = priorities[pool.allocation, pool.priority]
     if pool.allocation and not (pool.namespaces or pool.by_label or pool.services):
-        why = "it selects neither namespaces nor Services: MetalLB gives the pool to those alone that name it"
+        why = "it selects neither namespaces nor Services: MetalLB gives the pool only to those that name it"
         document.leave(("spec", "serviceAllocation"), why)
         draft.auto_assign = False
     if ALL not in pool.by_label:
@@ -252,13 +251,13 @@ def _first(document: Document, path: tuple[str, ...], several: list[LabelSelecto
 
 
 def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
-    """Links, nodes and Services of the advertisements, where one pool can say what they say together."""
+    """Links, nodes and Services of the advertisements, if one pool can say what all of them say."""
     links = len({tuple(sorted(each.interfaces)) for each in chosen}) > 1
     nodes = len({tuple(each.nodes) for each in chosen}) > 1
     services_differ = len({tuple(each.services) for each in chosen}) > 1
     by_node = links and nodes and not services_differ and all(each.interfaces and each.nodes for each in chosen)
     if by_node and not either([selector for each in chosen for selector in each.nodes]).over:
-        why = "the pool's links are for all its nodes: one that has several of them uses the first"
+        why = "the pool's links are for all its nodes: a node that has several of them uses the first"
         for each in chosen:
             each.document.leave(("spec", "nodeSelectors"), why, "put the link first that clients are on")
     elif links + nodes + services_differ > 1:
@@ -271,36 +270,34 @@ def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
     services = _together(chosen, "serviceSelectors", [each.services for each in chosen])
     draft.service_selector = both(draft.service_selector, services)
     if services != ALL:
-        why = "MetalLB gives other Services an address of the pool and never announces it: here they get none of it"
+        why = "MetalLB gives other Services an address that it never announces; here the pool gives them none"
         for each in chosen:
-            each.document.leave(("spec", "serviceSelectors"), why, "make sure that they have another pool")
+            each.document.leave(("spec", "serviceSelectors"), why, "make sure that another pool serves them")
     if all(each.interfaces for each in chosen):
         draft.interface = ",".join(dict.fromkeys(name for each in chosen for name in each.interfaces))
     for each in chosen:
         if "," in draft.interface:
-            why = (
-                f"MetalLB announces on all of them: here an EIP is on one link, the first of {draft.interface} in order"
-            )
+            why = f"MetalLB announces on all of them; here an EIP is on one link, the first of {draft.interface}"
             each.document.leave(("spec", "interfaces"), why, "put the link first that clients are on")
 
 
 def _prefer(draft: Draft, chosen: list[_Advertisement]) -> None:
-    """Weights add up for both; those of an advertisement are for its own nodes."""
+    """Weights add up, as in MetalLB. An advertisement's weights are for its own nodes."""
     for each in chosen:
         own = either(each.nodes)
         among = own.selector if any(other.nodes != each.nodes for other in chosen) else ALL
         for i, (weight, whose) in enumerate(each.preferred):
             path, term = ("spec", "preferredNodeSelectors", i), both(whose, among)
             if term == ALL:
-                each.document.leave(path, "prefers every node alike")
+                each.document.leave(path, "prefers all nodes equally")
             elif len(draft.node_preference) == MAX_PREFERENCES or (among != ALL and own.over):
-                why = f"a pool of ours has at most {MAX_PREFERENCES} terms, each with one selector"
-                each.document.leave(path, why, "write it as nodePreference into the pool")
+                why = f"here a pool has at most {MAX_PREFERENCES} terms, each with one selector"
+                each.document.leave(path, why, "write it into the pool's nodePreference")
             else:
                 draft.node_preference.append((weight, term))
     if draft.node_preference:
         draft.failback = "preferred-after 1m"
-        why = "MetalLB gives an address back as soon as a preferred node is: here it waits a minute, and leaves no gap"
+        why = "MetalLB moves an address back once a preferred node returns: here it waits a minute, without a gap"
         next(each for each in chosen if each.preferred).document.leave(("spec", "preferredNodeSelectors"), why)
 
 

@@ -1,7 +1,7 @@
 """OpenELB: ``Eip`` (network.kubesphere.io/v1alpha2, and v1alpha1) as of v0.6.0, f35d3f1.
 
-A Service that names no Eip gets one that lists or selects its namespace, and where there is none the default Eip.
-Namespaces are no access control there; here they are, so a converted pool may serve less, never more.
+A Service that names no Eip gets one that lists or selects its namespace, or else the default Eip. Namespaces are no
+access control there; here they are, so a converted pool may serve less, but never more.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ VERSIONS = frozenset({"network.kubesphere.io/v1alpha1", "network.kubesphere.io/v
 DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
 CNI = "openelb.kubesphere.io/cni"
 
-_NAMESPACES = "here they are access control too: a Service of another namespace that names the pool is refused"
-_CANNOT = "says of the default Eip what one selector of ours cannot"
-_DO = "look whether these namespaces have a pool, and list them in the pool's namespaces"
+_NAMESPACES = "here they are access control too: a Service in another namespace that names the pool is refused"
+_CANNOT = "makes the default Eip serve what one selector here cannot express"
+_DO = "check whether these namespaces have a pool, and list them in the pool's namespaces"
 
 
 class _Protocol(StrEnum):
@@ -38,7 +38,7 @@ class _Eip:
     protocol: _Protocol
     default: bool
     everybody: bool
-    """It is for the namespaces of a selector, and that one is empty: it selects them all."""
+    """It is for the namespaces of a selector that is empty, so it selects all of them."""
     cni: bool
 
     @property
@@ -91,7 +91,7 @@ def _eip(document: Document, root: Field) -> _Eip:
 
 
 def _open(eip: _Eip, others: list[_Eip]) -> None:
-    """To whom it gives addresses that nobody named."""
+    """Which Services it serves that name no Eip."""
     draft = eip.draft
     if eip.everybody:
         _note_namespaces(eip, "with an empty selector it serves every namespace")
@@ -102,7 +102,7 @@ def _open(eip: _Eip, others: list[_Eip]) -> None:
         _note_namespaces(eip, _NAMESPACES)
         return
     if any(other.everybody for other in others):
-        _note_namespaces(eip, "another Eip serves every namespace: nobody gets this one unasked")
+        _note_namespaces(eip, "another Eip serves every namespace, so this one is given only to Services that name it")
         draft.namespaces, draft.namespace_selector, draft.auto_assign = [], ALL, False
         return
     taken = sorted({name for other in others for name in other.draft.namespaces} - set(draft.namespaces))
@@ -125,7 +125,7 @@ def _note_namespaces(eip: _Eip, why: str) -> None:
 
 
 def _outside(eip: _Eip, selector: LabelSelector) -> LabelSelector:
-    """Namespaces without these labels; of several labels those without the first one, which are fewer."""
+    """Namespaces without these labels. Of several labels, namespaces without the first one, which are fewer."""
     first: LabelRule = selector.rules[0]
     if len(selector.rules) > 1:
         eip.document.leave(

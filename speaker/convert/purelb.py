@@ -1,7 +1,7 @@
 """PureLB: ``ServiceGroup`` and ``LBNodeAgent`` (purelb.io/v2 as of 2026-08, 08b4e19; purelb.io/v1 as of v0.16).
 
-A Service that names no group gets one that lists its namespace, or else the group ``default``; it is not helped out by
-another one. A namespace with an enforcing group is fenced: no group that does not list it may serve it.
+A Service that names no group gets one that lists its namespace, or else the group ``default``; if that is full, no
+other group helps out. A namespace with an enforcing group is fenced: no group that does not list it may serve it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from speaker.model import AddressRange, LabelSelector
 VERSIONS = frozenset({"purelb.io/v1", "purelb.io/v2"})
 
 _SUBNET = "the link whose own subnet holds an EIP answers for it"
-_MASK = "an EIP is bound nowhere, or as a host address: it brings no route with it"
+_MASK = "an EIP is bound nowhere, or as a host address, so it adds no route"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,15 @@ def _group(document: Document, root: Field) -> _Group:
 
 
 def _blocks(document: Document, local: Field) -> list[AddressRange]:
-    """Of ``v4pool`` and its like, and of ``pool`` itself, as v1 has it."""
+    """Of ``v4pool`` and the like, and of ``pool`` itself in v1."""
     path = local.path
-    document.leave((*path, "skipIPv6DAD"), "the kernel does no DAD for an EIP, which is on no link that clients see")
+    document.leave((*path, "skipIPv6DAD"), "the kernel does no DAD for an EIP, as it is on no link that clients see")
     if document.take(local["multiPool"]).boolean(False):
-        why = "a Service of ours gets one address of each family from a pool"
+        why = "here a Service gets one address of each family from a pool"
         document.leave((*path, "multiPool"), why, "make a pool for each subnet, and list them in eip-speaker.io/pool")
     if document.take(local["balancePools"]).boolean(False):
-        why = "addresses are given from the lowest one up"
-        document.leave((*path, "balancePools"), why, "make a pool for each range if they must fill evenly")
+        why = "addresses are given out from the lowest one up"
+        document.leave((*path, "balancePools"), why, "make a pool for each range if they must be used evenly")
     entries = [local[key] for key in ("v4pool", "v6pool")] + [
         item for key in ("v4pools", "v6pools") for item in local[key].items()
     ]
@@ -104,7 +104,7 @@ def _block(document: Document, entry: Field) -> AddressRange | None:
     document.leave((*entry.path, "subnet"), _SUBNET)
     document.leave((*entry.path, "aggregation"), _MASK)
     if block is not None and subnet is not None and less([block], [subnet]):
-        entry["pool"].refuse("must lie in its subnet: PureLB refuses the group")
+        entry["pool"].refuse("must be in its subnet: PureLB refuses the group")
     return block
 
 
@@ -123,7 +123,7 @@ def _agent(document: Document, root: Field) -> _Agent:
         document.leave((*path, key), "addresses that are announced by routing are not converted")
     document.leave((*path, "addressConfig"), _MASK)
     document.leave((*path, "sendgarp"), "a change of holder is always announced")
-    why = "a pool of ours lists the links that may be used, and without a list takes the one whose subnet holds the EIP"
+    why = "here a pool lists the links that may be used; without a list, the link whose subnet holds the EIP is used"
     document.leave((*path, "interfaces"), why, "write the links into the pools' interface, in order of preference")
     return _Agent(
         document,
@@ -143,7 +143,7 @@ def _gratuitous(document: Document, garp: Field) -> dict[str, object]:
     path = garp.path
     if not document.take(garp["enabled"]).boolean(True):
         document.leave((*path, "enabled"), "a change of holder is always announced", "nothing, unless a switch minds")
-    document.leave((*path, "initialDelay"), "the first announcement goes out at once, when the holder answers")
+    document.leave((*path, "initialDelay"), "the first announcement goes out at once, when the holder begins to answer")
     document.leave((*path, "verifyBeforeSend"), "only the holder announces")
     burst = document.take(garp["count"]).integer(0, 1, 50)
     interval = seconds(document.take(garp["interval"]), 0.0, MIN_INTERVAL, MAX_INTERVAL)
@@ -154,7 +154,7 @@ def _gratuitous(document: Document, garp: Field) -> dict[str, object]:
 
 
 def _open(group: _Group, groups: list[_Group]) -> None:
-    """Who may use it, and who does without naming it."""
+    """Who may use it, and who gets it without naming it."""
     draft, document = group.draft, group.document
     is_default = draft.name == "default" and not group.enforced
     fenced = {name for other in groups if other.enforced for name in other.namespaces}
@@ -169,10 +169,10 @@ def _open(group: _Group, groups: list[_Group]) -> None:
     chosen = [name for name in group.namespaces if _is_chosen(group, name, groups)]
     draft.auto_assign = len(chosen) == len(group.namespaces)
     if chosen and not draft.auto_assign:
-        why = f"it is what Services get in {', '.join(chosen)} alone, and a pool of ours has one autoAssign"
+        why = f"only Services in {', '.join(chosen)} get it unasked, but here a pool has one autoAssign"
         document.leave(("spec", "namespaces"), why, "let these Services name the pool")
     elif not group.enforced:
-        why = "here they are access control: a Service of another namespace that names the pool is refused"
+        why = "here they are access control: a Service in another namespace that names the pool is refused"
         document.leave(("spec", "namespaces"), why)
 
 
@@ -188,7 +188,7 @@ def _open_to_the_rest(group: _Group, groups: list[_Group], fenced: set[str]) -> 
     group.draft.namespace_selector = all_but(sorted(closed))
     group.document.leave(("spec", "namespaces"), "as the group default it serves every namespace")
     if closed:
-        why = "Services of namespaces that another group lists do not get it unasked: here they do not get it at all"
+        why = "Services in namespaces that another group lists get it only by name: here they never get it"
         group.document.leave(("metadata", "name"), why, "give these Services the pool that lists their namespace")
 
 
@@ -204,11 +204,11 @@ def _announce(draft: Draft, agents: list[_Agent]) -> None:
     found = either([agent.nodes for agent in agents])
     draft.node_selector = found.selector
     for i in found.over:
-        why = "a pool of ours has one selector of nodes: only the first is kept"
-        agents[i].document.leave(("spec", "nodeSelector"), why, "give the nodes one label in common")
+        why = "here a pool has one node selector: only the first is kept"
+        agents[i].document.leave(("spec", "nodeSelector"), why, "give the nodes a common label")
     kept = [agent for i, agent in enumerate(agents) if i not in found.over]
     draft.interface, draft.gratuitous = kept[0].interface, kept[0].gratuitous
     for agent in kept[1:]:
         if (agent.interface, agent.gratuitous) != (draft.interface, draft.gratuitous):
-            why = f"differs from {kept[0].document.subject}, which the pools follow: they are the same on all nodes"
+            why = f"differs from {kept[0].document.subject}, which the pools follow, as they are the same on all nodes"
             agent.document.leave(("spec", "local"), why, "name several links in the pools' interface")

@@ -1,4 +1,4 @@
-"""Addresses as peers write them, and the same addresses as ours are written."""
+"""Reads addresses as peers write them, and writes the same addresses as ours."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_network, summarize_address_range
@@ -9,7 +9,7 @@ from speaker.model import AddressRange, IPAddress
 
 
 def parse_block(text: str) -> AddressRange:
-    """A CIDR, whose host bits count for nothing, as in Go; ``a-b``; a single address. ValueError says the rule."""
+    """A CIDR, whose host bits are ignored as in Go; ``a-b``; or a single address. The ValueError says the rule."""
     text = text.strip()
     if "-" in text or "/" not in text:
         return parse_range(text)
@@ -25,14 +25,14 @@ def between(first: IPAddress, last: IPAddress) -> AddressRange:
 
 
 def without_ends(block: AddressRange) -> AddressRange:
-    """A CIDR without its first and last address; one of one or two addresses as it is."""
+    """A CIDR without its first and last address; one with one or two addresses is unchanged."""
     if block.network is None or int(block.last) - int(block.first) < 2:
         return block
     return AddressRange(block.first + 1, block.last - 1)
 
 
 def joined(blocks: Iterable[AddressRange]) -> list[AddressRange]:
-    """The same addresses, each once, in order; neighbours stay apart."""
+    """The same addresses, each once, in order. Neighbouring ranges stay apart."""
     return [AddressRange(*_ends(piece)) for piece in pieces(blocks)]
 
 
@@ -42,7 +42,7 @@ def less(blocks: Iterable[AddressRange], holes: Iterable[AddressRange]) -> list[
 
 
 def common(blocks: Iterable[AddressRange], others: Iterable[AddressRange]) -> list[AddressRange]:
-    """What both hold."""
+    """The addresses that are in both."""
     blocks = list(blocks)
     return less(blocks, less(blocks, others))
 
@@ -53,7 +53,7 @@ def within(blocks: Iterable[AddressRange], address: IPAddress) -> bool:
 
 def spelled(blocks: Iterable[AddressRange], steps_over: bool) -> list[str]:
     """For ``spec.addresses``. ``steps_over``: the pool leaves out .0 and .255 of IPv4 ranges, and the ends of CIDRs, so
-    that there are no CIDRs; what it would leave out altogether is not written."""
+    no CIDRs are written, and nothing that would be left out altogether."""
     return [
         text for block in joined(blocks) for text in ([_range(block)] if steps_over else [_shortest(block)]) if text
     ]
@@ -78,7 +78,7 @@ def _range(block: AddressRange) -> str:
 
 
 def pieces(blocks: Iterable[AddressRange]) -> list[Span]:
-    """In order, none of them overlapping another."""
+    """In order, without overlaps."""
     together = Together(span(block, 0) for block in blocks)
     return [found for version in (4, 6) for found in together.meeting(Span(version, 0, 2**128, 0))]
 

@@ -1,4 +1,4 @@
-"""Label selectors: one of ours for the several that peers allow."""
+"""Label selectors: makes one of ours from the several that peers allow."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,25 +12,26 @@ ALL = LabelSelector()
 
 
 def read(value: Field) -> LabelSelector:
-    """An empty one selects all, as it does for the peer."""
+    """An empty selector selects all, as it does for the peer."""
     return selector(value) if value.value else ALL
 
 
 def of_labels(value: Field) -> LabelSelector:
-    """Labels that must all be there."""
+    """A selector for labels that must all be there."""
     found = {str(label.path[-1]): label.text() or "" for label in value.children()}
     return LabelSelector(tuple(LabelRule(key, "In", frozenset({text})) for key, text in found.items()))
 
 
 class Either(NamedTuple):
-    """``selector`` selects what some of several do; ``over`` are the positions of those that it cannot say."""
+    """``selector`` selects what some of several selectors do; ``over`` has the positions of those it cannot express."""
 
     selector: LabelSelector
     over: tuple[int, ...] = ()
 
 
 def either(several: Sequence[LabelSelector]) -> Either:
-    """All of them where one selects everything, or where they only list values of one label; the first otherwise."""
+    """Expresses all of them if one selects everything, or if they only list values of one label; otherwise the
+    first."""
     distinct = list(dict.fromkeys(several))
     if not several or ALL in several:
         return Either(ALL)
@@ -47,7 +48,7 @@ def both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
 
 
 def contradict(one: LabelSelector, other: LabelSelector) -> bool:
-    """Whether nothing can have labels that fit both, as they ask for other values of one label."""
+    """Whether nothing can match both, because they ask for different values of one label."""
     wanted = {rule.key: rule.values for rule in one.rules if rule.operator == "In"}
     return any(
         rule.operator == "In" and rule.key in wanted and not rule.values & wanted[rule.key] for rule in other.rules
@@ -59,7 +60,7 @@ def all_but(namespaces: Sequence[str]) -> LabelSelector:
 
 
 def written(found: LabelSelector) -> dict[str, object]:
-    """As it stands in a manifest."""
+    """The selector as written in a manifest."""
     equal = {rule.key: rule for rule in found.rules if rule.operator == "In" and len(rule.values) == 1}
     rest = [rule for rule in found.rules if equal.get(rule.key) != rule]
     plain: dict[str, object] = {}

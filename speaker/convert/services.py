@@ -1,4 +1,4 @@
-"""``Service`` of a peer → the same Service, asking us."""
+"""A peer's ``Service`` → the same Service, asking us for its address."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,13 +26,13 @@ from speaker.convert.document import Document, as_read, servers
 from speaker.model import Family, FamilyPolicy, IPAddress, Service, ServiceKey
 
 _BY_DHCP = (str(IPv4Address(0)), str(IPv6Address(0)))
-"""What kube-vip takes for a wish for an address from a DHCP server."""
+"""kube-vip takes these as a request for an address from a DHCP server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``classless``: Services without a class are the peer's, whether or not they say so. ``known``: something tells
-    which peers there are. ``classes``: besides those that are known. ``default_class``: as of the controller's flag."""
+    """``classless``: Services without a class are the peer's, whether or not they say so. ``known``: something says
+    which peers there are. ``classes``: more than the known ones. ``default_class``: the controller has that flag."""
 
     classless: bool = False
     known: bool = False
@@ -46,10 +46,10 @@ class Draft:
     document: Document
     key: ServiceKey
     data: dict[str, object]
-    """The manifest without the annotations that follow from the rest here."""
+    """The manifest without the annotations that the other fields here stand for."""
     addresses: list[IPAddress] = field(default_factory=list)
     present: bool = False
-    """Whether it has these addresses now, as far as the input tells."""
+    """Whether it has these addresses now, as far as the input says."""
     pool: str = ""
     share: str = ""
     share_namespaces: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Draft:
         return {**self.data, "metadata": {**rest, "annotations": annotations} if annotations else rest}
 
     def back(self) -> dict[str, object] | None:
-        """What of it the peer goes by and ``manifest`` lacks; None: nothing."""
+        """What the peer needs of it that ``manifest`` lacks; None: nothing."""
         source = self.document.source
         annotations, address = source.at("metadata", "annotations"), source.at("spec", "loadBalancerIP")
         given = annotations.items() if isinstance(annotations, dict) else ()
@@ -79,17 +79,17 @@ class Draft:
         return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, **spec}
 
     def service(self) -> Service | None:
-        """As the speaker reads it; None, having left it out, where it would not take it."""
+        """The Service as the speaker reads it. If the speaker would refuse it, leaves it out and returns None."""
         leave_out = partial(self.document.leave, ())
         found = as_read(self.manifest(), lambda root: decode(root, default_class=True), leave_out)
         return found if isinstance(found, Service) else None
 
 
 def service(document: Document, rules: Rules) -> Draft | None:
-    """None where it is not the peer's, or left out; the document says why."""
+    """None if it is not the peer's, or is left out; the document says why."""
     source = document.source
     if source.at("spec", "type") != "LoadBalancer":
-        document.leave((), "is no LoadBalancer: it stays as it is")
+        document.leave((), "is not of type LoadBalancer: it stays as it is")
         return None
     if (objection := _not_the_peers(document, rules)) is not None:
         document.leave((), *objection)
@@ -98,12 +98,12 @@ def service(document: Document, rules: Rules) -> Draft | None:
 
 
 def _not_the_peers(document: Document, rules: Rules) -> tuple[str, str] | None:
-    """Why, and what to do."""
+    """Why it is not the peer's, and what to do."""
     source = document.source
     annotations = source.at("metadata", "annotations")
     names = list(annotations) if isinstance(annotations, dict) else []
     if any(str(name).startswith(PROXY) for name in names):
-        return "OpenELB's NodeProxy serves it with ports of nodes, not with an EIP", "take the annotation away first"
+        return "OpenELB's NodeProxy serves it on node ports, not with an EIP", "remove the annotation first"
     if source.at("metadata", "annotations", IGNORE) in ("true", True):
         return "kube-vip is told to ignore it: it stays as it is", ""
     if source.at("metadata", "deletionTimestamp") is not None:
@@ -116,7 +116,7 @@ def _not_the_peers(document: Document, rules: Rules) -> tuple[str, str] | None:
         case str() as cls if cls == BGP_CLASS:
             return "BGP announces it: the speaker answers on the LAN and talks to no router", "keep what announces it"
         case _:
-            return "its loadBalancerClass is of no peer that is known: it stays as it is", "name the class by --class"
+            return "its loadBalancerClass belongs to no known peer: it stays as it is", "name the class by --class"
 
 
 def _opted_in(document: Document, rules: Rules) -> bool:
@@ -137,7 +137,7 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
     for key in ("apiVersion", "kind"):
         document.take(root[key])
     spec = document.take(root["spec"])
-    document.leave(("spec", "externalIPs"), "are kube-proxy's, which takes them on every node: they stay as they are")
+    document.leave(("spec", "externalIPs"), "are kube-proxy's, which serves them on every node: they stay as they are")
     servers(document)
     _finalizers(document, root["metadata"]["finalizers"])
     metadata: dict[str, object] = {}
@@ -155,15 +155,15 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
     if rules.adopt:
         _keep_present(draft, root)
     else:
-        document.leave(("status",), "what it has now is asked for with --adopt only")
+        document.leave(("status",), "its current address is asked for only with --adopt")
     return draft
 
 
 def _finalizers(document: Document, finalizers: Field) -> None:
     for item in finalizers.items():
         if item.value in FINALIZERS:
-            why = "when the peer is gone nobody takes it away, and the Service can never be deleted"
-            document.leave(item.path, why, "take it away when the peer has stopped: docs/migration")
+            why = "once the peer is gone nobody removes it, and the Service can never be deleted"
+            document.leave(item.path, why, "remove it once the peer has stopped: docs/migration")
 
 
 def _labels(document: Document, labels: Field) -> dict[str, object]:
@@ -179,7 +179,7 @@ def _labels(document: Document, labels: Field) -> dict[str, object]:
 
 
 def _kept(document: Document, annotations: Field) -> dict[str, object]:
-    """Those that are nobody's of the peers, as they are; those of peers without an equal are listed."""
+    """Annotations that no peer owns are kept; those of peers without an equal are listed."""
     kept = {}
     for annotation in annotations.children():
         key = str(annotation.path[-1])
@@ -190,9 +190,7 @@ def _kept(document: Document, annotations: Field) -> dict[str, object]:
         elif key in (OPENELB_OPT_IN, IGNORE):
             document.take(annotation)
         elif key not in WISHES and balancer_of(key) is not None:
-            document.leave(
-                annotation.path, "is no annotation of the peer that is known here", "find out what it asks for"
-            )
+            document.leave(annotation.path, "is not a known annotation of the peer", "find out what it asks for")
         elif key not in WISHES and not document.is_listed(annotation.path):
             document.take(annotation)
             if not (key.startswith(PREFIX) and key in (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES)):
@@ -228,7 +226,7 @@ def _first(document: Document, annotations: Field, ours: str) -> Field | None:
         if other.value == given[0].value:
             document.take(other)
         else:
-            why = f"{given[0].path[-1]} says the same otherwise, and counts"
+            why = f"{given[0].path[-1]} says something else about this, and counts"
             document.leave(other.path, why, "take one of them away")
     return given[0] if given else None
 
@@ -264,7 +262,7 @@ def _one_of_each_family(draft: Draft, root: Field, where: Field) -> None:
             kept.setdefault(Family.of(address), address)
     if over := [address for address in draft.addresses if address not in kept.values()]:
         left = ", ".join(map(str, over))
-        why = f"one address of each of its families is taken over: {left} is not asked for"
+        why = f"one address of each family is taken over: {left} is not asked for"
         draft.document.leave(where.path, why, "list it in eip-speaker.io/addresses as well")
     draft.addresses = list(kept.values())
 
@@ -273,23 +271,23 @@ def _namespaces(draft: Draft, peers: Field | None, ours: Field) -> list[str]:
     if ours.given or peers is None:
         return [part.parsed(dns_label) or "" for part in ours.nonempty().comma_separated()]
     if peers.value == "*":
-        why = "Services of every namespace may share it: ours names the namespaces, so none may"
+        why = "Services of every namespace may share it; here the namespaces must be named, so none may"
         draft.document.leave(peers.path, why, "list them in eip-speaker.io/share-namespaces")
         return []
     draft.document.take(peers)
     if not draft.share:
-        draft.document.leave(peers.path, "says nothing without a sharing key")
+        draft.document.leave(peers.path, "has no effect without a sharing key")
     return [part.parsed(dns_label) or "" for part in peers.nonempty().comma_separated()]
 
 
 def _keep_present(draft: Draft, root: Field) -> None:
-    """The addresses in its status, which it has now, over those that it asks for."""
+    """Prefers the addresses in its status, which it has now, to those that it asks for."""
     document = draft.document
     ingress = root["status"]["loadBalancer"]["ingress"]
     found = []
     for item in ingress.items():
         address = document.take(item["ip"]).nonempty().parsed(parse_eip)
-        document.leave((*item.path, "hostname"), "an EIP is an address", "point the name at the address")
+        document.leave((*item.path, "hostname"), "an EIP is an address", "make the DNS name point to the address")
         for name in ("ipMode", "ports"):
             document.leave((*item.path, name), "the controller writes it")
         if address is not None:
@@ -306,5 +304,5 @@ def _keep_present(draft: Draft, root: Field) -> None:
     _one_of_each_family(draft, root, ingress)
     if asked and set(asked) - set(draft.addresses):
         text = ", ".join(map(str, draft.addresses))
-        why = f"it asks for {', '.join(map(str, asked))} and has {text}, which it keeps"
+        why = f"it asks for {', '.join(map(str, asked))} but has {text}, which it keeps"
         document.leave(ingress.path, why, "correct eip-speaker.io/addresses if it should move")

@@ -1,7 +1,7 @@
-"""Edge: asks links who has an address, listens who says hello there, and tries whether endpoints accept a connection.
+"""Edge: asks on links who has an address, listens for hellos there, and tries whether endpoints accept a connection.
 
-Addresses are asked for politely: each three times, from this node's own address on the link, which is true whatever
-caches learn from it.
+Addresses are asked for politely: three times each, from this node's own address on the link, so what caches learn from
+it is true.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from speaker.packets.asker import Askers, heard
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 
 TIMES, EVERY = 3, 0.2
-"""Questions for each address, and seconds between two; after the last one it is listened for as long."""
+"""Questions for each address, and the seconds between two. After the last one it listens for as long."""
 MOST = 64
-"""Addresses on a link, and MACs that answer for one."""
+"""The most addresses asked for on a link, and MACs that answer for one."""
 FRAMES, BUFFER = 2048, 1 << 18
-"""Looked at on one link at most, each time that it is listened for; bytes that are kept until then."""
+"""The most frames read on one link each time; and bytes buffered until then."""
 
 
 class Wanted(NamedTuple):
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 async def ask_links(
     links: Mapping[str, Link], own: Mapping[int, Addresses], wanted: Mapping[str, Sequence[Wanted]]
 ) -> tuple[Asked, ...]:
-    """By name of the link. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    """``links`` and ``wanted`` by name of the link. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
     asking = (_ask(links[name], own.get(links[name].index, ()), each) for name, each in wanted.items() if name in links)
     return tuple(asked for found in await asyncio.gather(*asking) for asked in found)
 
@@ -58,18 +58,18 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
     return [Asked(str(one.address), link.name, one.what, tuple(found[one.address])) for one in asked.values()]
 
 
-# ── Who says hello ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Who sends hellos ──────────────────────────────────────────────────────────────────────────────────────────
 #
 # By whichever EtherType. No key is asked for, so nothing of it is proven.
 
 HELLOS = 1024
-"""Looked at on one link, at most."""
+"""The most frames read on one link."""
 _NAME_AT = 69
-"""Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
+"""Offset of the length of the node's name: after Ethernet's 14 bytes, the header's 12, and 43 of fixed fields."""
 
 
 async def listen(links: Iterable[Link], seconds: float, group: Group = NO_GROUP) -> tuple[HelloSeen, ...]:
-    """Each sender of the group once. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    """Each sender of the group once. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
     links = [*links]
     frames = await asyncio.gather(*(heard(link, _only_hellos(group), seconds, HELLOS) for link in links))
     return tuple(dict.fromkeys(_hello(link, each) for link, on_it in zip(links, frames, strict=True) for each in on_it))
@@ -90,7 +90,7 @@ def _hello(link: Link, frame: bytes) -> HelloSeen:
 
 CONNECT_SECONDS = 1.0
 ENDPOINTS = 64
-"""That are tried, all at once."""
+"""How many endpoints are tried, all at once."""
 
 
 async def connect_all(places: Collection[tuple[str, int]]) -> tuple[Tried, ...]:

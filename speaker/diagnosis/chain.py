@@ -1,5 +1,6 @@
-"""What is wrong, by the facts of one node: ``explain`` goes the way of an EIP from its pool to its endpoints and back,
-``examine`` finds everything, the likeliest cause first. Pure."""
+"""Judges one node's facts: ``explain`` follows an EIP's way from its pool to its endpoints and back; ``examine`` finds
+everything that is wrong, the likeliest cause first. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 
 _PATH = "forwarding_off", "reverse_path", "conntrack_full", "table_crowded", "not_in_kernel"
 _KERNEL = "kube_proxy", "kernel_answers", "ipvs_settings", "left_behind"
-"""What the running speaker finds, by the step that it breaks."""
+"""Findings of the running speaker, by the step that they break."""
 _FORWARDING = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"
 
 
@@ -38,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """``verdict``: the first finding of the first broken step; None where no step is broken."""
+    """``verdict``: the first finding of the first broken step; None if no step is broken."""
 
     about: str
     steps: tuple[Step, ...]
@@ -48,7 +49,7 @@ class Chain:
 
     @property
     def code(self) -> int:
-        """0: well, 1: a step is broken, 2: it cannot be told."""
+        """0: well; 1: a step is broken; 2: unknown."""
         if self.verdict is not None:
             return 2 if self.verdict.kind == NO_RIGHT else 1
         return 2 if any(step.state is State.UNKNOWN for step in self.steps) else 0
@@ -63,7 +64,7 @@ def explain(facts: Facts) -> Chain:
 
 
 def unseen(facts: Facts) -> tuple[Unseen, ...]:
-    """What could not be looked at, and rules of firewalls that are not understood."""
+    """What could not be looked at, and firewall rules that are not understood."""
     rules = (each for eip in facts.knowledge.eips.first for each in eip_checks.unseen_rules(facts, eip))
     return tuple(dict.fromkeys(chain(facts.unseen, rules)))
 
@@ -85,7 +86,7 @@ def _steps(facts: Facts) -> Iterator[Step]:
         yield _step("manifests", (), bad)
     if not known.in_force:
         found = () if bad else node_checks.told(facts)
-        yield _step("asked", ("nothing that is asked for is in force yet",), found, unknown=True)
+        yield _step("asked", ("nothing that was asked for is in force yet",), found, unknown=True)
         return
     if nothing:
         yield _step("asked", (), _not_asked(facts) if not bad else ())
@@ -111,7 +112,7 @@ def _speaker(facts: Facts) -> Iterator[str]:
 def _not_asked(facts: Facts) -> Iterator[Finding]:
     about = shown(facts.about)
     if "/" in about:
-        what = f"the speaker is asked for no Service {about}: is it there, of type LoadBalancer, and of our class?"
+        what = f"the speaker is not asked for Service {about}: does it exist, with type LoadBalancer and our class?"
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
@@ -119,16 +120,16 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         if not pools:
             yield Finding("address_not_in_pool", f"{about} is outside all pools", "kubectl get eip -o wide")
             return
-        what, mend = f"no Service asks for {about} of pool {pools}", "kubectl get eip -o wide; kubectl get services -A"
+        what, mend = f"no Service uses {about} of pool {pools}", "kubectl get eip -o wide; kubectl get services -A"
     else:
-        what, mend = f"there is no pool and no Service {about}", "kubectl get eip; kubectl get services -A"
+        what, mend = f"there is no pool or Service named {about}", "kubectl get eip; kubectl get services -A"
     yield Finding("not_asked", what, mend)
 
 
 def _pools(known: Knowledge) -> Iterator[str]:
     for pool in known.pools.first:
         use = f", {pool.used} of {pool.size} addresses in use" if pool.size else ""
-        disabled = ", disabled: it gives nothing new" if pool.disabled else ""
+        disabled = ", disabled: it gives out no new addresses" if pool.disabled else ""
         yield f"{pool.name}: {some(pool.addresses.first)}{use}{disabled}; announced on {pool.interface}"
 
 
@@ -138,7 +139,7 @@ def _assignments(known: Knowledge) -> Iterator[str]:
             given = zip(service.addresses, service.pools, strict=False)
             yield f"{service.key}: {', '.join(f'{address} from {pool}' for address, pool in given)}"
     if not known.services:
-        yield "no Service asks for it"
+        yield "no Service uses it"
 
 
 def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
@@ -155,9 +156,9 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
         eip_checks.no_candidate(facts, eip),
         eip_checks.endpoints_there(facts, eip),
     )
-    others = bool(facts.knowledge.peers or facts.hellos)  # who may think otherwise of who holds it
+    others = bool(facts.knowledge.peers or facts.hellos)  # they may see another holder
     peers = [*facts.told("hellos_filtered"), *node_checks.peers(facts)] if others or not eip.mine else []
-    heard = (each for each in peers if each.kind != "peer_silent")  # that breaks no step of an EIP that is held
+    heard = (each for each in peers if each.kind != "peer_silent")  # this breaks no step of a held EIP
     yield step("holder", _holder(eip), heard, eip_checks.nobody_holds(facts, eip))
     yield step("link", _link(facts, eip), facts.told("sick_link"), eip_checks.target(facts, eip))
     yield step(
@@ -199,7 +200,7 @@ def _holder(eip: KnownEip) -> Iterator[str]:
 
 def _link(facts: Facts, eip: KnownEip) -> Iterator[str]:
     if not eip.link:
-        yield f"none here: {shown(eip.message)}"
+        yield f"none on this node: {shown(eip.message)}"
         return
     yield f"{eip.link} ({eip.mac}): {eip.chosen}"
 
@@ -224,13 +225,13 @@ def _walks(facts: Facts, eip: KnownEip) -> list[Walked]:
 
 def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
     for each in _walks(facts, eip):
-        begun = f"tried: TCP port {each.port} from {each.source}, which nobody has: "
+        begun = f"tried: TCP port {each.port} from {each.source}, an unused address: "
         if each.answered and not each.answer_dropped:
-            yield f"{begun}every rule let it and its answer pass{f', which leaves by {each.left}' if each.left else ''}"
+            yield f"{begun}every rule lets it and its answer pass{f', by {each.left}' if each.left else ''}"
         elif each.dropped or each.answer_dropped:
             yield f"{begun}{each.dropped or each.answer_dropped}"
         else:
-            yield f"{begun}no rule drops it, and no endpoint accepted it; it was seen last in {each.last or 'no chain'}"
+            yield f"{begun}no rule drops it, but no endpoint accepted it; it was last seen in {each.last or 'no chain'}"
 
 
 CONNECTED = "connected from this node itself: "
@@ -249,26 +250,26 @@ def _firewalls_unseen(facts: Facts) -> list[str]:
 def _way_in(facts: Facts, rules: Sequence[Unseen]) -> Iterator[str]:
     settings = [f"{name}={facts.sysctls[name]}" for name in _FORWARDING if name in facts.sysctls]
     if why := _firewalls_unseen(facts):
-        yield f"{', '.join(settings)}; chains of others are not seen: {'; '.join(why)}"
+        yield f"{', '.join(settings)}; chains of other programs were not read: {'; '.join(why)}"
         return
-    yield f"{', '.join(settings)}; chains of others: {sum(bool(each.hook) for each in facts.chains)}"
+    yield f"{', '.join(settings)}; chains of other programs: {sum(bool(each.hook) for each in facts.chains)}"
     if rules:
-        yield f"not understood, so it cannot be told whether they let packets of the EIP pass: {len(rules)} rules"
+        yield f"whether they let packets of the EIP pass is unknown, as they are not understood: {len(rules)} rules"
 
 
 def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
     tried = {(each.address, each.port): each for each in facts.tried}
     for service in eip_checks.services_of(facts, eip):
-        unread = "; this node does not read its endpoints: whoever forwards does" if service.unread else ""
+        unread = "; this node does not read its endpoints, as another program forwards" if service.unread else ""
         yield f"{service.key}: externalTrafficPolicy {service.policy}{unread}"
         for each in service.endpoints.first:
             found = tried.get((each.address, each.port))
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
             if each.unwell:
-                ready = f"unwell: {each.unwell}{'; served all the same, as no other is well' if each.ready else ''}"
+                ready = f"unwell: {each.unwell}{'; used all the same, as no other is well' if each.ready else ''}"
             accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
             where = f" on {each.node}" if each.node else ""
-            lost = ", but its node is dead by what speakers hear: nothing new goes there" if each.lost else ""
+            lost = ", but its node seems dead: it gets no new connections" if each.lost else ""
             yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}{lost}"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with one EIP, step by step of its way. Pure: facts in, findings out."""
+"""What is wrong with one EIP, step by step along its way. Pure: facts in, findings out."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
 
 
 def taking(facts: Facts, eip: KnownEip) -> Iterator[tuple[KnownService, KnownEndpoint]]:
-    """Its Services' endpoints, of its family, that take new connections."""
+    """Endpoints of its Services, of its family, that take new connections."""
     version = ip_address(eip.address).version
     for service in services_of(facts, eip):
         for each in service.endpoints.first:
@@ -42,7 +42,7 @@ def taking(facts: Facts, eip: KnownEip) -> Iterator[tuple[KnownService, KnownEnd
 
 
 def way(facts: Facts, to: str) -> str:
-    """The link by which this node sends packets there; '' if by none."""
+    """The link by which this node sends packets to ``to``, or ''."""
     return next((way.link for way in facts.ways if way.to == to), "")
 
 
@@ -50,7 +50,7 @@ def way(facts: Facts, to: str) -> str:
 
 
 def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
-    """The allocator's own words; and where the address is this host's own, how it came to be."""
+    """The allocator's own words; and if the address is this host's own, how that came about."""
     if service.refused == "host_address":
         yield from (each for address in service.wanted for each in bound_here(facts, address))
     yield from trouble.refusal(service)
@@ -60,22 +60,22 @@ def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
 
 
 def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """Bound on a link of this host's, as its own."""
+    """The EIP is bound on a link of this host as its own address."""
     yield from bound_here(facts, eip.address)
     yield from (each for each in facts.told("host_address", eip=eip.address) if each.eip)
 
 
 def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
-    """As this host's own: not on a link that is there for Services."""
+    """The address is this host's own: bound on a link that is not made for Services."""
     for each in facts.bound:
         if each.address != address or of_services(each.link) or facts.link(each.link) is None:
             continue
         delete = f"ip addr del {address}/{each.prefix} dev {each.link}"
         if each.secondary:
-            what = f"{address}/{each.prefix} is bound on {each.link} as a secondary address: it is this host's own"
+            what = f"{address}/{each.prefix} is bound on {each.link} as a secondary address, so it is this host's own"
             yield Finding("bound_secondary", what, delete, address)
         else:
-            what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
+            what = f"{address}/{each.prefix} is bound on {each.link}, so it is this host's own"
             mend = f"kubectl get eip -o wide   # exclude {address} from its pool; or, if no host needs it: {delete}"
             yield Finding("host_address", what, mend, address)
 
@@ -96,7 +96,7 @@ def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def expected(facts: Facts, eip: KnownEip) -> str:
-    """The MAC that should answer for it; '' where this node cannot tell, or holds it itself."""
+    """The MAC that should answer for it; '' if this node cannot tell, or holds it itself."""
     if eip.mine or eip.holder is None:
         return ""
     link = eip.link or None
@@ -118,7 +118,7 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
         else:
             link = asked.link if asked is not None else ""
             whose = "this node" if eip.mine else eip.holder or "nobody"
-            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {whose} holds it"
+            what = f"{mac} on {link} answers for {eip.address} but is not a speaker: {whose} holds it"
             yield Finding("stranger", what, find_mac(eip.address, link, mac), eip.address)
     if asked is not None and should and not asked.macs:
         yield _unanswered(facts, eip, asked, should)
@@ -127,7 +127,7 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Finding:
-    """Where its holder is heard, and answers for itself, it is the EIP that somebody does not let pass."""
+    """If its holder is heard and answers for its own address, something blocks the EIP alone."""
     holder, family = shown(eip.holder or ""), ip_address(eip.address).version
     peers = facts.knowledge.peers
     heard = any(peer.node == eip.holder and peer.link == asked.link and peer.heard for peer in peers)
@@ -139,19 +139,19 @@ def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Findi
         and ip_address(each.address).version == family
     ]
     if not heard or not own:
-        what = f"{holder} holds {eip.address}, and nobody answers for it on {asked.link}"
+        what = f"{holder} holds {eip.address}, but nobody answers for it on {asked.link}"
         return Finding("not_answered", what, f"speaker explain {eip.address}   # on {holder}", eip.address)
     what = (
-        f"{holder} holds {eip.address} and is heard on {asked.link}, where it answers for its own {own[0]} and not for "
-        "the EIP: something drops what it says of other addresses (port security, ARP inspection, the address filter "
+        f"{holder} holds {eip.address} and is heard on {asked.link}, where it answers for its own {own[0]} but not for "
+        "the EIP: something drops its answers for other addresses (port security, ARP inspection, the address filter "
         "of a virtual machine)"
     )
-    mend = f"speaker doctor   # on {holder}; then let its port, {should}, speak for {eip.address}"
+    mend = f"speaker doctor   # on {holder}; then allow {eip.address} on the port of {should}"
     return Finding("port_security", what, mend, eip.address)
 
 
 def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:
-    """Whom the speaker heard of late, where nobody can be asked now."""
+    """Whom the speaker heard recently, for EIPs that cannot be asked for now."""
     for each in facts.told("stranger", eip=eip.address):
         node = next((shown(node) for mac, node in known.items() if mac in each.what), None)
         mend = each.mend if node is None else f"ip -br addr | grep {eip.address}   # on {node}"
@@ -162,14 +162,14 @@ def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
     holder = "this node" if eip.mine else eip.holder or "nobody"
     what = (
         f"{shown(node)} ({mac}) answers for {eip.address}, which {holder} holds: its kernel has the address and answers"
-        " ARP for it, or somebody uses its MAC"
+        " ARP for it, or another host uses its MAC"
     )
     mend = f"ip -br addr | grep {eip.address}; sysctl -w net.ipv4.conf.all.arp_ignore=1   # on {shown(node)}"
     return Finding("peer_answers", what, mend, eip.address)
 
 
 def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """This node's kernel answers ARP for it: it is bound, and ARP is not strict."""
+    """This node's kernel answers ARP for it, because it is bound and ARP is not strict."""
     if ip_address(eip.address).version != 4:
         return
     bound = [each for each in facts.bound if each.address == eip.address]
@@ -186,19 +186,19 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 
 def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """The host by which the link was chosen."""
+    """The host by whose route the link was chosen does not answer."""
     for pool in facts.knowledge.pools.first:
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
             if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
                 what = (
-                    f"{pool.target}, by the way to which pool {pool.name} chooses {asked.link}, does not answer there"
+                    f"pool {pool.name} chooses {asked.link} by the route to {pool.target}, which does not answer there"
                 )
                 yield Finding("target_silent", what, f"arping -c 3 -I {asked.link} {pool.target}", eip.address)
 
 
 def _on_link(facts: Facts, asked: Asked) -> bool:
-    """Else a gateway would be asked, not the host itself."""
+    """Otherwise a gateway would be asked, not the host itself."""
     link = facts.link(asked.link)
     return link is not None and any(ip_address(asked.address) in ip_network(subnet) for subnet in link.subnets)
 
@@ -207,7 +207,7 @@ def _on_link(facts: Facts, asked: Asked) -> bool:
 
 
 def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
-    """Chains that drop who asks, who connects, or who answers: what was tried before what was only read."""
+    """Chains that drop requests, connections or answers. What was tried comes before what was only read."""
     tried = [*_walked(facts, eip)]
     yield from tried
     for chain, packet, judged in _judged(facts, eip):
@@ -225,24 +225,24 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 def _walked(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     for each in (walk for walk in facts.walks if walk.eip == eip.address):
         for whom, rule in (
-            (f"who connects to TCP port {each.port}", each.dropped),
-            ("the answer", each.answer_dropped),
+            (f"connections to TCP port {each.port}", each.dropped),
+            ("its answers", each.answer_dropped),
         ):
             if rule:
                 what = f"{rule}, drops {whom}: tried from {each.source}"
                 chain = rule.partition(",")[0]
-                yield Finding("firewall_drops", what, f"nft -a list {chain}   # and accept it there", eip.address)
+                yield Finding("firewall_drops", what, f"nft -a list {chain}   # then accept it there", eip.address)
 
 
 def unseen_rules(facts: Facts, eip: KnownEip) -> Iterator[Unseen]:
-    """Rules on which it depends whether packets of the EIP pass, and which are not understood."""
+    """Rules that decide whether packets of the EIP pass, and are not understood."""
     for chain, packet, judged in _judged(facts, eip):
         for rule in judged.unseen:
             yield Unseen(f"{packet.words}, in chain {chain.family} {chain.table} {chain.name}", rule)
 
 
 def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged]]:
-    """Of each chain the first packet that it drops, or else those of which it cannot be told."""
+    """For each chain, the first packet that it drops; otherwise all packets, with the rules that are not understood."""
     services = services_of(facts, eip)
     known = not any(each.unread or each.endpoints.more for each in services)
     ends = frozenset(end.address for each in services for end in each.endpoints.first)
@@ -274,16 +274,16 @@ def _look_at(chain: Chain) -> str:
         program = "iptables" if chain.family == "ip" else "ip6tables"
         legacy = "-legacy" if chain.table.startswith(OLD) else ""
         return f"{program}{legacy}-save -t {chain.table.removeprefix(OLD)}   # {chain.name}: accept it there"
-    return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # and accept it there"
+    return f"nft -a list chain {chain.family} {chain.table} {chain.name}   # then accept it there"
 
 
 def _at_links(chain: Chain) -> bool:
-    """Before or behind all that the kernel does with a frame."""
+    """Whether it is asked before or after everything else that the kernel does with a frame."""
     return chain.family in ("netdev", "arp", "bridge") or chain.hook in ("ingress", "egress")
 
 
 def _at_link(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
-    """ARP's own chains are the kernel's, whose neighbours it asks for: the speaker's frames go past them."""
+    """The arp family's chains see the kernel's own questions to its neighbours; the speaker's frames bypass them."""
     leaving, devices = chain.hook in ("egress", "output", "postrouting"), chain.device.split(",")
     link = facts.link(eip.link)
     if chain.family == "bridge" and (link is None or link.kind != "bridge"):
@@ -306,7 +306,7 @@ def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
         yield arp_request(eip.address, eip.link)
     else:
         group = str(ip_address(solicited_node(address.packed)))
-        yield ndp("who asks for it by NDP", group, 135, {"iifname": eip.link})
+        yield ndp("NDP questions for it", group, 135, {"iifname": eip.link})
     yield from _to_eip(facts, eip)
 
 
@@ -314,20 +314,20 @@ def _leaving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     if ip_address(eip.address).version == 4:
         yield arp_answer(eip.address, eip.link)
     else:
-        yield ndp("its answer by NDP", None, 136, {"oifname": eip.link})
+        yield ndp("its NDP answers", None, 136, {"oifname": eip.link})
     yield from _from_eip(facts, eip)
 
 
 def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
-        words = f"who connects to {protocol.upper()} port {port}"
+        words = f"connections to {protocol.upper()} port {port}"
         packet = ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
         yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
 
 def _from_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
-        words = f"what answers from {protocol.upper()} port {port}"
+        words = f"answers from {protocol.upper()} port {port}"
         yield ip_packet(words, eip.address, None, protocol, {"sport": port, "oifname": eip.link}, ANSWER)
 
 
@@ -347,8 +347,8 @@ def _by_kube_proxy(facts: Facts) -> bool:
 
 
 def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) -> Iterator[Packet]:
-    """What goes through: to the EIP first, to its endpoints behind the translation, and back. IPVS takes from input,
-    and sends by output. What is ``here`` is not forwarded."""
+    """Packets to the EIP, then to its endpoints after translation, and back. IPVS takes packets from input and sends
+    them by output. Packets to addresses in ``here`` are not forwarded."""
     ipvs, endpoints = facts.knowledge.forwarder == "ipvs", [each for _, each in taking(facts, eip)]
     hook, after = chain.hook, chain.priority > (_DSTNAT if chain.hook == "prerouting" else _SRCNAT)
     to_eip = (hook == "prerouting" and (ipvs or not after)) or (hook == "input" and ipvs and chain.priority < _IPVS)
@@ -368,7 +368,7 @@ def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) ->
 
 
 def _translated(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
-    """A packet that one of these chains has translated meets no other one."""
+    """A packet that one of these chains has translated meets none of the others."""
     if chain.hook == "prerouting" and (_first(facts, chain) or chain.priority == _turn(facts)):
         yield from _to_eip(facts, eip)
     elif chain.hook == "postrouting":
@@ -376,12 +376,12 @@ def _translated(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
 
 
 def _turn(facts: Facts) -> int:
-    """The priority of what translates packets to EIPs."""
+    """The priority at which packets to EIPs are translated."""
     return _DSTNAT if _by_kube_proxy(facts) else _DSTNAT - 5
 
 
 def _first(facts: Facts, chain: Chain) -> bool:
-    """Whether it is asked before what translates packets of EIPs, or leads there itself."""
+    """Whether the chain is asked before packets of EIPs are translated, or leads to the translation itself."""
     if chain.hook == "postrouting":
         return chain.priority < _SRCNAT - 5
     leads = _by_kube_proxy(facts) and any("KUBE-SERVICES" in text for text in chain.texts)
@@ -393,16 +393,14 @@ def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "
     if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward", "input"):
         links["iifname"] = eip.link
     fields: dict[str, str | int] = {"dport": each.port, **links, **_original(facts, eip)}
-    return ip_packet(f"what goes to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
+    return ip_packet(f"packets to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
 
 
 def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
     came = {"iifname": way(facts, each.address)} if hook not in ("postrouting", "output") else {}
     links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting", "output") else {})
     fields: dict[str, str | int] = {"sport": each.port, **links, **_original(facts, eip)}
-    packet = ip_packet(
-        f"what endpoint {each.address} answers", each.address, None, each.protocol.lower(), fields, ANSWER
-    )
+    packet = ip_packet(f"answers of endpoint {each.address}", each.address, None, each.protocol.lower(), fields, ANSWER)
     return replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
 
@@ -419,8 +417,8 @@ def in_kernel(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     if facts.knowledge.forwarder == "ipvs" and not facts.has_ipvs:
         yield Finding("ip_vs_missing", "this kernel has no IPVS", "modprobe ip_vs", eip.address)
     elif eip.missing:
-        what = f"the kernel lacks {some(eip.missing)}: somebody else removed it; it is put back within seconds"
-        yield Finding("not_in_kernel", what, "nft monitor   # who removes it?", eip.address)
+        what = f"the kernel lacks {some(eip.missing)}: another program removed it; it is put back within seconds"
+        yield Finding("not_in_kernel", what, "nft monitor   # which program removes it?", eip.address)
 
 
 def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
@@ -438,16 +436,16 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                 yield Finding("backend_silent", f"{what}: it is down, filtered, or has no way back", mend, eip.address)
         elif _answers_past_us(facts, eip, service, each):
             what = (
-                f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
-                " (externalTrafficPolicy: Local): it answers clients past this node"
+                f"{each.address} of {service.key} is reached over {eip.link} and sees the client's address"
+                " (externalTrafficPolicy: Local), so its answers to clients bypass this node"
             )
             own = next((b.address for b in facts.bound if b.link == eip.link and not b.secondary), "this node")
-            mend = f"ip route replace default via {own}   # on {each.address}; or traffic policy Cluster"
+            mend = f"ip route replace default via {own}   # on {each.address}; or set traffic policy Cluster"
             yield Finding("no_way_back", what, mend, eip.address)
 
 
 def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
-    """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
+    """This happens without masquerade, if the endpoint is on the clients' own segment and this node would use it."""
     known = facts.knowledge
     if known.forwarder in ("none", "assist") or endpoint.node != known.node or service.policy != "Local":
         return False

@@ -15,8 +15,8 @@ from speaker.system.decoding import UNFIT
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The speaker's main process. ``state``: as in proc(5), the worst of it and its parent; '' where nobody listens on
-    the control socket. ``words``: why it did not answer."""
+    """The speaker's main process. ``state``: the worse of its own and its parent's, as in proc(5); '' if nobody listens
+    on the control socket. ``words``: why it did not answer."""
 
     words: str = ""
     pid: int = 0
@@ -25,9 +25,9 @@ class Process:
     """Effective, as bits."""
     seccomp: int = 0
     hidden: bool = False
-    """Whoever looks may not ask: nothing is known of it, not even whether there is one."""
+    """Whoever looks may not ask, so nothing is known about the process, not even whether there is one."""
     busy: bool = False
-    """It worked all the while that its answer was waited for."""
+    """The process was working all the time that its answer was awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class LinkSeen:
     kind: str
     ethernet: bool = True
     subnets: tuple[str, ...] = ()
-    """Of its addresses."""
+    """Subnets of its addresses."""
     wireless: bool = False
     deaf_ports: tuple[str, ...] = ()
-    """Of a bridge: those whose own packets never come back to them."""
+    """For a bridge: ports whose own packets never come back to them."""
     uplinks: tuple[str, ...] = ()
-    """Of a bridge or bond: the links below it, without those of pods and virtual machines where there are others."""
+    """For a bridge or bond: the links below it, without those of pods and virtual machines if there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who answered a question of this node's by ARP or NDP. ``what``: eip, gateway, target, peer or free."""
+    """Who answered this node's ARP or NDP question. ``what``: eip, gateway, target, peer or free."""
 
     address: str
     link: str
@@ -89,7 +89,7 @@ class HelloSeen:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain of nftables, with its rules as nft lists them. ``hook``: '' for one that others jump to; ``device``: of
+    """A chain of nftables, with its rules as nft lists them. ``hook``: '' if other chains jump to it. ``device``: for
     the netdev family."""
 
     family: str
@@ -99,21 +99,21 @@ class Chain:
     policy: str
     device: str = ""
     rules: tuple[Any, ...] = ()
-    """Of each the expressions."""
+    """The expressions of each rule."""
     texts: tuple[str, ...] = ()
-    """The same rules, as people write them."""
+    """The same rules in nft's own syntax."""
     priority: int = 0
     nat: bool = False
-    """It translates: of each connection it meets the first packet alone."""
+    """It translates, so it meets only the first packet of each connection."""
 
 
 ANYWHERE = str(IPv4Address(0))
-"""Of a ``Way``: by the default route."""
+"""``Way.to`` for the default route."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The link by which this node sends packets to ``to``; '' if by none."""
+    """The link by which this node sends packets to ``to``; '' if there is none."""
 
     to: str
     link: str
@@ -121,9 +121,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """By which link the kernel sends an EIP's answers to a client, one on the EIP's link or ``beyond`` its gateway.
-    ``lost``: why they reach nobody by that way; '' where they may. ``marks``: with each of these, which policy rules
-    ask for, they leave by the EIP's link."""
+    """By which link the kernel sends an EIP's answers to a client on the EIP's link, or ``beyond`` its gateway.
+    ``lost``: why they reach nobody that way, or ''. ``marks``: with one of these marks, which policy rules ask for,
+    they leave by the EIP's link."""
 
     eip: str
     beyond: bool
@@ -134,9 +134,9 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """A new TCP connection to an EIP that was tried as a client on its link begins it, from ``source``, which nobody
-    has. ``dropped`` and ``answer_dropped``: the chain and the rule; ``last``: the chain that it met last; ``left``: the
-    link that the answer was to leave by."""
+    """A new TCP connection to an EIP, tried as a client on its link would, from ``source``, an unused address.
+    ``dropped`` and ``answer_dropped``: the chain and the rule. ``last``: the last chain that it met. ``left``: the link
+    that the answer was to leave by."""
 
     eip: str
     port: int
@@ -158,8 +158,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Packets while it was looked: seen to come in with a source address of this host's, which the kernel drops, and
-    dropped by a reverse path filter."""
+    """Packets dropped during the check: those that came in with a source address of this host's, and those dropped by a
+    reverse path filter."""
 
     martian: int = 0
     reverse_path: int = 0
@@ -167,21 +167,21 @@ class Drops:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``about``: what was asked about, '' for everything; ``now``: seconds since 1970, by this node's clock."""
+    """``about``: what was asked about, '' for everything. ``now``: seconds since 1970 by this node's clock."""
 
     about: str = ""
     forwarder: str = ""
-    """That should work here, where whoever asks knows it."""
+    """The forwarder that should work here, if whoever asks knows it."""
     now: float = 0.0
     version: str = ""
-    """Of the program that looked."""
+    """The version of the program that looked."""
     process: Process = Process()
     known: Knowledge | None = None
     """None: no speaker answered."""
     links: tuple[LinkSeen, ...] = ()
     bound: tuple[Bound, ...] = ()
     gateways: tuple[tuple[str, str], ...] = ()
-    """Link and address."""
+    """Link and address of each gateway."""
     asked: tuple[Asked, ...] = ()
     tried: tuple[Tried, ...] = ()
     hellos: tuple[HelloSeen, ...] = ()
@@ -202,7 +202,8 @@ class Facts:
         return self.known or Knowledge("", "")
 
     def told(self, *kinds: str, eip: str = "") -> Iterator[Finding]:
-        """The running speaker's own findings of these ``kinds``: about the whole node, and about ``eip``."""
+        """The running speaker's own findings of these ``kinds``: those about the whole node, and those about
+        ``eip``."""
         for each in self.knowledge.problems:
             if each.kind in kinds and each.eip in ("", eip):
                 yield each
@@ -232,11 +233,11 @@ def encode(facts: Facts) -> bytes:
 
 
 def decode(text: bytes) -> Facts:
-    """Raises EdgeError for what is none."""
+    """Raises EdgeError if ``text`` is something else."""
     try:
         return msgspec.json.decode(text, type=Facts)
     except UNFIT as error:
-        raise EdgeError(f"these are no facts of a speaker: {error}") from error
+        raise EdgeError(f"these are not the facts of a speaker: {error}") from error
 
 
 def known_from(told: Any) -> Knowledge:
@@ -244,4 +245,4 @@ def known_from(told: Any) -> Knowledge:
     try:
         return msgspec.convert(told, Knowledge)
     except msgspec.ValidationError as error:
-        raise EdgeError(f"the speaker is of another version than this program: {error}") from error
+        raise EdgeError(f"the speaker has another version than this program: {error}") from error

@@ -1,7 +1,8 @@
-"""What the chains of others make of a packet: it passes, is dropped, or a rule that is not understood decides. Pure.
+"""What other programs' firewall chains do with a packet: it passes, is dropped, or a rule that is not understood
+decides. Pure.
 
-Every rule that may meet the packet is followed, through jumps, gotos and verdict maps. Where a match is not understood
-both is followed: that the rule counts, and that it does not. What comes out the same either way is certain.
+Every rule that the packet may meet is followed, through jumps, gotos and verdict maps. If a match is not understood,
+both cases are followed: that it matches, and that it does not. A result that is the same either way is certain.
 """
 
 import re
@@ -33,14 +34,14 @@ _PASSING = frozenset(
     }
 )
 _CONDITIONS = frozenset({"limit", "quota", "ct count", "meter", "xt"})
-"""Which may let a rule count, or not."""
+"""They may let a rule count, or not."""
 _KEEPS = frozenset({"dscp", "ecn", "flowlabel"})
-"""Fields that may be written without another way for the packet."""
+"""Fields that may be changed without changing the packet's way."""
 _XT_PASSING = frozenset(
     {"AUDIT", "CHECKSUM", "CLASSIFY", "CONNMARK", "DSCP", "LOG", "MARK", "NFLOG", "SET", "TCPMSS", "TRACE"}
     | {"comment"}
 )
-"""What has no part in whether a packet passes."""
+"""Targets that do not affect whether a packet passes."""
 _NUMBERS: Final = (
     {**_ETHERTYPES, "ipv4": 2, "ipv6": 10}
     | {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
@@ -48,23 +49,23 @@ _NUMBERS: Final = (
     | {"invalid": 1, "established": 2, "related": 4, "new": 8, "untracked": 64, "snat": 16, "dnat": 32}
     | {"unicast": 1, "local": 2, "nd-neighbor-solicit": 135, "nd-neighbor-advert": 136}
 )
-"""What nft names, and lists in numbers when it is asked to."""
+"""Values that nft names, and lists as numbers when asked to."""
 _UNREADABLE = AttributeError, KeyError, TypeError, ValueError
-"""Met by a rule that nft prints in a way nobody here has seen."""
+"""Raised by a rule that nft prints in an unknown form."""
 NEW, ANSWER = "new", "established"
 DNAT = 32
-"""Of ``ct status``: IPS_DST_NAT."""
+"""A bit of ``ct status``: IPS_DST_NAT."""
 _ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
 _LISTED = 5
 KUBE = "KUBE-"
-"""Chains of kube-proxy begin so: of those that translate it is known what they do."""
+"""kube-proxy's chains begin so; what its translating chains do is known."""
 _LOSES: Final = dict.fromkeys(("drop", "reject"), "drops") | {
-    "notrack": "leaves untracked, so that nothing translates it,",
-    **dict.fromkeys(("dnat", "redirect", "fwd"), "sends elsewhere"),
+    "notrack": "leaves untracked, and so untranslated,",
+    **dict.fromkeys(("dnat", "redirect", "fwd"), "diverts"),
 }
-"""By the verdict, what becomes of the packet."""
+"""Verdict → what becomes of the packet."""
 DEEP = 16
-"""Chains in a row, as in the kernel (NFT_JUMP_STACK_SIZE)."""
+"""The longest row of nested chains, as in the kernel (NFT_JUMP_STACK_SIZE)."""
 _LACKS: Final = object()
 """The packet has no such field: the match is false."""
 _Outcomes = frozenset[str]
@@ -73,9 +74,9 @@ _ANY = frozenset({_DROP, _ACCEPT, _NEXT})
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``, in numbers where nft has
-    some; what is not there is not known, unless the packet has none of that protocol; ``translated``: it has to be,
-    which is done to no packet that is not tracked."""
+    """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``; numbers where nft has them.
+    A missing field is unknown, unless the packet has no field of that protocol. ``translated``: it has to be
+    translated, which never happens to an untracked packet."""
 
     words: str
     ethertype: str
@@ -83,15 +84,15 @@ class Packet:
     translated: bool = False
 
     def protocols(self) -> frozenset[str]:
-        """Those whose fields it has."""
+        """The protocols whose fields the packet has."""
         found = {name.split()[0] for name in self.fields}
         return frozenset(found | {"ether", "meta", "ct", "th" if found & {"tcp", "udp"} else "ether"})
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``drops``: the rule that does, or the policy; ``unseen``: rules that decide and are not understood; ``how``: what
-    the rule does with it."""
+    """``drops``: the rule or policy that does. ``unseen``: rules that decide and are not understood. ``how``: what the
+    rule does with the packet."""
 
     drops: str = ""
     unseen: tuple[str, ...] = ()
@@ -100,8 +101,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """``chains`` by family, table and name; ``sets``, and maps, by the same in one string; ``endpoints``: where it may
-    be sent on to, None where they are not all known; ``bound``: the EIP is, here; ``kube_proxy`` translates it."""
+    """``chains`` by family, table and name. ``sets``, and maps, by the same in one string. ``endpoints``: where the
+    packet may be sent on to; None if not all are known. ``bound``: the EIP is bound here. ``kube_proxy``: kube-proxy
+    translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class Ruleset:
         return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
 
     def judge(self, chain: Chain, packet: Packet) -> Judged:
-        """What becomes of it in the base chain ``chain``, its policy included."""
+        """What becomes of it in the base chain ``chain``, including the policy."""
         if not _concerned(chain, packet):
             return Judged()
         walk = _Walk(self, packet)
@@ -137,30 +139,30 @@ class Ruleset:
 
 def arp_request(eip: str, link: str) -> Packet:
     return Packet(
-        "who asks for it by ARP",
+        "ARP questions for it",
         "arp",
         {"arp daddr ip": eip, "arp operation": 1, "meta iifname": link, "meta iif": link},
     )
 
 
 def kernel_arp(link: str, hook: str) -> Iterator[Packet]:
-    """What this host's kernel asks its neighbours on the link, and what they answer."""
+    """What this host's kernel asks its neighbours on the link, and their answers."""
     if hook == "input":
         yield Packet(
-            "what clients and gateways answer this host by ARP", "arp", {"arp operation": 2, "meta iifname": link}
+            "ARP answers of clients and gateways to this host", "arp", {"arp operation": 2, "meta iifname": link}
         )
     elif hook == "output":
         yield Packet(
-            "what this host asks clients and gateways by ARP", "arp", {"arp operation": 1, "meta oifname": link}
+            "this host's ARP questions to clients and gateways", "arp", {"arp operation": 1, "meta oifname": link}
         )
 
 
 def arp_answer(eip: str, link: str) -> Packet:
-    return Packet("its answer by ARP", "arp", {"arp saddr ip": eip, "arp operation": 2, "meta oifname": link})
+    return Packet("its ARP answers", "arp", {"arp saddr ip": eip, "arp operation": 2, "meta oifname": link})
 
 
 def ndp(words: str, to: str | None, kind: int, link: Mapping[str, str]) -> Packet:
-    """``kind``: 135 asks, 136 answers; ``link``: by the name of its field."""
+    """``kind``: 135 for a question, 136 for an answer. ``link``: its field's name → the link."""
     return ip_packet(words, None, to or "ff02::1", "icmpv6", {"icmpv6 type": kind, **link})
 
 
@@ -172,8 +174,8 @@ def ip_packet(
     fields: Mapping[str, str | int],
     state: str = NEW,
 ) -> Packet:
-    """``fields``: sport and dport, iifname and oifname, and others by nft's names, those that are known; ``state``: of
-    its connection."""
+    """``fields``: sport and dport, iifname and oifname, and others by nft's names, if known. ``state``: of its
+    connection."""
     address = destination if destination is not None else source
     family = "ip6" if address is not None and ip_address(address).version == 6 else "ip"
     number = _NUMBERS[protocol]
@@ -204,7 +206,8 @@ def _concerned(chain: Chain, packet: Packet) -> bool:
 
 
 class _Walk:
-    """One packet's way. ``dropping``: rules that drop it on one of its ways; ``doubtful``: those not understood."""
+    """One packet's way. ``dropping``: rules that drop it on one of its possible ways; ``doubtful``: rules not
+    understood."""
 
     def __init__(self, ruleset: Ruleset, packet: Packet) -> None:
         self._ruleset, self._packet = ruleset, packet
@@ -214,7 +217,7 @@ class _Walk:
         self.doubtful: dict[str, None] = {}
 
     def through(self, chain: Chain, depth: int = 0) -> _Outcomes:
-        """What may come of it there; ``return`` where it gets to the end."""
+        """Its possible outcomes there; ``return`` if it reaches the end."""
         key = chain.family, chain.table, chain.name
         if key not in self._known:
             self._known[key] = self._through(chain, depth)
@@ -268,7 +271,7 @@ class _Walk:
         return outcomes
 
     def _verdict(self, chain: Chain, verdict: Any, text: str, depth: int) -> _Outcomes | None:
-        """None for what is none."""
+        """None if the statement is not a verdict."""
         kind = next(iter(verdict), "") if isinstance(verdict, dict) else ""
         if kind in ("dnat", "redirect") and (known := self._sends_on(kind, verdict[kind])) is not False:
             return frozenset({_ACCEPT}) if known else self._doubt(text, _ANY)
@@ -291,7 +294,7 @@ class _Walk:
         return found - {_RETURN} | {_NEXT} if kind == "jump" and _RETURN in found else found
 
     def _sends_on(self, kind: str, to: Any) -> bool | None:
-        """Whether that is to an endpoint. None: it cannot be told."""
+        """Whether it is sent to an endpoint. None: unknown."""
         address = to.get("addr") if isinstance(to, dict) else None
         if kind == "redirect" or not isinstance(address, str):
             return False if kind == "redirect" else None
@@ -319,7 +322,7 @@ class _Walk:
         return tuple(data["set"]) if isinstance(data, dict) and isinstance(data.get("set"), list) else None
 
     def _matches(self, chain: Chain, match: Any) -> bool | None:
-        """None: it cannot be told."""
+        """None: unknown."""
         left, right, op = match.get("left"), match.get("right"), match.get("op")
         found = self._value(left)
         if found is _LACKS:
@@ -340,7 +343,7 @@ class _Walk:
         return None if equal is None else equal is (op != "!=")
 
     def _value(self, left: Any) -> Any:
-        """A number, text, a tuple of such; ``_LACKS``; None for what is not known."""
+        """A number, text, or a tuple of these; ``_LACKS``; None if unknown."""
         match left:
             case {"concat": list(parts)}:
                 values = [self._value(part) for part in parts]
@@ -364,7 +367,7 @@ class _Walk:
         return None
 
     def _local(self) -> int | None:
-        """RTN_LOCAL or RTN_UNICAST of a packet to the EIP; of others it is not known."""
+        """RTN_LOCAL or RTN_UNICAST for a packet to the EIP; unknown for others."""
         fields = self._packet.fields
         if fields.get("ct direction") != 0 or any(name.startswith("ct original") for name in fields):
             return None
@@ -402,7 +405,7 @@ class _Walk:
 
 
 def _turns(mangle: Any) -> bool:
-    """Whether what is written may give the packet another way."""
+    """Whether what is changed may give the packet another way."""
     match mangle.get("key") if isinstance(mangle, dict) else None:
         case {"payload": written}:
             return not isinstance(written, dict) or written.get("field") not in _KEEPS
@@ -420,13 +423,13 @@ def _of_xt(xt: Any, key: str) -> str:
 
 
 def _as_verdict(kind: str, value: Any) -> dict[str, Any]:
-    """A target of iptables as nft's own verdict, where there is one."""
+    """A target of iptables as nft's own verdict, if there is one."""
     name = _of_xt(value, "name").lower() if kind == "xt" else ""
     return {name: None} if name.upper() in _VERDICTS.keys() - {"CT"} else {kind: value}
 
 
 def _bits(given: Any) -> int | None:
-    """All of them; None: one of them is not known. nft 1.0 lists those of a mask, 1.1 says ``|`` as well."""
+    """All bits together; None if one of them is unknown. nft 1.0 lists the bits of a mask, 1.1 also writes ``|``."""
     match given:
         case int():
             return given
@@ -439,7 +442,7 @@ def _bits(given: Any) -> int | None:
 
 
 def _shares(found: Any, asked: int | None, open_: bool) -> bool | None:
-    """Whether one of the bits ``asked`` for is set. ``open_``: others may be, besides those that are known to be."""
+    """Whether one of the bits in ``asked`` is set. ``open_``: more bits may be set than are known."""
     if asked is None or not isinstance(found, int):
         return None
     return True if found & asked else None if open_ else False
@@ -477,11 +480,11 @@ def _between(found: Any, low: Any, high: Any) -> bool | None:
 
 # ── Rules as iptables-save prints them, made into what nft would list ─────────────────────────────────────────
 #
-# nft lists of an extension of iptables its name alone; this has what it compares. What is not known here stays an
-# extension, which nobody understands.
+# nft lists only the name of an iptables extension; this knows what it compares. An unknown one stays an
+# extension that is not understood.
 
 OLD = "legacy "
-"""Before the name of a table of iptables as it was before nftables, which has tables of the same names."""
+"""Prefix for the tables of old iptables, which have the same names as those of iptables-nft."""
 _CHAIN = re.compile(r":(\S+) (\S+) ")
 _HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 _VERDICTS = {
@@ -495,11 +498,11 @@ _VERDICTS = {
 _VERDICTS |= {name: name.lower() for name in ("MASQUERADE", "SNAT", "REDIRECT")}
 _PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "security": 50}
 _WITHOUT_MEANING = frozenset({"--comment", "--reject-with", "--log-prefix", "--log-level", "-m"})
-"""Each with one value."""
+"""Options with one value each, without effect on the packet."""
 
 
 def chains(family: str, table: str, text: str) -> Iterator[Chain]:
-    """``family``: ip or ip6. Chains of the kernel have a hook."""
+    """``family``: ip or ip6. The kernel's own chains have a hook."""
     rules: dict[str, list[str]] = {}
     policies: dict[str, str] = {}
     nat = table.removeprefix(OLD) == "nat"
@@ -539,7 +542,7 @@ def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Each with its values: none, one, or several."""
+    """Options, each with its values: none, one, or several."""
     at = 0
     while at < len(words):
         end = at + 1 + (words[at] in _WITHOUT_MEANING)  # a comment may begin as it likes
@@ -568,7 +571,7 @@ def _without_port(to: str) -> str:
 
 
 def _match(family: str, option: str, value: str, protocol: str, negated: bool) -> dict[str, Any]:
-    """``protocol``: that ``-p`` named before."""
+    """``protocol``: the one that ``-p`` named before."""
     left: dict[str, Any] | None = None
     right: Any = value
     match option:

@@ -1,4 +1,4 @@
-"""Edge: the facts of this node, gathered at the same time; no look waits for longer than some two seconds."""
+"""Edge: gathers this node's facts, all at the same time; no look takes much longer than two seconds."""
 
 import asyncio
 import os
@@ -40,14 +40,14 @@ from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
 
 ANSWER_SECONDS, PATIENT_SECONDS = 1.5, 12.0
-"""For the running speaker's word; and where its process runs, and may only be slow."""
+"""Seconds to wait for the running speaker's answer; and if its process runs, as it may only be slow."""
 LOOK_SECONDS = 2.0
-"""For each of the others."""
+"""For each of the other looks."""
 HELLOS = 4.0
-"""Intervals for which hellos are listened for; and at least so many seconds:"""
+"""Hellos are listened for during so many intervals, and at least for so many seconds:"""
 LISTEN_AT_LEAST = 0.5
 FREE = 16
-"""Addresses of a pool that nobody has, which are asked for."""
+"""How many unused addresses of pools are asked for."""
 MOST_EIPS = 32
 
 _T = TypeVar("_T")
@@ -72,8 +72,8 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "", group:
 
 
 def examined(runtime_dir: Path, group: Group) -> list[dict[str, str]]:
-    """What ``speaker doctor`` finds, one of each kind, for a process that shows it itself, each as ``finding_json`` has
-    it. Blocks for some seconds: in a thread without a loop."""
+    """What ``speaker doctor`` finds, one finding of each kind, in the form of ``finding_json``, for a process that
+    shows it itself. Blocks for some seconds, so it runs in a thread without a loop."""
     return [finding_json(e) for group in examine(asyncio.run(gather(runtime_dir, group=group))) for e in group.told()]
 
 
@@ -84,7 +84,7 @@ def heard_meanwhile(facts: Facts) -> bool:
 
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
-    """What was left out, because there was too much of it."""
+    """What was left out because there was too much of it."""
     if known is not None and (more := known.eips.more + known.services.more + known.pools.more):
         yield Unseen("more of what is asked about", f"{more} EIPs, Services and pools are left out")
     for service in known.services.first if known is not None else ():
@@ -95,7 +95,7 @@ def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
 
 
 class _Looks:
-    """``unseen``: those that were refused."""
+    """``unseen``: the looks that failed."""
 
     def __init__(self) -> None:
         self.unseen: list[Unseen] = []
@@ -119,7 +119,7 @@ class _Looks:
 
 
 async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Process]:
-    """What the speaker knows, and its process. If the process runs, it is given more time: it may lack CPU."""
+    """What the speaker knows, and its process. If the process runs, it gets more time: it may lack CPU."""
     known, words = await in_thread(_asked, runtime_dir, about, ANSWER_SECONDS)
     running = kernel.listener(runtime_dir, words)
     if known is None and running.state and running.state in "RSD":
@@ -131,7 +131,7 @@ async def _speaker(runtime_dir: Path, about: str) -> tuple[Knowledge | None, Pro
 
 
 def _asked(runtime_dir: Path, about: str, seconds: float) -> tuple[Knowledge | None, str]:
-    """What the speaker knows, or why it does not say."""
+    """What the speaker knows, or why it does not answer."""
     try:
         for answer in ask(runtime_dir, "facts", seconds, about=about):
             return known_from(answer.get("knowledge")), ""
@@ -174,7 +174,7 @@ def _uplinks(below: Sequence[Link]) -> tuple[str, ...]:
 
 
 def _ways(facts: Facts, snapshot: Snapshot, names_: Mapping[int, str]) -> Iterator[Way]:
-    """To each endpoint, to each target of ``can_reach``, and to everywhere."""
+    """The ways to each endpoint, to each target of ``can_reach``, and everywhere."""
     known = facts.knowledge
     places = {each.address for service in known.services.first for each in service.endpoints.first[: asking.ENDPOINTS]}
     targets = {pool.target for pool in known.pools.first if pool.target}
@@ -203,7 +203,7 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
     eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
         looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
-        looks.at("who says hello", asking.listen([links[name] for name in lan], seconds, group), ()),
+        looks.at("hellos", asking.listen([links[name] for name in lan], seconds, group), ()),
         looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", asking.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
@@ -236,8 +236,8 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
 
 
 def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
-    """What is asked on each link: EIPs, gateways, what ``can_reach`` names, silent peers, and free addresses of the
-    pools where everything was asked about."""
+    """What to ask on each link: EIPs, gateways, targets of ``can_reach``, silent peers, and unused addresses of pools
+    if everything was asked about."""
     known = facts.knowledge
     wanted: dict[str, dict[IPAddress, str]] = {name: {} for name in known.links}
 
@@ -264,7 +264,7 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
 
 
 def _free(facts: Facts, known: Knowledge) -> Iterator[tuple[str, str]]:
-    """Link and address: those of pools that no Service has, where a subnet of the link holds them."""
+    """Link and address: addresses of pools that no Service has, if they are in a subnet of the link."""
     taken = {bound.address for bound in facts.bound}
     subnets = [
         (link.name, ip_network(subnet)) for link in facts.links if link.name in known.links for subnet in link.subnets

@@ -1,4 +1,4 @@
-"""Edge: this host's kernel settings, addresses and firewall rules. What cannot be seen raises EdgeError."""
+"""Edge: this host's kernel settings, addresses and firewall rules. Raises EdgeError for what cannot be read."""
 
 import asyncio
 import errno
@@ -37,20 +37,20 @@ OF_A_LINK = (
 )
 ADDRESSES = 4096
 RULES, ELEMENTS = 2000, 4096
-"""Of a chain, and of a set, that are read."""
+"""How many rules of a chain, and elements of a set, are read."""
 Rules: TypeAlias = tuple[tuple[Chain, ...], Mapping[str, tuple[Any, ...]]]
 """Chains, and the elements of sets."""
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _SAVE = {"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}
 _ONE = {"ip": "iptables-nft", "ip6": "ip6tables-nft"}
-"""Lists one chain."""
+"""Programs that list one chain."""
 AROUND = 64
-"""Chains of others in the table that kube-proxy translates in."""
+"""Chains of other programs in the table where kube-proxy translates."""
 _HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
 SYS = Path("/sys/class/net")
-"""It shows the network that it was mounted in: links of another one are passed over."""
+"""It shows the network namespace that it was mounted in; links of another namespace are skipped."""
 PORTS = 1024
-"""Of a bridge, that are looked at."""
+"""How many ports of a bridge are looked at."""
 _IFF_PROMISC = 0x100
 _IFA_F_SECONDARY = 0x01
 _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
@@ -68,7 +68,7 @@ def sysctls(links: Iterable[str]) -> Mapping[str, str]:
 
 
 def addresses(links: Mapping[int, Link]) -> tuple[Bound, ...]:
-    """All addresses bound on this host, also on dummy links, with their prefixes. Raises EdgeError."""
+    """All addresses bound on this host, including those on dummy links, with their prefixes. Raises EdgeError."""
     try:
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
@@ -98,7 +98,7 @@ async def rules() -> Rules:
 
 
 async def legacy_rules() -> Rules:
-    """The same for iptables as it was before nftables. Raises EdgeError, Unsupported if its program is missing."""
+    """The same for old iptables (without nftables). Raises EdgeError, or Unsupported if its program is missing."""
     found: list[Rules] = [
         (tuple(firewall.chains(_IP[family], f"{firewall.OLD}{table}", await legacy_save(family, table))), {})
         for family in Family
@@ -125,11 +125,11 @@ async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
         items = nft.listed(listing, f"table {family} {table}")
         return listed_rules(family, table, items, text.decode(errors="replace"))
     except (KeyError, TypeError, ValueError) as error:
-        raise EdgeError(f"nft list table {family} {table}: what it printed is no listing: {error}") from error
+        raise EdgeError(f"nft list table {family} {table}: its output is not a listing: {error}") from error
 
 
 async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> Rules:
-    """Without its own chains, which may be ten thousands: they are not followed."""
+    """Without kube-proxy's own chains: there may be ten thousand, and they are not followed."""
     program, saved = shutil.which(_ONE[family]), []
     for name in islice(names, AROUND):
         text = f"-A {name} -j rules-that-could-not-be-read"
@@ -141,7 +141,7 @@ async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> R
 
 
 def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:
-    """``items``: as nft lists a table in JSON; ``text``: the same for people, with handles."""
+    """``items``: a table as nft lists it in JSON; ``text``: the same in nft's own syntax, with handles."""
     texts = {int(handle): rule for rule, handle in _HANDLED.findall(text)}
     rules: dict[str, list[tuple[Any, str]]] = {}
     sets, listed = {}, []
@@ -157,7 +157,7 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
     for item in listed:
         own = rules.get(name := item["name"], [])
         if len(own) > RULES:
-            own = [*own[:RULES], ([{"queue": None}], f"the rules of {name} behind the first {RULES}")]
+            own = [*own[:RULES], ([{"queue": None}], f"the rules of {name} after the first {RULES}")]
         hook, nat = item.get("hook", ""), item.get("type") == "nat"
         device = _devices(item.get("dev")) or (_device_in(text, name) if family == "netdev" else "")
         both = tuple(rule for rule, _ in own), tuple(text for _, text in own)
@@ -171,14 +171,14 @@ def _devices(found: object) -> str:
 
 
 def _device_in(text: str, chain: str) -> str:
-    """Older nft tells it people alone."""
+    """Older versions of nft do not print it in JSON."""
     head = text.partition(f"chain {chain} {{")[2].partition(" hook ")[2].partition(" priority ")[0]
     return ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
 
 
 def route(netlink: Netlink, to: IPAddress, source: IPAddress | None, incoming: int, mark: int = 0) -> tuple[int, int]:
-    """The kernel's own word on where it would send a packet (``rtnetlink.route_question``): the link's index and 0, or
-    0 and an errno. Raises EdgeError."""
+    """Asks the kernel where it would send a packet (``rtnetlink.route_question``): the link's index and 0, or 0 and an
+    errno. Raises EdgeError."""
     try:
         question = rtnetlink.route_question(to, source, incoming, mark)
         return rtnetlink.route_answer(netlink.ask(Request(rtnetlink.RTM_GETROUTE, question))), 0
@@ -198,7 +198,7 @@ def is_wireless(link: Link, root: Path = SYS) -> bool:
 
 
 def deaf_ports(bridge: Link, root: Path = SYS) -> tuple[str, ...]:
-    """Without hairpin mode, on a bridge that does not take for itself what it sends (promiscuous mode does that)."""
+    """Ports without hairpin mode, on a bridge that does not receive its own frames (promiscuous mode does that)."""
     if not _is_here(bridge, root) or int(_read(root / bridge.name / "flags") or "0", 16) & _IFF_PROMISC:
         return ()
     try:
@@ -226,7 +226,7 @@ def _read(path: Path) -> str:
 PROC = Path("/proc")
 _UCRED = struct.Struct("=iII")
 _WORST = "TtDZX"
-"""States in which a process does nothing, as in proc(5), behind which all others come."""
+"""Process states (proc(5)) in which a process does nothing, worst last; all others come before them."""
 
 
 def listener(runtime_dir: Path, words: str = "") -> Process:
@@ -246,7 +246,7 @@ def listener(runtime_dir: Path, words: str = "") -> Process:
 
 
 def process_of(pid: int, words: str = "", proc: Path = PROC) -> Process:
-    """As far as /proc may be read."""
+    """As much as may be read from /proc."""
     told = _status(proc, pid)
     if not told:
         return Process(words, pid)
@@ -263,7 +263,7 @@ def process_of(pid: int, words: str = "", proc: Path = PROC) -> Process:
 
 
 def spent(pid: int, proc: Path = PROC) -> int:
-    """Clock ticks of CPU that it has had, as in proc(5); 0 where that cannot be read."""
+    """Clock ticks of CPU that it has used, as in proc(5); 0 if that cannot be read."""
     try:
         fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])

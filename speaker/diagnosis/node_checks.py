@@ -18,14 +18,14 @@ from speaker.model import IPAddress
 from speaker.node.problems import FIND_FILTER
 
 FRESH = 3.0
-"""Seconds for which a hello that could not be read is news."""
+"""Seconds for which a hello that could not be read is recent."""
 CLOCKS = 60.0
-"""Seconds that a peer's start may lie in our future."""
+"""How many seconds in our future a peer's start may be."""
 _NET_ADMIN, _NET_RAW = 12, 13
 
 
 def speaker(facts: Facts) -> Iterator[Finding]:
-    """Whether it runs, and is let do its work."""
+    """Whether it runs, and can do its work."""
     process = facts.process
     if facts.known is None and process.hidden:
         asking = ["explain", facts.about] if facts.about else ["doctor"]
@@ -38,10 +38,10 @@ def speaker(facts: Facts) -> Iterator[Finding]:
         yield Finding("ip_vs_missing", f"this kernel has no IPVS, and {process.words}", "modprobe ip_vs")
     elif facts.known is None and not process.pid:
         words = process.words or "nobody listens on its control socket"
-        yield Finding("speaker_gone", words, "systemctl start eip-speaker   # or look at its log: why did it end?")
+        yield Finding("speaker_gone", words, "systemctl start eip-speaker   # or look in its log for why it ended")
     elif facts.known is None and process.busy:
-        what = f"the speaker{f' (process {process.pid})' if process.pid else ''} works, and is slow: {process.words}"
-        yield Finding("speaker_slow", what, "uptime; top -b -n 1 | head -15   # who takes the CPU? Then look again")
+        what = f"the speaker{f' (process {process.pid})' if process.pid else ''} works, but is slow: {process.words}"
+        yield Finding("speaker_slow", what, "uptime; top -b -n 1 | head -15   # what uses the CPU? Then look again")
     elif facts.known is None:
         what = f"the speaker (process {process.pid}) does not answer: {process.words}"
         yield Finding("speaker_silent", what, f"cat /proc/{process.pid}/stack; systemctl restart eip-speaker")
@@ -58,8 +58,8 @@ def _rights(capabilities: int, forwarder: str) -> Iterator[Finding]:
 
 
 def told(facts: Facts) -> Iterator[Finding]:
-    """What the running speaker finds, but strangers, who are asked for here, firewalls whose rules are known, and
-    filters that would only hide that answers are lost."""
+    """The running speaker's findings, except those that are checked better here: strangers, who are asked for;
+    firewalls, whose rules were read; and reverse path filters, if the answers are lost anyway."""
     looked_at = {"stranger"} | ({"drop_policy"} if facts.chains else set())
     looked_at |= {"reverse_path"} if any(answers_elsewhere(facts)) else set()
     for each in facts.knowledge.problems:
@@ -68,8 +68,8 @@ def told(facts: Facts) -> Iterator[Finding]:
 
 
 def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
-    """Where the kernel sends answers of these EIPs, or of all, by a link that brings them to nobody. The mend holds for
-    a strict reverse path filter as well."""
+    """The kernel sends answers of these EIPs (or of all) by a link that leads to nobody. The same mend helps against a
+    strict reverse path filter."""
     given = _marks_given(facts)
     for eip in facts.knowledge.eips.first:
         for back in facts.backs:
@@ -77,7 +77,7 @@ def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
                 continue
             where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
             how = f"by {back.link}, {back.lost}" if back.link else f"nowhere: {back.lost}"
-            what = f"the kernel sends answers to clients {where} {how}: they get none"
+            what = f"the kernel sends answers to clients {where} {how}, so they get none"
             yield Finding("answers_elsewhere", what, _back_to(facts, eip.link, beyond=back.beyond))
 
 
@@ -86,7 +86,7 @@ def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:
         return f"ip route show; ip rule show   # route the subnet of {link} by {link} again"
     gateway = next((address for name, address in facts.gateways if name == link), "GATEWAY")
     return (
-        f"ip rule show; ip route show table all   # of the clients' network NET: ip route add NET via {gateway} "
+        f"ip rule show; ip route show table all   # for the clients' network NET: ip route add NET via {gateway} "
         f"dev {link} table 101; ip rule add priority 100 to NET lookup 101"
     )
 
@@ -95,13 +95,13 @@ _SETS_MARK, _NUMBER = re.compile(r"mark set|set-x?mark|or-mark"), re.compile(r"\
 
 
 def _marks_given(facts: Facts) -> frozenset[int]:
-    """Numbers in rules that give marks."""
+    """Numbers in rules that set marks."""
     giving = (text for chain in facts.chains for text in chain.texts if _SETS_MARK.search(text))
     return frozenset(int(number, 0 if "x" in number else 10) for text in giving for number in _NUMBER.findall(text))
 
 
 def peers(facts: Facts) -> Iterator[Finding]:
-    """Those that should be heard, and are not, or say what does not fit."""
+    """Peers that should be heard but are not, or whose hellos do not fit ours."""
     known = facts.knowledge
     if not known.hello_ms:
         return
@@ -110,29 +110,30 @@ def peers(facts: Facts) -> Iterator[Finding]:
         if rejected.reason in ("wrong_key", "version") and rejected.ago < FRESH:
             heard = {peer.node for peer in known.peers if peer.heard}
             senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and seen.node not in heard]
-            whose = f" (they say they are of {some(senders)})" if senders else ""
+            whose = f" (they claim to be from {some(senders)})" if senders else ""
             what = f"hellos on {rejected.link} are signed with another key{whose}"
             yield Finding(
                 "wrong_key",
                 what,
-                "sha256sum /etc/speaker/key   # on both: copy it, with its mode, so that all hosts have one",
+                "sha256sum /etc/speaker/key   # on both: copy it, with its mode, so that all are the same",
             )
     for peer in known.peers:
         if peer.hello_ms not in (0, known.hello_ms) and peer.alive:
-            what = f"{shown(peer.node)} says hello every {peer.hello_ms} ms, this node every {known.hello_ms} ms"
+            what = f"{shown(peer.node)} sends hellos every {peer.hello_ms} ms, this node every {known.hello_ms} ms"
             yield Finding(
                 "other_hello", what, f"systemctl edit eip-speaker   # --hello {known.hello_ms}, the same on all hosts"
             )
         if peer.began > facts.now + CLOCKS:
             ahead = round(peer.began - facts.now)
-            what = f"the speaker of {shown(peer.node)} began {ahead} s in the future of this node's clock"
-            yield Finding("clock_apart", what, "chronyc tracking   # on both: which of the clocks is wrong?")
+            what = f"the speaker of {shown(peer.node)} began {ahead} s in the future by this node's clock"
+            yield Finding("clock_apart", what, "chronyc tracking   # on both: which clock is wrong?")
     yield from _unheard(facts)
     yield from _silent(facts)
 
 
 def _unheard(facts: Facts) -> Iterator[Finding]:
-    """Peers that are alive by what they answer alone, before the speaker, who is patient, tells of it."""
+    """Peers whose hellos are missing but which answer for their EIPs. The speaker itself waits longer before it reports
+    this."""
     for peer in facts.knowledge.peers:
         if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
             continue
@@ -140,7 +141,7 @@ def _unheard(facts: Facts) -> Iterator[Finding]:
         answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
         if answered and not any(facts.told("hellos_filtered")):
             what = (
-                f"{shown(peer.node)} ({peer.mac}) on {peer.link} answers for {some(answered)}, and none of its hellos"
+                f"{shown(peer.node)} ({peer.mac}) on {peer.link} answers for {some(answered)}, but none of its hellos"
                 " arrives here"
             )
             yield Finding("hellos_filtered", what, FIND_FILTER)
@@ -151,7 +152,7 @@ def _ethertypes(facts: Facts) -> Iterator[Finding]:
     for seen in facts.hellos:
         if seen.ethertype != own:
             what = (
-                f"{seen.node or 'somebody'} ({seen.mac}) on {seen.link} says hello with EtherType"
+                f"{seen.node or 'somebody'} ({seen.mac}) on {seen.link} sends hellos with EtherType"
                 f" 0x{seen.ethertype:04X}, this node with 0x{own:04X}: they do not hear each other"
             )
             mend = f"systemctl edit eip-speaker   # --ethertype 0x{own:04X}, the same on all hosts"
@@ -159,7 +160,7 @@ def _ethertypes(facts: Facts) -> Iterator[Finding]:
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
-    """A peer that fell silent without a word. Its host may be well."""
+    """A peer that fell silent without announcing it. Its host may be well."""
     for peer in facts.knowledge.peers:
         if peer.alive or peer.draining or any(each.node == peer.node and each.alive for each in facts.knowledge.peers):
             continue
@@ -167,26 +168,24 @@ def _silent(facts: Facts) -> Iterator[Finding]:
         seen = any(hello.mac == peer.mac and hello.link == peer.link for hello in facts.hellos)
         name = shown(peer.node)
         if seen:
-            what = f"hellos of {name} arrive on {peer.link}, and the speaker does not get them"
-            yield Finding("hellos_filtered", what, "nft list ruleset   # what drops them behind the link?")
+            what = f"hellos of {name} arrive on {peer.link}, but the speaker does not get them"
+            yield Finding("hellos_filtered", what, "nft list ruleset   # what drops them after they arrive?")
         elif there is not None:
-            what = f"{name} says no hello on {peer.link}, and its host answers there: does its speaker run?"
+            what = f"{name} sends no hellos on {peer.link}, but its host answers there: is its speaker running?"
             yield Finding("peer_silent", what, "speaker doctor   # on that host")
         else:
             asked = any(each.address in peer.addresses for each in facts.asked)
-            what = f"{name} is silent on {peer.link}{', its host too' if asked else ''}"
+            what = f"{name} is silent on {peer.link}{', and so is its host' if asked else ''}"
             yield Finding("peer_silent", what, f"ping {some(peer.addresses, 1)}")
 
 
 def drops(facts: Facts) -> Iterator[Finding]:
-    """Packets that the kernel dropped while it was looked."""
+    """Packets that the kernel dropped during this check."""
     known = facts.knowledge
     if facts.drops.reverse_path and not any(answers_elsewhere(facts)):
         yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
     if facts.drops.martian:
-        what = (
-            f"{facts.drops.martian} packets came in meanwhile from an EIP that is bound on this host, and were dropped"
-        )
+        what = f"{facts.drops.martian} packets from an EIP bound on this host arrived during the check and were dropped"
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
 
 
@@ -199,12 +198,12 @@ def links(facts: Facts) -> Iterator[Finding]:
                 what = f"{one.name} and {other.name} are both in {some(sorted(both))}"
                 unset = [*_unset(facts, one.name, other.name)]
                 if unset:
-                    what += ", and answers leave by the first of them even when its cable is out"
+                    what += ", and answers leave by the first of them even when its cable is unplugged"
                     yield Finding("one_subnet", what, f"sysctl -w {' '.join(unset)}")
 
 
 def _unset(facts: Facts, *links: str) -> Iterator[str]:
-    """What two links in one subnet need: an answer by the link that was asked, and none into a cable that is out."""
+    """Settings for two links in one subnet: answer by the link that was asked, and never into an unplugged cable."""
     for name, least in (("arp_ignore", 1), ("arp_announce", 2)):
         values = [max(int(facts.setting("net.ipv4.conf", of, name) or 0) for of in ("all", link)) for link in links]
         if min(values) < least:
@@ -219,7 +218,7 @@ def wireless(facts: Facts) -> Iterator[Finding]:
         if link.wireless and link.name in facts.knowledge.links:
             what = f"{link.name} is a wireless link, and EIPs are announced on it"
             yield Finding(
-                "wireless", what, "kubectl get eip -o wide   # give those pools a link with a cable as spec.interface"
+                "wireless", what, "kubectl get eip -o wide   # give those pools a wired link as spec.interface"
             )
 
 
@@ -227,7 +226,7 @@ _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-
 
 
 def bridges(facts: Facts) -> Iterator[Finding]:
-    """Those that endpoints of this node are behind, for the pods beside them."""
+    """Bridges with endpoints of this node behind them. This is about pods on the same bridge."""
     known = facts.knowledge
     all_ = (each for service in known.services.first for each in service.endpoints.first)
     here = {each.address for each in all_ if each.node == known.node}
@@ -239,8 +238,8 @@ def bridges(facts: Facts) -> Iterator[Finding]:
         unset = [_CALL[version] for version in sorted(versions) if facts.sysctls.get(_CALL[version]) != "1"]
         if unset:
             what = (
-                f"{some(behind)} is behind the bridge {link.name}, and {' and '.join(unset)} is not 1: it answers pods "
-                "beside it past the translation"
+                f"{some(behind)} is behind the bridge {link.name}, and {' and '.join(unset)} is not 1: its answers to "
+                "pods beside it bypass the translation"
             )
             mend = f"modprobe br_netfilter; sysctl -w {' '.join(f'{name}=1' for name in unset)}"
             yield Finding("bridge_unfiltered", what, mend)
@@ -253,25 +252,25 @@ def bridges(facts: Facts) -> Iterator[Finding]:
 
 def releases(facts: Facts) -> Iterator[Finding]:
     if facts.knowledge.version and facts.knowledge.version != facts.version:
-        what = f"the running speaker is {shown(facts.knowledge.version)}, and this program {shown(facts.version)}"
+        what = f"the running speaker is {shown(facts.knowledge.version)}, but this program is {shown(facts.version)}"
         yield Finding("versions_apart", what, "systemctl restart eip-speaker   # it hands over first")
 
 
 def free_addresses(facts: Facts) -> Iterator[Finding]:
-    """Addresses of pools that others have: they would be shared with whoever is given them. One that a speaker answers
-    for may have become an EIP meanwhile."""
+    """Addresses of pools that other hosts have: a Service that gets one would share it. If a speaker answers for one,
+    it may have become an EIP meanwhile."""
     speakers = facts.own_macs | {peer.mac for peer in facts.knowledge.peers}
     for asked in facts.asked:
         macs = [mac for mac in asked.macs if asked.what != "free" or mac not in speakers]
         if asked.what != "eip" and macs and (name := _pool_of(facts, ip_address(asked.address))) is not None:
             whose = "a gateway" if asked.what == "gateway" else "another host" if asked.what == "free" else "a peer"
-            what = f"{asked.address} of pool {name} is {whose}'s: {some(macs)} on {asked.link} answers for it"
+            what = f"{asked.address} of pool {name} belongs to {whose}: {some(macs)} on {asked.link} answers for it"
             mend = f"kubectl edit eip {name}   # spec.exclude: {asked.address}"
             yield Finding("address_in_use", what, mend)
 
 
 def own_addresses(facts: Facts) -> Iterator[Finding]:
-    """Addresses of pools that this host has for its own: whoever is given one is not served."""
+    """Addresses of pools that are this host's own: a Service that gets one is not served."""
     for bound in facts.bound:
         if _pool_of(facts, ip_address(bound.address)) is not None:
             yield from bound_here(facts, bound.address)
@@ -288,7 +287,7 @@ def _pool_of(facts: Facts, address: IPAddress) -> str | None:
 
 
 def gateways(facts: Facts) -> Iterator[Finding]:
-    """Where the link has one and none of a family answers."""
+    """Links whose gateways of one family are all silent."""
     silent: dict[tuple[str, int], list[str]] = {}
     heard: set[tuple[str, int]] = set()
     for asked in facts.asked:

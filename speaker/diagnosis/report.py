@@ -12,17 +12,18 @@ from speaker.diagnosis.together import Whole, broken
 from speaker.errors import COLUMNS, folded, shown
 
 LINES = 23
-"""Of a terminal, without the line of the prompt."""
+"""Lines of a terminal, without the prompt."""
 BRIEF = 8
-"""Kinds of findings that get one line, of those that get no more."""
+"""How many kinds of findings get one line, of those not shown in full."""
 EXPLAINED = 5
-"""EIPs of which every step is told, of many that are not well."""
+"""How many EIPs are explained in full if many are not well."""
 _MEND = "  to mend: "
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
 
 def chain_lines(chain: Chain) -> Iterator[str]:
-    """Whoever has the key, or may name a Service, must not be able to speak to the operator's terminal."""
+    """Escapes what is shown: a peer with the key, or a Service's name, must not be able to control the operator's
+    terminal."""
     return _in_columns(_of_chain(chain))
 
 
@@ -39,7 +40,7 @@ def _in_columns(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _pasted(line: str) -> list[str]:
-    """Its comment stands below it where both do not fit a line."""
+    """If a command and its comment do not fit on one line, the comment goes below."""
     command, comment, words = line.partition("   # ")
     if not comment or len(line) <= COLUMNS:
         return [line]
@@ -58,7 +59,7 @@ def _of_chain(chain: Chain) -> Iterator[str]:
 
 
 def _steps(chain: Chain) -> Iterator[str]:
-    """Of more than FEW EIPs those that are well are only counted."""
+    """With more than FEW EIPs, those that are well are only counted."""
     eips: dict[str, list[Step]] = {}
     for step in chain.steps:
         eips.setdefault(step.name.partition(" of ")[2], []).append(step)
@@ -69,7 +70,7 @@ def _steps(chain: Chain) -> Iterator[str]:
     if len(told) > EXPLAINED:
         yield f"       and {len(told) - EXPLAINED} more EIPs that are not well: {some(told[EXPLAINED:])}"
     if len(eips) > FEW and well:
-        yield f"ok     {len(well)} EIPs, each step of which is well: {some(well)}"
+        yield f"ok     {len(well)} EIPs with every step well: {some(well)}"
 
 
 def _in_lines(steps: Iterable[Step], *, short: bool) -> Iterator[str]:
@@ -85,7 +86,8 @@ def _in_lines(steps: Iterable[Step], *, short: bool) -> Iterator[str]:
 def _listed(
     found: Sequence[Group], nodes: Mapping[str, Sequence[str]], rest: Sequence[str], *, everything: bool
 ) -> Iterator[str]:
-    """``nodes``: kind → who sees it. As many kinds in full as fit one screen, the others in a line each."""
+    """``nodes``: kind → nodes that see it. As many kinds in full as fit one screen, then one line for each of the
+    others."""
     if everything:
         yield from _in_columns([*_in_turn([each for group in found for each in group.findings], nodes), *rest])
         return
@@ -117,7 +119,7 @@ def _in_short(found: Sequence[Group], number: int) -> Iterator[str]:
 
 
 def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterator[str]:
-    """A sentence may say "this node": ``nodes`` are those that say it."""
+    """A sentence may say "this node"; ``nodes`` are the nodes that say so."""
     kind = KINDS[finding.kind]
     yield f"{label}: {some(nodes)}{': ' if nodes else ''}{finding.sentence} ({finding.kind})"
     yield f"  why it matters: {kind.why}"
@@ -126,9 +128,9 @@ def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterato
 
 
 def _nothing(wrong: str, unseen: Collection[Unseen], *, told: bool = True, seen: str = "this node sees") -> str:
-    """That all is well is said only where everything was seen."""
+    """Claims that all is well only if everything was seen."""
     if not told:
-        return "cannot be told"
+        return "unknown"
     return f"nothing that was seen is {wrong}" if unseen else f"nothing is {wrong}, as far as {seen}"
 
 
@@ -174,7 +176,7 @@ def _unseen_json(unseen: Iterable[Unseen]) -> list[dict[str, str]]:
 
 
 def explanation_lines(whole: Whole) -> Iterator[str]:
-    """The first node's whole walk, what is broken on others, and the verdict."""
+    """The first node's steps in full, what is broken on the others, and the verdict."""
     return _in_columns(_of_explanation(whole))
 
 

@@ -1,8 +1,9 @@
-"""Edge: by which link the kernel would send an EIP's answers, for a client on its link and for one beyond the gateway.
+"""Edge: finds the link by which the kernel would send an EIP's answers, to a client on its link and to one beyond the
+gateway.
 
 An answer is routed before its source is translated back: it comes in from the endpoint, or is this host's own. IPVS
-routes it once more, by the EIP (``snat_reroute``). A mark that a rule of the firewall may give it is not known here:
-so every mark that a policy rule asks for is tried.
+routes it once more, by the EIP (``snat_reroute``). Marks that a firewall rule may set are not known here, so every mark
+that a policy rule asks for is tried.
 """
 
 import errno
@@ -22,13 +23,13 @@ from speaker.netlink.requests import Netlink
 from speaker.node.known.knowledge import KnownEip
 
 FAR: dict[int, IPAddress] = {4: IPv4Address("9.9.9.9"), 6: IPv6Address("2620:fe::fe")}
-"""Looked up, never sent to: an address that no network has for its own."""
+"""Public addresses, looked up but never sent to, that no local network has."""
 MARKS = 16
 _REFUSED = errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES
 
 
 def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
-    """Of the first ``most`` EIPs that have a link here. Raises EdgeError."""
+    """For the first ``most`` EIPs that have a link here. Raises EdgeError."""
     with Netlink(socket.NETLINK_ROUTE) as netlink:
         ask = cache(partial(route, netlink))
         mine = [eip for eip in facts.knowledge.eips.first if snapshot.link_named(eip.link) is not None]
@@ -48,7 +49,7 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
             right = tuple(mark for mark in marks if ask(client, source, incoming, mark)[0] == link.index)
             leaves, came = snapshot.links.get(out), snapshot.links.get(incoming)
             if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
-                error = 0  # the kernel sends nothing on that comes in there, which is told as such
+                error = 0  # the kernel sends nothing on that comes in there, which is reported as such
             yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
 
 
@@ -61,13 +62,13 @@ def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
 
 
 def strangers(snapshot: Snapshot, subnet: IPNetwork, eip: IPAddress) -> Iterator[IPAddress]:
-    """The last 62 of its hosts at most, without this one's own addresses and ``eip``."""
+    """At most the last 62 addresses of the subnet, without this host's own and ``eip``."""
     hosts = (subnet[-number] for number in range(2, min(subnet.num_addresses, 64)))
     return (host for host in hosts if host not in snapshot.own and host != eip)
 
 
 def _source(facts: Facts, snapshot: Snapshot, eip: KnownEip) -> tuple[IPAddress | None, int]:
-    """Of an answer, and the index of the link it comes in on; 0 for this host's own."""
+    """An answer's source, and the index of the link that it comes in on (0 for this host's own)."""
     address = ip_address(eip.address)
     if facts.knowledge.forwarder == "ipvs":
         return (address if any(each.address == eip.address for each in facts.bound) else None), 0
@@ -89,5 +90,5 @@ def _lost(link: Link | None, error: int) -> str:
     if link is None:
         return os.strerror(error).lower() if error in _REFUSED else ""
     if not link.ethernet or not link.arp:
-        return "which is no Ethernet link (a tunnel?)"
+        return "which is not an Ethernet link (a tunnel?)"
     return "" if link.carrier else "which has no carrier"

@@ -12,8 +12,8 @@ from speaker.diagnosis.facts import Facts, Unseen
 from speaker.errors import shown
 
 SETTLED = 60.0
-"""Seconds: for as long each of two holders must have held an EIP. Nodes are not asked in the same moment, and between
-two of them an EIP may move."""
+"""Seconds for which each of two holders must have held an EIP before both are reported. Nodes are not asked at the same
+moment, so an EIP may move between two questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Part:
     held: Mapping[str, float] | None = None
     version: str = ""
     chain: Chain | None = None
-    """Of one that explains."""
+    """None unless the node was asked to explain."""
     eips: tuple[str, ...] = ()
-    """All that it was asked about."""
+    """All EIPs that it was asked about."""
     in_use: int = 0
 
 
@@ -48,16 +48,16 @@ class Whole:
     found: tuple[Shared, ...]
     silent: Mapping[str, str]
     eips: int = 1
-    """In use, as far as the nodes know."""
+    """How many are in use, as far as the nodes know."""
 
     @property
     def code(self) -> int:
-        """0: well; 1: something is wrong; 2: it cannot be told, as one who might know did not answer."""
+        """0: well; 1: something is wrong; 2: unknown, as a node that might know did not answer."""
         if self.found:
             return 1
         first = self.parts[0] if self.parts else Part("")
         if first.chain is not None and first.held:
-            return first.chain.code  # who holds it knows
+            return first.chain.code  # the holder knows
         unsure = any(part.chain is not None and part.chain.code for part in self.parts)
         return 2 if unsure or self.silent or not self.parts else 0
 
@@ -81,8 +81,8 @@ def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | No
 
 
 def explanation(parts: Sequence[Part], silent: Mapping[str, str], beyond: Sequence[Finding] = ()) -> Whole:
-    """The word of who holds it counts first, then the first broken step of any node's. ``beyond``: what no node sees,
-    of any EIP."""
+    """The holder's findings come first, then the first broken step of any node. ``beyond``: findings that no node makes
+    by itself, about any EIP."""
     ordered = sorted(parts, key=lambda part: (not part.held, part.node))
     places = _places(ordered)
     explained = {eip for part in ordered for eip in part.eips}
@@ -95,7 +95,7 @@ _FIRST = False, -1
 
 
 def _places(parts: Sequence[Part]) -> dict[Finding, tuple[bool, int]]:
-    """Finding → whether none who holds it says so, and the first step that it breaks."""
+    """Finding → whether no holder reports it, and the first step that it breaks."""
     places: dict[Finding, tuple[bool, int]] = {}
     order = {name: at for at, name in enumerate(_steps(parts))}
     for part in parts:
@@ -107,7 +107,7 @@ def _places(parts: Sequence[Part]) -> dict[Finding, tuple[bool, int]]:
 
 
 def _steps(parts: Sequence[Part]) -> Iterator[str]:
-    """By the longest walk first: who cannot begin it tells little of its order."""
+    """In the order of the longest chain: a node whose chain ends early says little about the order."""
     chains = sorted((part.chain for part in parts if part.chain is not None), key=lambda chain: -len(chain.steps))
     yield from dict.fromkeys(step.name for chain in chains for step in chain.steps)
 
@@ -142,9 +142,9 @@ def _across(parts: Sequence[Part], *, versions: bool) -> Iterator[Shared]:
     if versions and len(releases) > 1:
         told = "; ".join(f"{shown(release) or 'unknown'} on {some(nodes)}" for release, nodes in releases.items())
         mend = "kubectl -n eip-speaker-agents rollout status daemonset eip-speaker-agent"
-        yield Shared(Finding("versions_apart", f"nodes run other releases: {told}", mend), ())
+        yield Shared(Finding("versions_apart", f"nodes run different releases: {told}", mend), ())
 
 
 def broken(part: Part) -> list[str]:
-    """The names of its steps that are."""
+    """The names of the steps that are broken."""
     return [step.name for step in part.chain.steps if step.state is State.BROKEN] if part.chain is not None else []

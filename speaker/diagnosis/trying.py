@@ -1,9 +1,8 @@
 """Edge: begins a new connection as a client on the EIP's link would, and follows it and its answer through the rules.
 
-The client's address is one of the link's subnet that nobody has. Its packet enters by a tap device, which tc redirects
-to where packets of the link come in; ``nft monitor trace`` tells of each rule that it meets. The tap ends with its
-descriptor, and the tables that begin the trace with the ``nft`` that owns them: nothing is left, however this process
-ends.
+The client's address is an unused one of the link's subnet. Its packet enters by a tap device; tc redirects it to where
+packets of the link come in. ``nft monitor trace`` reports each rule that it meets. The tap ends with its descriptor,
+and the tables that begin the trace end with the ``nft`` that owns them: nothing is left, however this process ends.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ from speaker.node.known.knowledge import KnownEip
 from speaker.packets import checksum_of, word_sum
 
 SECONDS = 6.0
-"""For all of it."""
+"""Seconds for everything."""
 EIPS, SOURCES = 2, 8
-"""That are tried, and that are asked for, until nobody has one."""
+"""How many EIPs are tried, and how many source addresses are asked for until an unused one is found."""
 MONITORS = 3
-"""Of nft, one after the other: that of 1.1.3 crashes at times."""
+"""How many times ``nft monitor`` is started: that of nft 1.1.3 sometimes crashes."""
 _AGAIN, _QUIET, _ARRIVES, _ENOUGH = 0.3, 0.3, 5.0, 2.0
-"""Seconds until a packet that nft did not tell of is sent again, until its next line, until the packet has to arrive,
-and from then on for the answer."""
+"""Seconds until a packet that nft did not report is sent again, until its next line, until the packet must have
+arrived, and from then on for the answer."""
 _TUN, _TUNSETIFF, _TAP_NO_PI = "/dev/net/tun", 0x400454CA, 0x1002
 _SYN, _RST = 2, 4
 _OPTIONS = bytes.fromhex("020405b4 0402 080a 00000001 00000000 01 030307")
@@ -58,7 +57,7 @@ class _Flow:
 
 
 async def try_all(facts: Facts, snapshot: Snapshot) -> tuple[Walked, ...]:
-    """Of the first EIPs that are held here, a TCP port each. Raises EdgeError, Unsupported without rights."""
+    """For the first EIPs held here, one TCP port each. Raises EdgeError, or Unsupported without rights."""
     links = {link.name: link for link in snapshot.links.values()}
     held = (eip for eip in facts.knowledge.eips.first if eip.mine and eip.link in links)
     mine = [(eip, *to) for eip in held for to in first_port(facts, eip)]
@@ -66,7 +65,7 @@ async def try_all(facts: Facts, snapshot: Snapshot) -> tuple[Walked, ...]:
 
 
 def first_port(facts: Facts, eip: KnownEip) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The first of TCP, and who may reach it."""
+    """The first TCP port, and who may reach it."""
     ports = ((port, each.sources) for each in services_of(facts, eip) for port in each.ports)
     return ((int(port[4:]), sources) for port, sources in islice((p for p in ports if p[0].startswith("TCP ")), 1))
 
@@ -78,7 +77,7 @@ async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges:
     flow = _Flow(source, 40000 + secrets.randbelow(20000), address, port, mac, secrets.randbits(31))
     asked, answer = read_trace(*await _follow(link, flow))
     if not asked.seen:
-        raise EdgeError("the packet that was put in was not seen to arrive: this kernel's tc may lack u32 or mirred")
+        raise EdgeError("the injected packet was not seen to arrive: this kernel's tc may lack u32 or mirred")
     return Walked(eip.address, port, str(source), asked.dropped, asked.last, answer.seen, answer.dropped, answer.out)
 
 
@@ -91,11 +90,11 @@ async def _nobodys(snapshot: Snapshot, link: Link, eip: IPAddress, ranges: tuple
     for asked in await ask_links({link.name: link}, own_addresses(snapshot, [link]), wanted):
         if not asked.macs:
             return ip_address(asked.address)
-    raise EdgeError(f"no address of the subnet of {eip} that may reach it is free to try from")
+    raise EdgeError(f"no unused address in the subnet of {eip} may reach it, so none can be tried")
 
 
 async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
-    """What was told, and the name of the tables."""
+    """The lines reported, and the name of the tables."""
     name = f"eip-speaker-try-{os.getpid()}-{flow.sport}"
     async with _tap(link) as tap, _program("nft", "-i") as owner:
         assert owner.stdin is not None
@@ -110,11 +109,11 @@ async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
                 os.write(tap, _frame(new, link, _RST, new.sequence + 1))  # or the endpoint waits for its client
             if lines is not None:
                 return lines, name
-    raise EdgeError("nft monitor trace ended before it had told of the packet, each time")
+    raise EdgeError("nft monitor trace ended each time before it reported the packet")
 
 
 async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str] | None:
-    """None: it ended before."""
+    """None if the monitor ended too early."""
     lines: list[str] = []
     seen, begun = False, time.monotonic()
     while not _finished(lines, name, time.monotonic() - begun):
@@ -130,13 +129,13 @@ async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subp
 
 
 def _finished(lines: list[str], name: str, seconds: float) -> bool:
-    """``seconds``: since the packet arrived, or since it was sent first."""
+    """``seconds``: since the packet arrived, or since it was first sent."""
     asked, answer = read_trace(lines, name)
     return seconds > (_ENOUGH if asked.seen else _ARRIVES) or bool(asked.dropped or answer.dropped or answer.seen)
 
 
 async def _more(told: asyncio.subprocess.Process, seconds: float) -> tuple[list[str], bool]:
-    """Lines, until none comes for so long; and whether it has ended."""
+    """Lines, until none comes for ``seconds``; and whether the monitor has ended."""
     assert told.stdout is not None
     lines: list[str] = []
     with suppress(TimeoutError):
@@ -157,7 +156,7 @@ async def _until_there(name: str) -> None:
 
 
 def _tables(name: str, link: Link, flow: _Flow) -> str:
-    """A line each, as ``nft -i`` reads them; with the flag each ends with its owner."""
+    """One line each, as ``nft -i`` reads them. With the owner flag, each table ends with the process that made it."""
     ip = "ip" if flow.eip.version == 4 else "ip6"
     begun = f"ether saddr {flow.mac.hex(':')} {ip} saddr {flow.source} {ip} daddr {flow.eip} tcp dport {flow.port}"
     accepts = "tcp flags & (syn | ack) == syn | ack"
@@ -191,7 +190,7 @@ async def _program(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 @asynccontextmanager
 async def _tap(link: Link) -> AsyncIterator[int]:
-    """Its descriptor: what is written to it comes in on the link. Raises Unsupported, EdgeError."""
+    """Yields a descriptor: what is written to it comes in on the link. Raises Unsupported, EdgeError."""
     name = f"eip-try{secrets.token_hex(3)}"
     try:
         tap = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -208,8 +207,8 @@ async def _tap(link: Link) -> AsyncIterator[int]:
 
 
 async def _redirect(name: str, link: Link) -> None:
-    """With the MAC of the link, or the kernel takes its packets for those of others. Imported late: pyroute2 takes a
-    second on a slow machine."""
+    """Uses the link's MAC, as the kernel would take its packets for another host's otherwise. pyroute2 is imported
+    late: it takes a second on a slow machine."""
     from pyroute2 import AsyncIPRoute
     from pyroute2.netlink.exceptions import NetlinkError
 
@@ -226,7 +225,7 @@ async def _redirect(name: str, link: Link) -> None:
 
 
 def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:
-    """TCP with nothing in it; a SYN with the options that clients send."""
+    """An empty TCP segment; a SYN has the options that clients send."""
     options = _OPTIONS if flags == _SYN else b""
     words = 5 + len(options) // 4 << 4
     head = struct.pack("!HHIIBBHHH", flow.sport, flow.port, sequence & 0xFFFFFFFF, 0, words, flags, 64240, 0, 0)
@@ -249,8 +248,8 @@ _OUT = re.compile(r'\boif "([^"]+)"')
 
 @dataclass(slots=True)
 class Traced:
-    """Of one packet. ``dropped``: the chain and the rule; ``last``: the chain that it met last; ``out``: the link that
-    it was to leave by there."""
+    """One packet's trace. ``dropped``: the chain and the rule. ``last``: the last chain that it met. ``out``: the link
+    that it was to leave by there."""
 
     seen: bool = False
     dropped: str = ""
@@ -259,7 +258,7 @@ class Traced:
 
 
 def read_trace(lines: Iterable[str], own: str) -> tuple[Traced, Traced]:
-    """Of the packet that the table netdev ``own`` began to trace, and of the one that the table inet ``own`` did."""
+    """The trace begun by the netdev table ``own``, and the one begun by the inet table ``own``."""
     ways: dict[str, Traced] = {}
     asked, answer = Traced(), Traced()
     for found in filter(None, map(_LINE.match, lines)):

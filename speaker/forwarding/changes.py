@@ -26,8 +26,8 @@ class EipChange:
 @dataclass(frozen=True, slots=True)
 class ServerChange:
     """A virtual server comes (no ``before``), goes (no ``after``) or changes. One that comes is followed by a
-    ``RealChange`` for each of its real servers; one that goes takes them along without a word; where it changes, it is
-    not in these."""
+    ``RealChange`` for each of its real servers; one that goes takes them along without further changes. If it changes,
+    the real servers are not part of this."""
 
     before: VirtualServer | None
     after: VirtualServer | None
@@ -46,7 +46,7 @@ class ServerChange:
 
 @dataclass(frozen=True, slots=True)
 class RealChange:
-    """The same of a real server of the virtual server ``key``."""
+    """The same for a real server of the virtual server ``key``."""
 
     key: VirtualServerKey
     before: RealServer | None
@@ -63,7 +63,7 @@ class RealChange:
 Change: TypeAlias = EipChange | ServerChange | RealChange
 
 Part: TypeAlias = IPAddress | VirtualServerKey
-"""What a change is about: a virtual server, or an EIP by itself."""
+"""The subject of a change: a virtual server, or an EIP itself."""
 
 T = TypeVar("T")
 
@@ -89,14 +89,15 @@ def address_of(part: Part) -> IPAddress:
 
 
 def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
-    """What turns ``have`` into ``want``, in an order that is safe to apply one by one; () if nothing does.
+    """What turns ``have`` into ``want``, in an order that is safe to apply one by one; () if they are equal.
 
-    A virtual server and its real servers stand before their EIP is bound, and go after it is unbound: a bound EIP
-    without them would leave its ports to the host. Within a virtual server new real servers come before old ones go.
+    A virtual server and its real servers are added before their EIP is bound, and removed after it is unbound: a bound
+    EIP without them would leave its ports to the host. Within a virtual server, new real servers come before old ones
+    go.
     """
     before, after = have.virtual_servers, want.virtual_servers
     new, other = [], []
-    for key, server in after.items():  # one pass: hashing an address takes longer than all the rest
+    for key, server in after.items():  # one pass, as hashing an address takes longer than everything else
         there = before.get(key)
         if there is None:
             new.append(key)
@@ -142,7 +143,8 @@ def _settings(server: VirtualServer) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A connection to the virtual server ``key``, answered by ``real``:``real_port``; untranslated, that is the EIP."""
+    """A connection to the virtual server ``key``, answered by ``real``:``real_port``; if untranslated, that is
+    the EIP."""
 
     key: VirtualServerKey
     client: IPAddress
@@ -150,7 +152,7 @@ class Flow:
     real: IPAddress
     real_port: int
     answered: bool = True
-    """A packet came back, ever."""
+    """Whether any packet ever came back."""
 
 
 def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
@@ -166,8 +168,8 @@ def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
 
 
 def goes_on(flow: Flow, plan: Plan) -> bool:
-    """Whether the plan lets a connection continue: its virtual server stands, admits the client, and (UDP) still has
-    the real server, at whatever weight. A TCP connection to a removed real server ends by itself."""
+    """Whether the plan lets a connection continue: its virtual server still exists, admits the client, and (UDP) still
+    has the real server, at whatever weight. A TCP connection to a removed real server ends on its own."""
     server = plan.virtual_servers.get(flow.key)
     if server is None:
         return False
@@ -184,19 +186,20 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
 # ``AssistForwarder`` in ``nftables/forwarder.py`` does it.
 
 LINGER = 10.0
-"""Seconds from when Kubernetes knows until kube-proxy is believed to: it reads, waits up to `minSyncPeriod`, writes."""
+"""Seconds after Kubernetes knows until kube-proxy is expected to know: it reads, waits up to `minSyncPeriod`, and
+writes."""
 
 
 class Assisted:
-    """Which virtual servers are taken from kube-proxy: those that do without a dead node, and for LINGER after the plan
-    says so for the last time."""
+    """The virtual servers that are taken from kube-proxy: those that do without a dead node, until LINGER after the
+    plan last says so."""
 
     def __init__(self) -> None:
         self.until: dict[VirtualServerKey, float] = {}
 
     def of(self, plan: Plan, now: float) -> Plan:
-        """Of ``plan``, with the real servers that take new connections. What has none is kube-proxy's to refuse, and so
-        is what no virtual server names. ``now``: seconds of one clock."""
+        """The part of ``plan`` for these, with the real servers that take new connections. Refusing connections stays
+        with kube-proxy, as does everything that no virtual server names. ``now``: seconds of one clock."""
         servers = plan.virtual_servers
         self.until |= {key: now + LINGER for key, server in servers.items() if server.without}
         self.until = {key: until for key, until in self.until.items() if now < until and key in servers}
@@ -209,13 +212,14 @@ def _alive(server: VirtualServer) -> VirtualServer:
 
 
 def past_dead(plan: Plan) -> Counter[str]:
-    """Dead node → virtual servers that do without its endpoints."""
+    """Dead node → how many virtual servers do without its endpoints."""
     return Counter(node for server in plan.virtual_servers.values() for node in server.without)
 
 
 def stays(flow: Flow, plan: Plan) -> bool:
-    """Whether a connection keeps its endpoint: if that is alive or, except for UDP, has answered, because nobody else
-    can continue the connection. What a dead endpoint never answered begins again with its next packet."""
+    """Whether a connection keeps its endpoint: the endpoint is alive or, except for UDP, has answered, because nobody
+    else can continue the connection. A connection that a dead endpoint never answered begins again with its next
+    packet."""
     server = plan.virtual_servers[flow.key]
     if any(real.place == (flow.real, flow.real_port) for real in server.real_servers):
         return True

@@ -26,7 +26,7 @@ Place: TypeAlias = tuple[str, str]
 
 
 class Row(NamedTuple):
-    """A line, taken apart. ``state`` is the kernel's; ``seconds`` '' where it does not say."""
+    """A parsed line. ``state`` is the kernel's; ``seconds`` is '' if it does not say."""
 
     protocol: str
     client: Place
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """How a table is written: ``row`` raises ValueError for a line that is not a row, and returns None for one that
+    """How a table is written. ``row`` raises ValueError for a line that is not a row, and returns None for one that
     does not matter."""
 
     row: Callable[[str], Row | None]
@@ -92,7 +92,7 @@ def _conntrack_row(line: str) -> Row | None:
         raise ValueError(line)
     protocol, seconds, state, client, eip, client_port, port, real, _, real_port, _ = found.groups()
     if (real, real_port) == (eip, port):
-        return None  # nobody translated it
+        return None  # it was not translated
     protocol = protocol.upper()
     return Row(protocol, (client, client_port), (eip, port), (real, real_port), state or protocol, seconds or "")
 
@@ -126,7 +126,7 @@ _PREFIXES = {"SYN": "opening", "INIT": "opening", "COOKIE": "opening", "SHUTDOWN
 
 
 def in_words(state: str) -> str:
-    """A state of TCP, UDP or SCTP, of IPVS or conntrack; one that we never heard of as it is, in lower case."""
+    """A state of TCP, UDP or SCTP, in IPVS or conntrack; an unknown one as it is, in lower case."""
     if (word := _WORDS.get(state)) is not None:
         return word
     known = (word for prefix, word in _PREFIXES.items() if state.startswith(prefix))
@@ -138,7 +138,7 @@ def in_words(state: str) -> str:
 
 @dataclass(slots=True)
 class Counts:
-    """Of a real server of a virtual server: its connections, and clients that stick to it."""
+    """A real server's connections, and the clients that stick to it."""
 
     established: int = 0
     others: int = 0
@@ -146,7 +146,7 @@ class Counts:
 
 
 class Survey(NamedTuple):
-    """What a table holds. ``shown`` are the first of its rows; ``unreadable`` lines are none."""
+    """What a table contains. ``shown``: its first rows. ``unreadable``: lines that are not rows."""
 
     real_servers: Mapping[tuple[str, Place, Place], Counts]
     shown: tuple[Row, ...]
@@ -159,8 +159,8 @@ class Survey(NamedTuple):
 
 
 def survey(lines: Iterable[str], dialect: Dialect, limit: int, eips: Collection[IPAddress] | None = None) -> Survey:
-    """All of it counted, ``limit`` rows kept; only of ``eips`` where these are given. Never raises, whatever the lines:
-    the kernel may list one twice, or not at all, that came or went while it was asked."""
+    """Counts everything and keeps ``limit`` rows; only for ``eips``, if given. Never raises, whatever the lines: the
+    kernel may list an entry that comes or goes meanwhile twice, or not at all."""
     wanted = None if eips is None else frozenset(map(dialect.address, eips))
     counted: dict[tuple[str, Place, Place], Counts] = {}
     shown: list[Row] = []
@@ -198,7 +198,7 @@ class RealServerLine(NamedTuple):
 
 
 class ConnectionLine(NamedTuple):
-    """``forgotten_in``: seconds without another packet; None where the kernel does not say."""
+    """``forgotten_in``: seconds without another packet; None if the kernel does not say."""
 
     protocol: str
     client: str

@@ -1,4 +1,4 @@
-"""The kernel's table of connections, through pyroute2: list those to a virtual server, forget some."""
+"""The kernel's connection table, through pyroute2: lists connections to a virtual server, and forgets some."""
 
 import socket
 import struct
@@ -24,7 +24,8 @@ _SEEN_REPLY = 1 << 1
 
 
 async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps = goes_on) -> int:
-    """Forget every connection to these virtual servers that ``plan`` does not let go on; how many. Raises EdgeError."""
+    """Forgets every connection to these virtual servers that ``plan`` does not let continue. Returns how many. Raises
+    EdgeError."""
     together: dict[tuple[int, Protocol], set[VirtualServerKey]] = {}
     for key in keys:
         together.setdefault((key[0].version, key[1]), set()).add(key)
@@ -46,7 +47,7 @@ async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: 
 
 
 async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> AsyncIterator[Flow]:
-    """One pass over the table for all keys (of one family and protocol), narrowed by what they have in common."""
+    """One pass over the table for all keys (of one family and protocol), narrowed to what they have in common."""
     addresses, (protocol, *_), ports = {key[0] for key in keys}, {key[1] for key in keys}, {key[2] for key in keys}
     wanted = NFCTAttrTuple(family=family, proto=_NUMBERS[protocol])
     # Filtered by the kernel since 5.8; an older one sends everything, hence the look at each key below. Asked for an

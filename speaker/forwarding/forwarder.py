@@ -16,50 +16,53 @@ from speaker.system.files import read_regular, write_atomically
 
 TEND_SECONDS = 5.0
 _FORWARDED = "forwarded"
-"""In the runtime directory: which kind has forwarded here since the last reboot."""
+"""File in the runtime directory: which kind has forwarded here since the last reboot."""
 _LONGEST = max(len(kind.value) for kind in Forwarding)
 _LEFT_BY = {
     "nftables": Finding(
         "left_behind",
-        "the forwarder nftables ran on this node before, and its table still sends clients to the endpoints that it"
-        " had then: `speaker cleanup`, the manifest cleanup in a cluster, or a reboot removes it",
+        "the nftables forwarder ran on this node before, and its table still sends clients to the endpoints that it"
+        " had then: `speaker cleanup`, in a cluster the cleanup manifest, or a reboot removes it",
         "speaker cleanup",
     ),
     "ipvs": Finding(
         "left_behind",
-        "the forwarder ipvs ran on this node before, and left the EIPs bound: drain the node and reboot it (until then"
+        "the ipvs forwarder ran on this node before, and left the EIPs bound: drain the node and reboot it (until then"
         " kube-proxy in ipvs mode keeps using its virtual servers)",
-        "kubectl drain NODE --ignore-daemonsets   # and reboot it",
+        "kubectl drain NODE --ignore-daemonsets   # then reboot it",
     ),
 }
 
 
 class Forwarder(Protocol):
-    """One way to get an EIP's traffic to its endpoints. Every method raises EdgeError when the kernel refuses."""
+    """One way to get an EIP's traffic to its endpoints. Every method raises EdgeError if the kernel refuses."""
 
     name: str
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
-        """Bring the kernel to ``plan``, return what was changed; a second call returns ()."""
+        """Brings the kernel to ``plan``. Returns what was changed; a second call returns ()."""
 
     async def tend(self) -> tuple[Change, ...]:
-        """To be called every TEND_SECONDS or so: end what was draining, and now and then repair what others have done
-        to the kernel; what was changed. Cheap when there is nothing to do, and () before the first ``apply``."""
+        """To be called about every TEND_SECONDS: ends what was draining, and from time to time repairs what others have
+        done to the kernel. Returns what was changed. Cheap if there is nothing to do, and () before the first
+        ``apply``."""
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         """What ``apply`` would change; changes nothing."""
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        """What this forwarder does otherwise than asked, a sentence each: nothing that stops traffic."""
+        """What this forwarder does differently from what was asked, a sentence each; nothing that stops traffic."""
 
     async def problems(self) -> tuple[Finding, ...]:
         """What would keep traffic from flowing, each a sentence with its remedy."""
 
     def traffic(self, *, real_servers: bool) -> Traffic:
-        """What has gone through. For a thread: it takes long where there is much. Real servers only where asked for."""
+        """Counters of the traffic. Called in a thread, as it takes long if there are many. Real servers only if asked
+        for."""
 
     async def cleanup(self) -> tuple[str, ...]:
-        """Remove everything this kind of forwarder ever made on this node; names of what was removed."""
+        """Removes everything that this kind of forwarder ever made on this node. Returns the names of what was
+        removed."""
 
 
 class NoForwarder:
@@ -87,7 +90,7 @@ class NoForwarder:
         )
 
     async def problems(self) -> tuple[Finding, ...]:
-        """What another kind left would have gone at our start, had we the right to look."""
+        """What another kind left would have been removed at our start, if we had the right to look."""
         kind = forwarded(self._runtime_dir)
         return (_LEFT_BY[kind],) if kind in _LEFT_BY else ()
 
@@ -99,7 +102,7 @@ class NoForwarder:
 
 
 def forwarded(runtime_dir: Path) -> str:
-    """The kind of forwarder that left something here, as far as is known; "" for none."""
+    """The kind of forwarder that left something here, as far as known; "" for none."""
     try:
         return read_regular(runtime_dir / _FORWARDED, _LONGEST)[0].decode()
     except (OSError, UnicodeDecodeError):
@@ -107,7 +110,7 @@ def forwarded(runtime_dir: Path) -> str:
 
 
 def remember(runtime_dir: Path, kind: str) -> None:
-    """That this kind forwards from now on; "": nothing of any kind is left. Best effort: it is for a sentence."""
+    """From now on this kind forwards; "": nothing of any kind is left. Best effort, as it only serves a message."""
     path = runtime_dir / _FORWARDED
     with suppress(OSError, EdgeError):
         if kind:
@@ -119,10 +122,10 @@ def remember(runtime_dir: Path, kind: str) -> None:
 async def open_forwarder(
     kind: Forwarding, runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE, group: Group = NO_GROUP
 ) -> Forwarder:
-    """A forwarder that this kernel supports; ``runtime_dir`` is for what must survive a restart but not a reboot,
-    ``timeouts`` are IPVS's. What it makes in the kernel is the ``group``'s.
+    """A forwarder that this kernel supports. ``runtime_dir``: for what must survive a restart but not a reboot.
+    ``timeouts``: IPVS's. What it makes in the kernel belongs to ``group``.
 
-    ``AUTO`` is IPVS where the kernel has it, else nftables. Raises Unsupported with the reason.
+    ``AUTO`` is IPVS if the kernel has it, else nftables. Raises Unsupported with the reason.
     """
     if kind is Forwarding.NONE:
         return NoForwarder(runtime_dir)
@@ -142,7 +145,7 @@ async def open_forwarder(
 
 
 async def cleanup(runtime_dir: Path, keep: str, group: Group = NO_GROUP) -> tuple[str, ...]:
-    """Remove everything that the group's forwarders of other kinds than ``keep`` ever made here."""
+    """Removes everything that the group's forwarders of other kinds than ``keep`` ever made here."""
     removed: tuple[str, ...] = ()
     for each in (Forwarding.IPVS, Forwarding.NFTABLES, Forwarding.ASSIST):
         if each.value != keep:

@@ -46,7 +46,7 @@ _WORDS = {
     6: {"limit": "ip6 hoplimit", "daddr": "ip6 daddr"},
 }
 _INVALID = {True: "(fin | rst) != 0 tcp flags & syn == 0", False: "syn == 0"}
-"""Of what is invalid, by whether conntrack is loose."""
+"""The part that is invalid, by whether conntrack is loose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the tables are to hold. Unknown flows to an EIP go to its next hop; None: they are dropped. ``speakers`` are
-    the MACs of other speakers. ``links`` are the indexes of all that next hops name, 0 where there is none: nothing is
-    handed over by that. ``loose`` is net.netfilter.nf_conntrack_tcp_loose."""
+    """What the tables should hold. Unknown flows to an EIP go to its next hop; None: they are dropped. ``speakers``:
+    the MACs of other speakers. ``links``: the indexes of all links that next hops name; 0 if a link does not exist, and
+    then nothing is handed over by it. ``loose``: net.netfilter.nf_conntrack_tcp_loose."""
 
     next_hops: Mapping[IPAddress, NextHop | None]
     speakers: frozenset[Mac]
@@ -73,10 +73,10 @@ NOTHING = Wanted({}, frozenset(), {})
 
 
 def script(have: Wanted | None, want: Wanted, there: Collection[int], group: Group = NO_GROUP) -> str:
-    """One transaction for nft from ``have`` (None: from whatever there is) to ``want`` in the group's tables; '' where
-    nothing differs.
+    """One nft transaction from ``have`` (None: from whatever is there) to ``want`` in the group's tables; '' if nothing
+    differs.
 
-    ``there`` are the IP versions that have a table; in the end those have one that have EIPs.
+    ``there``: the IP versions that have a table. In the end those with EIPs have one.
     """
     return "".join(_table(version, have, want, version in there, group.table(STRAYS_TABLE)) for version in FAMILIES)
 
@@ -95,7 +95,7 @@ def _table(version: int, have: Wanted | None, want: Wanted, there: bool, table: 
 
 
 def _alike(have: Wanted, want: Wanted) -> bool:
-    """Whether what both have is written alike: a link that was made anew has another index."""
+    """Whether what both have would be written alike: a link that was created again has another index."""
     same_links = all(want.links.get(link, index) == index for link, index in have.links.items())
     return same_links and have.loose == want.loose
 
@@ -106,7 +106,7 @@ def _differing(have: Mapping[IPAddress, NextHop | None], want: Mapping[IPAddress
 
 
 def _ruleset(version: int, of: Wanted, eips: Iterable[IPAddress], table: str) -> Ruleset:
-    """With the elements of ``eips`` alone, and all else."""
+    """With the elements of ``eips`` only, and everything else."""
     hops = {hop for hop in of.next_hops.values() if hop and hop.address.version == version and of.links[hop.link]}
     ours = {eip: of.next_hops[eip] for eip in eips if eip.version == version and eip in of.next_hops}
     elements = {
@@ -137,9 +137,9 @@ class Fate(Enum):
 
     HANDED_OVER = "handed_over"
     RESET = "reset"
-    """Held here, and nobody who could know them is known or answers."""
+    """Held here, and no node that could know them is known or answers."""
     DROPPED = "dropped"
-    """Not held here: until it is, and it is known whom to ask, no connection must come to harm."""
+    """Not held here: until it is, and it is known whom to ask, no connection may be harmed."""
 
 
 class HandingOver:
@@ -147,29 +147,29 @@ class HandingOver:
 
     def __init__(self) -> None:
         self._held: dict[IPAddress, NextHop | None] = {}
-        """Who held it before, while it answers."""
+        """Who held it before, as long as that node answers."""
 
     def claimed(self, eip: IPAddress, before: NextHop | None) -> None:
-        """``before``: who held it; None where that is not known, or there is no way to it. Who fell silent and is
-        named again may answer by now."""
+        """``before``: the previous holder; None if it is unknown, or there is no way to it. A holder that fell silent
+        may answer again when it is named again."""
         self._held[eip] = before
 
     def yielded(self, eip: IPAddress) -> None:
         self._held.pop(eip, None)
 
     def silent(self, hop: NextHop) -> int:
-        """It does not answer: it holds no connection any more. How many EIPs that concerns."""
+        """It does not answer, so it has no connections any more. Returns how many EIPs that concerns."""
         gone = [eip for eip, before in self._held.items() if before == hop]
         self._held.update(dict.fromkeys(gone))
         return len(gone)
 
     def hops(self) -> set[NextHop]:
-        """Those that have to answer."""
+        """The nodes that have to answer."""
         return {hop for hop in self._held.values() if hop is not None}
 
     def next_hops(self, eips: Iterable[IPAddress]) -> dict[IPAddress, NextHop | None]:
-        """For ``UnknownFlows.bring_to``: where those of ``eips``, all that this node may hold, go; None: nowhere. Those
-        of an EIP that is left out are reset by the kernel, as ever."""
+        """For ``UnknownFlows.bring_to``: where the flows of ``eips``, all that this node may hold, go; None: nowhere.
+        Flows of an EIP that is left out are reset by the kernel, as usual."""
         held = self._held
         return {eip: held.get(eip) for eip in eips if held.get(eip) is not None or eip not in held}
 

@@ -1,6 +1,7 @@
-"""A Service whose forwarding is refused does not affect the others: what is refused as a whole is tried in parts.
+"""A Service whose forwarding is refused does not affect the others: a plan that is refused as a whole is tried in
+parts.
 
-It is between ``node/host.py`` and the forwarder, which with IPVS is ``forwarding/ipvs/forwarder.py``.
+This is between ``node/host.py`` and the forwarder, which with IPVS is ``forwarding/ipvs/forwarder.py``.
 """
 
 from collections import deque
@@ -14,24 +15,25 @@ from speaker.model import IPAddress
 from speaker.system.supervise import Supervisor
 
 BARREN = 64
-"""Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""
+"""After so many refused tries in a row, the fault is not in the parts but in the kernel. What exists already is tried
+first."""
 HANGS = 4
-"""As many tries in which a program hung, a minute each: what is asked for next waits meanwhile."""
+"""The same for tries in which a program hung, a minute each: the next request waits meanwhile."""
 
 
 class Isolating:
-    """Sets aside the parts of a plan that ``inner`` refuses, as they were, and brings about the rest. Whatever else is
-    asked of a forwarder is asked of ``inner``.
+    """Sets aside the parts of a plan that ``inner`` refuses, leaving them as they were, and applies the rest. All other
+    requests go to ``inner``.
 
-    A part that was set aside is tried again with the next plan; that there is one, ``node/host.py`` sees to. Where
-    nothing of a plan is accepted, not even what stands already, ``apply`` raises as ``inner`` does. ``supervisor``
-    hears of what ``inner`` raises but EdgeErrors.
+    A part that was set aside is tried again with the next plan, which ``node/host.py`` ensures to come. If nothing of a
+    plan is accepted, not even what exists already, ``apply`` raises like ``inner``. ``supervisor`` hears of what
+    ``inner`` raises, except EdgeErrors.
     """
 
     def __init__(self, inner: Forwarder, supervisor: Supervisor) -> None:
         self.inner, self._supervisor = inner, supervisor
         self._good: Plan | None = None
-        """What was accepted last."""
+        """What was last accepted."""
         self.refused: Mapping[Part, str] = {}
         """Parts of the last plan that were set aside, and why."""
 
@@ -45,7 +47,7 @@ class Isolating:
         return changes
 
     def unserved(self, plan: Plan) -> frozenset[IPAddress]:
-        """EIPs of ``plan``, the last one, for which nothing of what was asked stands, since it was refused."""
+        """EIPs of ``plan``, the last one, for which nothing that was asked for is in place, since it was refused."""
         if not self.refused or self._good is None:
             return frozenset()
         refused = {address_of(part) for part in self.refused}
@@ -53,14 +55,14 @@ class Isolating:
         return frozenset(eip for eip in refused if eip not in standing or eip not in self._good.eips)
 
     def set_aside(self, unserved: Collection[IPAddress]) -> Iterator[str]:
-        """A sentence for each part that is; ``unserved`` as above."""
+        """A sentence for each part that is set aside; ``unserved`` as above."""
         for part, words in self.refused.items():
             unanswered = address_of(part) in unserved
             fate = "the EIP is not answered for here" if unanswered else "it stays as it was"
             yield f"{name_of(part)} is set aside: {words}: {fate}"
 
     async def _apply(self, plan: Plan) -> tuple[Change, ...]:
-        """Raises EdgeError only."""
+        """Raises only EdgeError."""
         try:
             return await self.inner.apply(plan)
         except EdgeError:
@@ -74,7 +76,7 @@ class Isolating:
         try:
             changes = [*await self._apply(good)]
         except EdgeError:
-            raise error from None  # not even what stands is accepted
+            raise error from None  # not even what exists already is accepted
         refused: dict[Part, str] = {}
         waiting, barren, failed = deque([differing(good, plan)]), 0, False
         while waiting:
@@ -93,13 +95,13 @@ class Isolating:
                     waiting.extend((some[:half], some[half:]))
             else:
                 good, barren, failed = tried, 0, False
-        if failed:  # what was asked for last is what is kept up
+        if failed:  # what was asked for last is maintained
             changes += await self._apply(good)
         self._good, self.refused = good, refused
         return tuple(changes)
 
     async def _standing(self, plan: Plan) -> Plan:
-        """What was accepted last; in a speaker that just started, what of ``plan`` the kernel has already."""
+        """What was last accepted; in a speaker that just started, the part of ``plan`` that the kernel already has."""
         if self._good is not None:
             return self._good
         changed = {part_of(change) for change in await self.inner.pending(plan)}
@@ -111,7 +113,7 @@ class Isolating:
 
 
 def differing(good: Plan, want: Plan) -> list[Part]:
-    """The parts that are not the same in both, EIPs that go or have no virtual server among them."""
+    """The parts that differ, including EIPs that go or have no virtual server."""
     keys = good.virtual_servers.keys() | want.virtual_servers.keys()
     parts: list[Part] = [key for key in keys if good.virtual_servers.get(key) != want.virtual_servers.get(key)]
     named = {address_of(part) for part in parts}
@@ -119,7 +121,7 @@ def differing(good: Plan, want: Plan) -> list[Part]:
 
 
 def mixed(good: Plan, want: Plan, parts: Collection[Part]) -> Plan:
-    """``good``, but for ``parts``, which are as ``want`` has them. An EIP is there if any of its virtual servers is."""
+    """``good``, except for ``parts``, which are as in ``want``. An EIP is in it if any of its virtual servers is."""
     servers = dict(good.virtual_servers)
     for part in parts:
         if isinstance(part, tuple):
@@ -134,5 +136,5 @@ def mixed(good: Plan, want: Plan, parts: Collection[Part]) -> Plan:
 
 
 def name_of(part: Part) -> str:
-    """As people read it."""
+    """The name shown to people."""
     return label(part) if isinstance(part, tuple) else f"EIP {part}"

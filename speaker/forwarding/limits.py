@@ -1,4 +1,4 @@
-"""The kernel's tables of connections: how full they are, and what to report when they are too full.
+"""The kernel's connection tables: how full they are, and what to report if they are too full.
 
 ``Watch`` decides. The rest is the edge: files of /proc, in the network namespace of the calling thread.
 """
@@ -11,17 +11,17 @@ from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import buckets, listed
 
 FULL, FULL_NO_MORE = 0.9, 0.8
-"""Of nf_conntrack_max. Two limits, lest what is told flutters between them."""
+"""Shares of nf_conntrack_max. Two limits, so that the report does not flap between them."""
 CROWDED, CROWDED_NO_MORE = 8, 4
-"""Connections a bucket: every packet walks through half of them, where the kernel's help for IP_VS_TAB_BITS wants there
-to be about one."""
+"""Connections per bucket: every packet walks through half of them, while the kernel's help for IP_VS_TAB_BITS
+recommends about one."""
 
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Of a table: connections in it, and its size: for conntrack the most there can be, for IPVS hash buckets."""
+    """A table's connections and its size: for conntrack the maximum, for IPVS the hash buckets."""
 
     connections: int
     size: int
@@ -39,7 +39,7 @@ class Tables:
 
 
 class Watch:
-    """Puts what is too full into words, which stay the same for as long as it is."""
+    """Describes what is too full; the words stay the same as long as it is."""
 
     def __init__(self) -> None:
         self._full = self._crowded = False
@@ -52,7 +52,7 @@ class Watch:
         if conntrack is not None and self._full:
             what = (
                 f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
-                "once it is full, new connections of every kind are dropped: --conntrack-max raises it"
+                "once it is full, all new connections are dropped. --conntrack-max raises the limit"
             )
             told.append(
                 Finding("conntrack_full", what, f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}")
@@ -71,14 +71,14 @@ class Watch:
 
 
 def look(*, ipvs: bool, proc: Path = PROC) -> Tables:
-    """How full they are; IPVS's only where asked for. Raises EdgeError where the kernel says what it never says."""
+    """How full they are; IPVS's only if asked for. Raises EdgeError if the kernel's answer makes no sense."""
     try:
         used = _number(_conntrack(proc, "count"))
         most = _number(_conntrack(proc, "max"))
         conntrack = None if used is None or most is None else Use(used, most)
         return Tables(conntrack, _ipvs(proc) if ipvs else None)
     except (OSError, ValueError) as error:
-        raise EdgeError(f"cannot see how full the kernel's tables of connections are: {error}") from error
+        raise EdgeError(f"cannot see how full the kernel's connection tables are: {error}") from error
 
 
 def _ipvs(proc: Path) -> Use | None:
@@ -91,9 +91,9 @@ def _ipvs(proc: Path) -> Use | None:
 
 
 def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[Finding, ...]:
-    """See to it that the kernel tracks at least so many connections; a finding where it cannot be done from here.
+    """Makes the kernel track at least so many connections. Returns a finding if that cannot be done from here.
 
-    Never lowers it: kube-proxy sets it as well, and the larger of the two is right for both.
+    Never lowers it: kube-proxy sets it as well, and the larger value is right for both.
     """
     file = _conntrack(proc, "max")
     try:
@@ -121,7 +121,7 @@ def _conntrack(proc: Path, name: str) -> Path:
 
 
 def _number(file: Path) -> int | None:
-    """None where nothing has loaded conntrack yet."""
+    """None if conntrack is not loaded yet."""
     try:
         return int(file.read_text())
     except FileNotFoundError:

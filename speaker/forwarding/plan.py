@@ -37,7 +37,7 @@ class RealServer:
     port: int
     weight: int = 1
     local: bool = False
-    """Runs on this node: its replies pass here anyway, so it needs no masquerade."""
+    """It runs on this node: its replies pass here anyway, so it needs no masquerade."""
 
     @property
     def place(self) -> tuple[IPAddress, int]:
@@ -49,14 +49,14 @@ class RealServer:
 
 @dataclass(frozen=True, slots=True)
 class VirtualServer:
-    """One port of one EIP. Without real servers it still stands: connections are rejected, not left to the host."""
+    """One port of one EIP. It exists even without real servers: connections are then rejected, not left to the host."""
 
     address: IPAddress
     protocol: Protocol
     port: int
     scheduler: str = DEFAULT_SCHEDULER
     persistence: int | None = None
-    """Seconds that a client's address sticks to its real server; None: every connection is scheduled."""
+    """Seconds that a client's address sticks to its real server; None: every connection is scheduled on its own."""
     sources: tuple[IPNetwork, ...] = ()
     """Clients that may connect; empty: everyone."""
     masquerade: bool = True
@@ -64,10 +64,11 @@ class VirtualServer:
     real_servers: tuple[RealServer, ...] = ()
     """Sorted."""
     elsewhere: bool = False
-    """Of policy Local, and health checks found all of its endpoints here unwell, not those of all nodes: connections go
-    on, and this node's own clients find another at the holder (``taken_here``)."""
+    """With policy Local, health checks found all endpoints on this node unwell, but not those of all nodes. Connections
+    go on, and this node's own clients get another endpoint at the holder (``taken_here``)."""
     without: tuple[str, ...] = field(default=(), compare=False)
-    """Dead nodes whose endpoints get nothing new, though Kubernetes calls them ready. Sorted; no kernel knows it."""
+    """Dead nodes whose endpoints get nothing new, though Kubernetes calls them ready. Sorted; the kernel does not know
+    this."""
 
     @property
     def key(self) -> VirtualServerKey:
@@ -100,14 +101,14 @@ EMPTY = Plan(frozenset(), {})
 def plan(world: World, assignments: Mapping[ServiceKey, Assignment], node: str) -> Plan:
     """The virtual servers of every assigned EIP, as seen from ``node``.
 
-    An assignment whose Service is gone contributes nothing, nor does an EIP that this node could only refuse. Where two
-    Services ask for one port of a shared EIP (the allocator does not let them), the first by name has it.
+    An assignment whose Service is gone contributes nothing, nor does an EIP that this node could only refuse. If two
+    Services ask for one port of a shared EIP (which the allocator prevents), the first by name gets it.
     """
     return Planner().plan(world, assignments, node, None)
 
 
 class Planner:
-    """Plans again and again: what did not change is handed on as the same objects, which ``diff`` passes over."""
+    """Plans again and again: what did not change is passed on as the same objects, which ``diff`` skips."""
 
     def __init__(self) -> None:
         self._eips: dict[IPAddress, dict[ServiceKey, None]] = {}
@@ -116,7 +117,7 @@ class Planner:
         self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
         self._plan = EMPTY
         self.failed: Failures[ServiceKey] = Failures()
-        """Services whose planning met what nobody foresaw, since they last changed: theirs is as it was before."""
+        """Services whose planning met an unexpected error since they last changed: their part stays as it was."""
 
     def plan(
         self,
@@ -125,8 +126,8 @@ class Planner:
         node: str,
         changed: Iterable[ServiceKey] | None,
     ) -> Plan:
-        """``changed``: the Services of which anything is other than in the call before, or their endpoints or their
-        assignment, where nothing else is; None: anything may be."""
+        """``changed``: the Services that differ from the previous call, including their endpoints and assignments, if
+        nothing else does; None: anything may."""
         keys = {*assignments, *self._of} if changed is None else set(changed)
         touched: set[VirtualServerKey] = set()
         moved: set[IPAddress] = set()
@@ -136,7 +137,7 @@ class Planner:
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
                 with contained(key, self.failed):
-                    # One that is its own EIP would send packets round in a circle.
+                    # A real server that is its own EIP would send packets round in a circle.
                     endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                     here = _served_here(service, held.addresses, endpoints, node)
                     made = _virtual_servers(service, here, endpoints, node, world.lost)
@@ -156,7 +157,7 @@ class Planner:
         return self._plan
 
     def _after(self, moved: set[IPAddress], touched: set[VirtualServerKey]) -> Plan:
-        servers = dict(self._plan.virtual_servers)  # the plan before keeps its own
+        servers = dict(self._plan.virtual_servers)  # the previous plan keeps its own
         for key in touched:
             if asked := self._servers.get(key):
                 servers[key] = asked[min(asked)]
@@ -172,7 +173,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 MAX_REAL_SERVERS = 4096
-"""Of a virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
+"""Per virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
 
 
 def _ask(asked: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]) -> None:
@@ -188,7 +189,7 @@ def _ask(asked: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mappi
 def _served_here(
     service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str
 ) -> tuple[IPAddress, ...]:
-    """Of ``eips`` those that this node has anything to do with.
+    """Those of ``eips`` that concern this node.
 
     With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
     everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
@@ -241,8 +242,8 @@ def _without(servers: Iterable[VirtualServer]) -> list[tuple[str, ...]]:
 
 
 def _dead(endpoints: Iterable[Endpoint], lost: Collection[str]) -> frozenset[str]:
-    """Of the nodes that are ``lost``: all, or none where no other endpoint is ready. Then whoever takes them for lost
-    may be mistaken, and nobody else can serve."""
+    """All nodes that are ``lost``; none if no other endpoint is ready. Then those that take them for lost may be
+    mistaken, and nobody else can serve."""
     others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
     return frozenset(lost if others else ())
 
@@ -250,10 +251,10 @@ def _dead(endpoints: Iterable[Endpoint], lost: Collection[str]) -> frozenset[str
 def _real_servers(
     endpoints: list[Endpoint], node: str, protocol: Protocol, lost: Collection[str]
 ) -> tuple[RealServer, ...]:
-    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On
+    """Weight 1 for ready endpoints; if none is ready, for those that still serve while they terminate (KEP-1669). On
     ``_dead`` nodes none is ready.
 
-    With UDP the rest is left out: at weight 0 it would keep a client for as long as that keeps sending.
+    With UDP the others are left out: at weight 0 one would keep a client for as long as that keeps sending.
     """
     dead = _dead(endpoints, lost)
     any_ready = any(endpoint.ready for endpoint in endpoints)
@@ -262,19 +263,20 @@ def _real_servers(
         takes_new = endpoint.ready if any_ready else endpoint.serving and endpoint.terminating
         takes_new = takes_new and endpoint.node not in dead
         place = endpoint.address, endpoint.port
-        # Two slices may name one endpoint while it moves between them: the better word counts.
+        # Two slices may name one endpoint while it moves between them: the better statement counts.
         seen = merged.get(place, RealServer(*place, weight=0))
         merged[place] = RealServer(
             *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
         )
     kept = sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP)
-    if len(kept) > MAX_REAL_SERVERS:  # those that take new connections, first
+    if len(kept) > MAX_REAL_SERVERS:  # those that take new connections come first
         kept = sorted(sorted(kept, key=lambda real: -real.weight)[:MAX_REAL_SERVERS])
     return tuple(kept)
 
 
 def crowded(plan: Plan) -> tuple[str, ...]:
-    """A sentence for each virtual server with as many real servers as are used of a port: others may be left out."""
+    """A sentence for each virtual server that has reached the limit of real servers for a port: others may be
+    left out."""
     return tuple(
         f"{server}: no more than {MAX_REAL_SERVERS} endpoints of a port are used"
         for server in plan.virtual_servers.values()
@@ -283,8 +285,8 @@ def crowded(plan: Plan) -> tuple[str, ...]:
 
 
 def taken_here(plan: Plan) -> Plan:
-    """What takes new connections, or refuses them: ``plan`` without what goes elsewhere. That is in no rule, and the
-    kernel's table of connections alone lets its connections go on."""
+    """The part that takes new connections, or refuses them: ``plan`` without virtual servers that are ``elsewhere``.
+    Those are in no rule; only the kernel's connection table lets their connections go on."""
     servers = {key: server for key, server in plan.virtual_servers.items() if not server.elsewhere}
     if len(servers) == len(plan.virtual_servers):
         return plan
@@ -322,12 +324,12 @@ RealName: TypeAlias = tuple[str, str, str, str]
 
 
 class Traffic(NamedTuple):
-    """Only of virtual servers that have counted anything: every node has those of all EIPs, and traffic for a few.
-    ``real_servers``: active and inactive connections."""
+    """Only for virtual servers that have counted anything: every node has those of all EIPs, but traffic for only a
+    few. ``real_servers``: active and inactive connections."""
 
     virtual_servers: Mapping[Name, Counts]
     real_servers: Mapping[RealName, tuple[int, int]]
 
 
 UNKNOWN = Traffic({}, {})
-"""Of a forwarder that does not count."""
+"""For a forwarder that does not count."""

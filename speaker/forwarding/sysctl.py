@@ -11,7 +11,8 @@ _FORWARDING = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.a
 
 
 def read(name: str, *more: str) -> str:
-    """Of a setting; '' where there is no such. ``more``: parts of its name that may have dots. Raises EdgeError."""
+    """The value of a setting; '' if it does not exist. ``more``: parts of its name that may contain dots. Raises
+    EdgeError."""
     path = Path("/proc/sys", *name.split("."), *more)
     try:
         return path.read_text().strip()
@@ -22,7 +23,7 @@ def read(name: str, *more: str) -> str:
 
 
 def forwarding_off(families: Collection[Family]) -> tuple[Finding, ...]:
-    """Of each of ``families`` that the kernel does not forward. Raises as ``read``."""
+    """A finding for each of ``families`` that the kernel does not forward. Raises like ``read``."""
     return tuple(
         Finding(
             "forwarding_off",
@@ -35,9 +36,10 @@ def forwarding_off(families: Collection[Family]) -> tuple[Finding, ...]:
 
 
 def links_not_forwarding(links: Collection[str]) -> tuple[Finding, ...]:
-    """Of each of ``links`` from which alone the kernel passes no IPv4 on; IPv6 knows no such setting."""
+    """A finding for each of ``links`` from which the kernel forwards no IPv4, if only the link's setting is at fault;
+    IPv6 has no such setting."""
     if read(_FORWARDING[Family.IPV4]) == "0":
-        return ()  # which is told as such
+        return ()  # which is reported as such
     return tuple(
         Finding(
             "forwarding_off",
@@ -52,12 +54,12 @@ def links_not_forwarding(links: Collection[str]) -> tuple[Finding, ...]:
 def reverse_path(
     links: Collection[str], everywhere: str, dropped: int = 0, read: Callable[..., str] = read
 ) -> Iterator[Finding]:
-    """Of each of ``links`` with a strict filter, where the way back to everywhere leads through another link
-    (``everywhere``, '' for none), or packets were ``dropped`` while it was looked."""
+    """A finding for each of ``links`` with a strict filter, if the way back to everywhere leads through another link
+    (``everywhere``, '' for none), or packets were ``dropped`` during the check."""
     for link in sorted(links):
         value = max(read("net.ipv4.conf", name, "rp_filter") for name in ("all", link))
         if value == "1" and (dropped or everywhere not in ("", link)):
-            why = f"{dropped} packets were dropped meanwhile" if dropped else f"the way back leads through {everywhere}"
+            why = f"{dropped} packets have been dropped" if dropped else f"the way back leads through {everywhere}"
             what = f"rp_filter is strict for {link}, and {why}: clients beyond its subnet get no answer"
             mend = (
                 f"sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{link}.rp_filter=2"

@@ -24,27 +24,26 @@ _EVERYTHING = Wanted(
     frozenset({Mac(bytes(6))}),
     {"lo": 1},
 )
-"""What needs every expression that our rules ever use; it is checked, never applied."""
+"""A plan that needs every expression our rules ever use; it is checked, never applied."""
 
 _Tables: TypeAlias = dict[int, tuple[int, int]]
-"""Of IP versions, those that have one: ``Stamp.table``."""
+"""For IP versions that have a table, its ``Stamp.table``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What we last made, and the tables as the kernel had them then."""
+    """What we last made, and the tables as the kernel then had them."""
 
     wanted: Wanted
     tables: _Tables
 
 
 class UnknownFlows:
-    """What becomes of unknown flows, in the network namespace of the thread of its loop: the tables
-    ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``, or those of ``group``. An IP version without EIPs has
-    none.
+    """What becomes of unknown flows, in the network namespace of the thread of its loop: the tables ``ip
+    eip-speaker-strays`` and ``ip6 eip-speaker-strays``, or those of ``group``. An IP version without EIPs has none.
 
-    A firewall that is reloaded and flushes everybody's tables costs until the next ``bring_to``; what others change
-    within ours is not looked for. Methods raise EdgeError.
+    If somebody reloads a firewall and flushes everybody's tables, the rules are missing until the next ``bring_to``;
+    changes that others make within our tables are not looked for. Methods raise EdgeError.
     """
 
     def __init__(self, group: Group = NO_GROUP) -> None:
@@ -53,10 +52,10 @@ class UnknownFlows:
         self._made: _Made | None = None
 
     async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
-        """Hand the unknown flows of these EIPs over, or drop them where it says None; those of others go their usual
-        way, and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
+        """Hands over the unknown flows of these EIPs, or drops them where it says None. Flows of other EIPs go their
+        usual way, and so do those from the MACs of ``speakers`` or whose next hop's link does not exist.
 
-        All of an IP version in one transaction; whether there was anything to do.
+        All of an IP version in one transaction. Returns whether there was anything to do.
         """
         async with self._turn:
             made, self._made = self._made, None  # nothing, should this fail on the way
@@ -71,19 +70,19 @@ class UnknownFlows:
             return changed
 
     async def _change(self, have: Wanted | None, want: Wanted, tables: _Tables) -> bool:
-        # Ten thousand EIPs take a good part of a second to write down: the loop must go on answering ARP.
+        # Writing down ten thousand EIPs takes a good part of a second: the loop must go on answering ARP.
         text = await in_thread(script, have, want, tables, self._group)
         if not text:
             return False
         try:
             await nft.run(text)
         except EdgeError:
-            # Somebody may have changed a table since we looked. From scratch it works, or says what is wrong.
+            # Somebody may have changed a table since we looked. Starting from scratch works, or says what is wrong.
             await nft.run(await in_thread(script, None, want, _tables(self._group), self._group))
         return True
 
     async def cleanup(self) -> tuple[str, ...]:
-        """Let all go their usual way; names of what was removed."""
+        """Lets all flows go their usual way. Returns the names of what was removed."""
         async with self._turn:
             self._made = None
             there = _tables(self._group)
@@ -93,7 +92,7 @@ class UnknownFlows:
 
 
 async def open_unknown_flows(group: Group = NO_GROUP) -> UnknownFlows:
-    """Any forwarder may stand beside it. Raises Unsupported with the kernel's reason."""
+    """Works beside any forwarder. Raises Unsupported with the kernel's reason."""
     try:
         await nft.run(script(None, _EVERYTHING, ()), check=True)
     except nft.Refused as error:
@@ -102,7 +101,8 @@ async def open_unknown_flows(group: Group = NO_GROUP) -> UnknownFlows:
 
 
 async def remove_unknown_flows(group: Group = NO_GROUP) -> tuple[str, ...]:
-    """Whatever an earlier speaker of the group has made; names of what was removed. Raises EdgeError."""
+    """Removes whatever an earlier speaker of the group has made. Returns the names of what was removed. Raises
+    EdgeError."""
     try:
         flows = await open_unknown_flows(group)
     except Unsupported:  # what a kernel does not support has left nothing in it

@@ -28,12 +28,11 @@ class Mirror(Protocol):
 class Claims:
     """The EIPs this link's ``mac`` answers for, and those it is about to.
 
-    ``deadline``, seconds of the clock that ``now`` is read from (CLOCK_BOOTTIME), is one for all of them: from that
-    instant on nothing is answered or announced until the owner moves it. It starts in the past. ``peers`` are the MACs
-    of other speakers, who may hold our EIPs in turn.
-    Addresses are as they stand in packets, 4 or 16 bytes; ``arp`` and ``ndp`` map them to the ready part of a reply, or
-    to None as long as an address is only watched: not answered, but whoever claims it is reported. ``mirror`` is told
-    of all that changes.
+    ``deadline``, in seconds of the clock that ``now`` is read from (CLOCK_BOOTTIME), is the same for all of them: from
+    that instant on nothing is answered or announced until the owner moves it. It starts in the past. ``peers`` are the
+    MACs of other speakers, which may hold our EIPs in turn. Addresses are as in packets, 4 or 16 bytes; ``arp`` and
+    ``ndp`` map them to the prepared part of a reply, or to None as long as an address is only watched: it is not
+    answered, but whoever claims it is reported. ``mirror`` is told of all changes.
     """
 
     __slots__ = ("arp", "deadline", "mac", "mirror", "ndp", "peers")
@@ -61,7 +60,7 @@ class Claims:
             self.mirror.answer(address)
 
     def watch(self, address: bytes) -> None:
-        """Do not answer for it, but see who else does."""
+        """Do not answer for it, but notice who else does."""
         if len(address) == 4:
             self.arp[address] = None
         else:
@@ -101,19 +100,19 @@ _NOBODY = bytes(4)
 class Ignored(Enum):
     """Why a packet got no answer. The value is the metric label.
 
-    Foreign chatter is dropped by the kernel's filter before anyone could count it (see ``filter``): these count what
-    was about our EIPs, or near them.
+    Unrelated traffic is dropped by the kernel's filter before anyone could count it (see ``filter``): these count
+    packets about our EIPs, or near them.
     """
 
     OTHER_HOST = "other_host"
-    """Not addressed to this host: a frame of a VLAN this link is not part of, or one overheard in promiscuous mode.
-    A tagged frame looks untagged here; only the kernel's packet type tells."""
+    """Not addressed to this host: a frame of a VLAN that this link is not part of, or one overheard in promiscuous
+    mode. A tagged frame looks untagged here; only the kernel's packet type shows it."""
     OUTGOING = "outgoing"
     """This host sent it."""
     MALFORMED = "malformed"
     """Not a well-formed packet of the protocol."""
     HOP_LIMIT = "hop_limit"
-    """A neighbour message that has passed a router: forged from off the link."""
+    """A neighbour message that has passed a router: forged from outside the link."""
     CHECKSUM = "checksum"
     """A neighbour message whose ICMPv6 checksum is wrong."""
     NOT_OURS = "not_ours"
@@ -123,14 +122,14 @@ class Ignored(Enum):
     FROM_US = "from_us"
     """Its sender has our MAC: our own packet came back, over a loop or a mirror port."""
     TOO_OLD = "too_old"
-    """A request that waited so long that the asker may have its answer from another node by now."""
+    """A request that waited so long that the asker may already have its answer from another node."""
     CONFLICT = "conflict"
     """Another host says that one of our EIPs is its own: another MAC with our address as the sender (RFC 5227 §2.4), or
-    another's advertisement of it; or it probes for one that we probe for ourselves (§2.1.1)."""
+    another's advertisement of it; or it probes for one that we are probing for ourselves (§2.1.1)."""
     PEER = "peer"
-    """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder. If that one does
-    not say in its hellos that it holds the EIP, it is reported and fought as a conflict, too. An EIP that we probe for
-    is not answered as long as another speaker answers for it, whatever its hellos say."""
+    """Like ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder. If that speaker's
+    hellos do not say that it holds the EIP, this is reported and fought as a conflict too. An EIP that we probe for is
+    not answered as long as another speaker answers for it, whatever its hellos say."""
     INTERNAL_ERROR = "internal_error"
     """It met a bug of ours."""
     NOT_A_REQUEST = "not_a_request"
@@ -143,7 +142,7 @@ def answer_arp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes 
     """``frame`` from its Ethernet header on, ``pkttype`` as in ``sockaddr_ll``, ``now`` in the deadline's clock."""
     part = claims.arp.get(frame[38:42])
     sender_mac = frame[22:28]
-    # All at once for the packets that matter, which come in thousands; the reasons are worked out for the others.
+    # One condition for the packets that matter, which come in thousands; the reasons are worked out for the others.
     if (
         part is not None
         and frame[12:22] == _ARP_REQUEST
@@ -165,7 +164,7 @@ def _why_no_reply(frame: bytes, pkttype: int, claims: Claims, now: float) -> Ign
     claimed = _claimed_by_arp(frame, claims)
     if claimed is None and frame[38:42] not in claims.arp:
         return Ignored.NOT_OURS
-    # While an EIP is probed for, who uses it must be heard of whether or not we may answer at the moment.
+    # While an EIP is probed for, its other users must be noticed whether or not we may answer at the moment.
     if now >= claims.deadline and (claimed is None or claims.arp[claimed] is not None):
         return Ignored.CLAIM_EXPIRED
     sender_mac = frame[22:28]
@@ -181,7 +180,7 @@ def _why_no_reply(frame: bytes, pkttype: int, claims: Claims, now: float) -> Ign
 
 
 def _claimed_by_arp(frame: bytes, claims: Claims) -> bytes | None:
-    """Which of our EIPs the sender of this ARP packet says is its own, or is about to be."""
+    """Which of our EIPs the sender of this ARP packet claims as its own, or is about to."""
     sender, target = frame[28:32], frame[38:42]
     if sender in claims.arp:
         return sender
@@ -190,8 +189,8 @@ def _claimed_by_arp(frame: bytes, claims: Claims) -> bytes | None:
 
 
 def answer_ndp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
-    """As ``answer_arp``. A solicitation that names no link-layer address is answered to the frame's source: RFC 4861
-    §7.2.4 wants an answer, and unreachability detection may ask so."""
+    """Like ``answer_arp``. A solicitation without a link-layer address is answered to the frame's source: RFC 4861
+    §7.2.4 requires an answer, and unreachability detection may ask that way."""
     if pkttype > PACKET_MULTICAST:
         return _not_for_us(pkttype)
     try:
@@ -228,7 +227,7 @@ def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
 
 
 def _claimed_by_ndp(frame: bytes, claims: Claims) -> bytes | None:
-    """As ``_claimed_by_arp``."""
+    """Like ``_claimed_by_arp``."""
     source, target = ndp.source(frame), ndp.target(frame)
     if source in claims.ndp:
         return source
@@ -239,7 +238,7 @@ def _claimed_by_ndp(frame: bytes, claims: Claims) -> bytes | None:
 
 
 class Rival(NamedTuple):
-    """A MAC that says an EIP of ours is its own. ``asks``: no, it asks who has it, as we do."""
+    """A MAC that says an EIP of ours is its own. ``asks``: it only asks who has it, as we do."""
 
     address: bytes
     mac: Mac
@@ -247,13 +246,13 @@ class Rival(NamedTuple):
 
 
 def arp_rival(frame: bytes, claims: Claims) -> Rival | None:
-    """Of a frame that ``answer_arp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
+    """The rival in a frame that ``answer_arp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_arp(frame, claims)
     return None if address is None else Rival(address, Mac(frame[22:28]), frame[28:32] != address)
 
 
 def ndp_rival(frame: bytes, claims: Claims) -> Rival | None:
-    """Of a frame that ``answer_ndp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
+    """The rival in a frame that ``answer_ndp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_ndp(frame, claims)
     mac = ndp.link_layer(frame, ndp.extent(frame)) or Mac(frame[6:12])
     asks = ndp.is_solicitation(frame) and ndp.source(frame) == ndp.UNSPECIFIED

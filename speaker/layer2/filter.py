@@ -1,10 +1,10 @@
 """Classic BPF programs that keep unrelated traffic from waking the speaker. Pure.
 
-They drop what is not about our EIPs. The rest passes, to be answered or ignored for a named reason. Neighbour messages
+They drop what is not about our EIPs. The rest passes, to be answered, or ignored for a named reason. Neighbour messages
 whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.md).
 
-"Our EIPs" are blocks of 32 addresses, each with the bits of those that are ours, so that requests for the others wake
-nobody. If there are more than ``RUNS`` blocks, the closest are merged: addresses between them pass, and count as
+"Our EIPs" are blocks of 32 addresses, each with a bit for every address that is ours, so that requests for the others
+wake nobody. If there are more than ``RUNS`` blocks, the closest are merged: addresses between them pass, and count as
 ``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more pass.
 """
 
@@ -38,7 +38,7 @@ NOTHING: bpf.Program = (bpf.REJECT,)
 
 
 def arp_program(ours: Runs) -> bpf.Program:
-    """Ethernet/IPv4 ARP requests and replies whose target or sender lies in ``ours``, at most ``RUNS``."""
+    """Ethernet/IPv4 ARP requests and replies whose target or sender is in ``ours``, at most ``RUNS``."""
     if not ours:
         return NOTHING
     return (
@@ -52,8 +52,8 @@ def arp_program(ours: Runs) -> bpf.Program:
 
 
 def ndp_program(ours: Runs) -> bpf.Program:
-    """Solicitations and advertisements from this link whose target or source may lie in ``ours``; a frame too
-    short for its target is rejected by the kernel's bounds check."""
+    """Solicitations and advertisements from this link whose target or source may be in ``ours``. A frame too short for
+    its target is rejected by the kernel's bounds check."""
     if not ours:
         return NOTHING
     return (
@@ -72,12 +72,12 @@ def number(address: bytes) -> int:
 
 
 def around(addresses: Iterable[bytes]) -> Runs:
-    """What covers ``addresses``, at most ``RUNS``."""
+    """Runs that cover ``addresses``, at most ``RUNS``."""
     return runs(map(number, addresses), RUNS)
 
 
 def runs(numbers: Iterable[int], most: int) -> Runs:
-    """A block for each that has any of ``numbers``; at most ``most``, by closing the smallest gaps."""
+    """A block for each that contains any of ``numbers``; at most ``most``, by closing the smallest gaps."""
     blocks: dict[int, int] = {}
     for each in numbers:
         blocks[each >> 5] = blocks.get(each >> 5, 0) | 1 << (each & 31)
@@ -89,7 +89,7 @@ def _of_block(block: int, bits: int) -> Run:
 
 
 def widened(ours: Runs, others: Runs, most: int) -> Runs:
-    """What covers both, as ``runs`` does: its work does not grow with what they stand for."""
+    """Runs that cover both, as ``runs`` does; the work does not grow with the number of addresses."""
     found: list[Run] = []
     for run in sorted((*ours, *others)):
         if found and run.first >> 5 <= found[-1].last >> 5:
@@ -112,8 +112,8 @@ def _with_gaps_closed(ours: Sequence[Run], most: int) -> Runs:
 
 
 def _accept_within(load: bpf.Instruction, ours: Runs) -> bpf.Program:
-    """Accepts where the loaded number lies in ``ours``, else goes on behind. While it searches for the number's block,
-    the index register has its bit in there."""
+    """Accepts if the loaded number is in ``ours``, otherwise continues after this part. While it searches for the
+    number's block, the index register has the number's bit."""
     bit = load, bpf.keep_bits(31), bpf.TO_INDEX, bpf.set_to(1), bpf.SHIFT_LEFT_BY_INDEX, bpf.TO_INDEX
     return (*bit, load, bpf.shift_right(5), *_search(load, ours, 0))
 
@@ -134,7 +134,7 @@ def _search(load: bpf.Instruction, ours: Sequence[Run], behind: int) -> bpf.Prog
 
 
 LATER = 1.0
-"""Seconds from a change to the closer look, and so between two of them."""
+"""Seconds from a change until the filter is narrowed again, and so between two such times."""
 
 
 class FilterTracker:
@@ -146,22 +146,22 @@ class FilterTracker:
         self._due: float | None = None
 
     def widen(self, addresses: Iterable[bytes], now: float) -> bpf.Program | None:
-        """Lets these through as well; None where the filter does already."""
+        """Lets these through as well; None if the filter already does."""
         self.loosen(now)
         return self._turn_to(widened(self._ours, around(addresses), RUNS))
 
     def loosen(self, now: float) -> None:
-        """Some EIPs went, or came."""
+        """Some EIPs went or came."""
         if self._due is None:
             self._due = now + LATER
 
     def tighten(self, addresses: Iterable[bytes]) -> bpf.Program | None:
-        """Lets only these through; None where the filter does already."""
+        """Lets only these through; None if the filter already does."""
         self._due = None
         return self._turn_to(around(addresses))
 
     def lets_through(self, address: bytes) -> bool:
-        """Requests for it, by the filter as it stands."""
+        """Whether requests for it pass the current filter."""
         asked = number(address)
         at = bisect_right(self._ours, asked, key=_FIRST) - 1
         return at >= 0 and asked <= self._ours[at].last and bool(self._ours[at].bits >> (asked & 31) & 1)

@@ -24,31 +24,31 @@ from speaker.packets import ndp
 
 KERNEL_GROUPS = 256
 """The kernel walks the link's groups for every multicast packet it receives (``ipv6_chk_mcast_addr``,
-net/ipv6/mcast.c): with 10,000 joined it takes in 11,000 solicitations a second, and so do we behind it. Groups beyond
-this number, some microseconds' worth, are left to ``Reporter``. So many also fit one socket under the smallest default
-of ``net.core.optmem_max`` (20 KiB; 128 KiB holds 2,340)."""
+net/ipv6/mcast.c): with 10,000 joined it takes in only 11,000 solicitations a second, and so do we. Groups beyond this
+number, which costs some microseconds, are left to ``Reporter``. This number also fits one socket under the smallest
+default of ``net.core.optmem_max`` (20 KiB; 128 KiB holds 2,340)."""
 
 _NO_IPV6 = {errno.EINVAL, errno.EAFNOSUPPORT}
-"""The link has none, or the host."""
+"""The link or the host has no IPv6."""
 _SCHEDULE = Gratuitous(burst=2, interval=1.0, refresh=60.0)
 """Two at first, a second apart (RFC 3810 §9.1, §9.11)."""
 _AHEAD = 0.5
-"""Seconds by which a report may come early to travel with others."""
+"""Seconds by which a report may be early so as to be sent with others."""
 _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_ALLMULTI = 263, 1, 2  # <linux/if_packet.h>
 _ICMP6_FILTER = 1  # <linux/icmpv6.h>
 REPORT = 143
 RECORDS = 60
-"""In one report: with its headers it fits IPv6's smallest MTU, 1,280 bytes."""
+"""Groups in one report: with its headers it fits IPv6's smallest MTU, 1,280 bytes."""
 ROUTERS = "ff02::16"
-"""Every router and snooping switch that speaks version 2 listens there."""
+"""Every router and snooping switch that uses version 2 listens there."""
 ROUTER_ALERT = bytes.fromhex("00 00 05 02 0000 01 00")
-"""Hop-by-hop header with the option that every report must carry (RFC 2711); its first byte is the kernel's to fill."""
+"""Hop-by-hop header with the option that every report must carry (RFC 2711); the kernel fills in its first byte."""
 
 
 class Groups:
     """Joins and leaves little by little: a call costs some 10 µs in the kernel.
 
-    EIPs that agree in their last 24 bits share a group; it is left with the last of them.
+    EIPs with the same last 24 bits share a group; it is left with the last of them.
     """
 
     def __init__(self, link: Link) -> None:
@@ -64,9 +64,9 @@ class Groups:
         self._reporter: Reporter | None = None
 
     def add(self, addresses: Iterable[bytes]) -> None:
-        """IPv6 addresses (16 bytes each) whose groups we should be in from now on; ``work`` sees to it.
+        """IPv6 addresses (16 bytes each) whose groups we should be in from now on; ``work`` joins them.
 
-        What was refused earlier is tried again, too.
+        What was refused earlier is tried again too.
         """
         for address in addresses:
             if address not in self._addresses:
@@ -79,7 +79,7 @@ class Groups:
         self._refused.clear()
 
     def discard(self, addresses: Iterable[bytes]) -> None:
-        """Stop listening for these addresses; unknown ones are ignored."""
+        """Stops listening for these addresses; unknown ones are ignored."""
         for address in addresses:
             if address in self._addresses:
                 self._addresses.discard(address)
@@ -95,7 +95,7 @@ class Groups:
         Raises EdgeError; then the group at fault is not tried again before the next ``add``.
         """
         for _ in range(min(most, len(self._to_leave) + len(self._to_join))):
-            # Leaving comes first, so that the kernel's share is free for those that come.
+            # Leaving comes first, so that the kernel has room for new ones.
             group = self._to_leave.popleft() if self._to_leave else self._to_join.popleft()
             wanted, listening = group in self._wanted, group in self._joined or group in self._reported()
             if wanted and not listening:
@@ -132,7 +132,7 @@ class Groups:
                 raise EdgeError(f"{self._link.name}: cannot leave {IPv6Address(group)}: {error}") from error
 
     def _join(self, group: bytes) -> bool:
-        """False where the socket is full."""
+        """False if the socket is full."""
         try:
             self._ask(socket.IPV6_JOIN_GROUP, group)
         except OSError as error:
@@ -152,7 +152,8 @@ class Groups:
         self._socket.setsockopt(socket.IPPROTO_IPV6, option, membership)
 
     def close(self) -> None:
-        """Leaves all groups: the kernel does when their socket closes; a switch forgets what is no longer reported."""
+        """Leaves all groups: the kernel does so when their socket closes; a switch forgets what is no longer
+        reported."""
         if self._socket is not None:
             self._socket.close()
         if self._reporter is not None:
@@ -160,13 +161,13 @@ class Groups:
 
 
 class Reporter:
-    """Reports the groups it is given, paced; ``work`` does the sending. EdgeError where the kernel refuses."""
+    """Reports the groups it is given, paced; ``work`` does the sending. Raises EdgeError if the kernel refuses."""
 
     def __init__(self, link: Link) -> None:
         self._link, self._schedule = link, Burst()
         self._left: deque[bytes] = deque()
         self.groups: set[bytes] = set()
-        """Those that the kernel has not joined."""
+        """Groups that the kernel has not joined."""
         self._stack, self._takes_all = ExitStack(), False
         self._reports = self._held(_report_socket)
 
@@ -177,7 +178,7 @@ class Reporter:
             raise EdgeError(f"{self._link.name}: cannot listen to multicast groups: {error}") from error
 
     def add(self, group: bytes, now: float, *, joined: bool) -> None:
-        """``joined``: the kernel has reported it, and takes in what is sent to it."""
+        """``joined``: the kernel has reported it, and receives what is sent to it."""
         if not joined:
             self._takes_all = self._takes_all or bool(self._held(lambda: _all_multicast(self._link)))
             self.groups.add(group)
@@ -190,7 +191,7 @@ class Reporter:
             self._left.append(group)
 
     def work(self, now: float) -> bool:
-        """Sends one report of each kind, if one is due; returns whether more are."""
+        """Sends one report of each kind, if one is due. Returns whether more are."""
         left = [self._left.popleft() for _ in range(min(RECORDS, len(self._left)))]
         if left:
             self._send(report(RecordType.LEFT, left))
@@ -208,7 +209,7 @@ class Reporter:
         try:
             self._reports.sendto(message, (ROUTERS, 0, 0, self._link.index))
         except BlockingIOError:
-            return  # no room: the repeat, or the next refresh, has to do
+            return  # no room: the repeat, or the next refresh, will have to do
         except OSError as error:
             raise EdgeError(f"{self._link.name}: cannot send a multicast listener report: {error}") from error
 
@@ -217,7 +218,7 @@ class Reporter:
 
 
 def _report_socket() -> socket.socket:
-    """A raw ICMPv6 socket that receives nothing and sends as RFC 3810 §5 asks: hop limit 1 and a router alert, from
+    """A raw ICMPv6 socket that receives nothing and sends as RFC 3810 §5 requires: hop limit 1 and a router alert, from
     the link-local address that the kernel chooses."""
     reports = socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.IPPROTO_ICMPV6)
     reports.setsockopt(socket.IPPROTO_ICMPV6, _ICMP6_FILTER, b"\xff" * 32)
@@ -228,7 +229,7 @@ def _report_socket() -> socket.socket:
 
 
 def _all_multicast(link: Link) -> socket.socket:
-    """A packet socket that receives nothing; as long as it is open the link takes in every multicast packet."""
+    """A packet socket that receives nothing; as long as it is open the link receives every multicast packet."""
     held = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
     membership = struct.pack("@iHH8s", link.index, _PACKET_MR_ALLMULTI, 0, b"")  # struct packet_mreq
     held.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
@@ -236,7 +237,7 @@ def _all_multicast(link: Link) -> socket.socket:
 
 
 class RecordType(IntEnum):
-    """What a report says of a group (RFC 3810 §5.2.12): from no source at all, to or from all of them."""
+    """What a report says about a group (RFC 3810 §5.2.12): from no source at all, to or from all of them."""
 
     LISTENING = 4  # CHANGE_TO_EXCLUDE_MODE, of no sources
     LEFT = 3  # CHANGE_TO_INCLUDE_MODE, of no sources

@@ -1,10 +1,10 @@
-"""What a link holds, and how far it has come with that: thousands of EIPs are processed a slice at a time. Pure.
+"""What a link holds, and the progress of the work on it: thousands of EIPs are processed a slice at a time. Pure.
 
 Taking one EIP costs some microseconds (its replies, its announcements), so 10,000 at once would delay every answer and
-every hello. Giving one up takes effect at once, and only the tidying is done later.
+every hello. Giving one up takes effect at once; only the cleaning up is done later.
 
-Times are seconds of the caller's clock. Addresses are the bytes of packets: an ``ipaddress`` object takes ten times as
-long to look up, and there may be thousands of them.
+Times are seconds of the caller's clock. Addresses are the bytes of packets: looking up an ``ipaddress`` object takes
+ten times as long, and there may be thousands of them.
 """
 
 import heapq
@@ -20,29 +20,29 @@ _HUSKS_KEPT = 64
 
 
 class Timers:
-    """At most one alarm an address, in a heap of instants. What was cancelled or set again stays in it as a husk, until
-    its turn or the next sweep."""
+    """At most one alarm per address, in a heap of instants. An entry that was cancelled or replaced stays in the heap
+    as a husk, until its turn or the next sweep."""
 
     def __init__(self) -> None:
         self._live: dict[bytes, int] = {}
-        """The serial number of each address's entry in the heap that counts."""
+        """The serial number of each address's valid entry in the heap."""
         self._heap: list[tuple[float, int, bytes]] = []
         self._serial = 0
 
     def set(self, address: bytes, when: float) -> None:
-        """Instead of the one it may have had."""
+        """Replaces the alarm that it may have had."""
         self._serial += 1
         self._live[address] = self._serial
         heapq.heappush(self._heap, (when, self._serial, address))
         self._sweep()
 
     def cancel(self, address: bytes) -> None:
-        """Unknown ones are passed over."""
+        """Unknown ones are ignored."""
         if self._live.pop(address, None) is not None:
             self._sweep()
 
     def due(self, now: float, most: int) -> list[bytes]:
-        """At most ``most`` addresses whose alarm has gone off, longest overdue first; they have none any more."""
+        """At most ``most`` addresses whose alarm has gone off, longest overdue first. They have no alarm after that."""
         found: list[bytes] = []
         while len(found) < most and (when := self.wake()) is not None and when <= now:
             address = heapq.heappop(self._heap)[2]
@@ -61,7 +61,8 @@ class Timers:
         return None
 
     def _sweep(self) -> None:
-        """What is set over and over must not fill the heap with husks that wait for an instant an hour away."""
+        """An alarm that is set over and over must not fill the heap with husks that wait for an instant an hour
+        away."""
         if len(self._heap) > 2 * len(self._live) + _HUSKS_KEPT:
             self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
@@ -80,7 +81,7 @@ class Burst:
         self._timers = Timers()
 
     def announce(self, address: bytes, gratuitous: Gratuitous, now: float) -> None:
-        """Due at ``now``, then its repeats, then its refreshes; whatever it was in the middle of starts over."""
+        """Announces it at ``now``, then repeats and refreshes; whatever it was in the middle of starts over."""
         self._series[address] = gratuitous, gratuitous.burst - 1
         self._timers.set(address, now)
 
@@ -90,8 +91,8 @@ class Burst:
         self._timers.cancel(address)
 
     def due(self, now: float, most: int) -> list[bytes]:
-        """At most ``most`` EIPs to announce, longest overdue first; each one's next turn is counted from ``now``,
-        so that a clock that jumped ahead (a frozen process) brings one announcement, not all it missed."""
+        """At most ``most`` EIPs to announce, longest overdue first. Each one's next turn is counted from ``now``, so if
+        the clock jumped ahead (a frozen process), it is announced once, and not as often as it missed."""
         found = self._timers.due(now, most)
         for address in found:
             self._plan_next(address, *self._series[address], now)
@@ -112,7 +113,7 @@ class Burst:
 
 
 def _share(address: bytes) -> float:
-    """In [0, 1): where in a period this EIP's refresh falls; the same in every process."""
+    """In [0, 1): at which part of a period this EIP's refresh comes; the same in every process."""
     return (int.from_bytes(address, "big") * _GOLDEN % 2**64) / 2**64
 
 
@@ -120,9 +121,10 @@ PROBES = 3
 SPACING = 0.02
 """Seconds between two probes, and from the last one to the verdict."""
 AGAIN = 1.0
-"""Seconds until an EIP that somebody else uses is probed again: it may be another speaker, which goes."""
+"""Seconds until an EIP that somebody else uses is probed again: it may be another speaker, which may leave."""
 ASKED_A_SECOND = 2000
-"""EIPs that somebody else uses, at most: of more each is asked for less often. A LAN bears so many broadcasts."""
+"""The most EIPs used by somebody else that are asked for in a second; if there are more, each is asked for less often.
+A LAN can stand so many broadcasts."""
 
 
 class Pace(NamedTuple):
@@ -134,11 +136,12 @@ class Pace(NamedTuple):
 
 AS_USUAL = Pace()
 TAKE_OVER = Pace(0.1, 0.1)
-"""Where another load balancer is about to stop: taken within a failover, and not because it was late once."""
+"""For when another load balancer is about to stop: EIPs are taken within a failover, but not because it was
+late once."""
 
 
 class Step(NamedTuple):
-    """What is due: ``ask`` are to be probed for now, ``free`` belong to nobody else."""
+    """What is due: ``ask`` should be probed for now; ``free`` belong to nobody else."""
 
     ask: list[bytes]
     free: list[bytes]
@@ -150,7 +153,7 @@ class Probes:
     def __init__(self, pace: Pace = AS_USUAL) -> None:
         self._pace = pace
         self._sent: dict[bytes, int] = {}
-        """Of each EIP's present round; 0 for one that waits for a round to begin."""
+        """Probes sent in each EIP's present round; 0 if it waits for a round to begin."""
         self._timers = Timers()
 
     def begin(self, address: bytes, now: float) -> None:
@@ -164,7 +167,7 @@ class Probes:
         self._timers.cancel(address)
 
     def taken(self, address: bytes, now: float) -> None:
-        """Somebody else uses it: its round is lost, and the next begins after a while."""
+        """Somebody else uses it: this round has failed, and the next begins after a while."""
         if self._sent.get(address):
             self._sent[address] = 0
             self._timers.set(address, now + max(self._pace.again, len(self._sent) / ASKED_A_SECOND))
@@ -175,8 +178,8 @@ class Probes:
             self.begin(address, now)
 
     def due(self, now: float, most: int) -> Step:
-        """For at most ``most`` EIPs. Each step is counted from the one before, so that a late caller listens no
-        shorter."""
+        """For at most ``most`` EIPs. Each step is counted from the one before, so a late caller does not listen for a
+        shorter time."""
         step = Step([], [])
         for address in self._timers.due(now, most):
             if self._sent[address] == PROBES:
@@ -201,17 +204,17 @@ DEFEND_INTERVAL = 10.0
 
 
 class Disputes:
-    """When each EIP's conflict was last acted upon: how often it is reported and fought.
+    """When each EIP's conflict was last acted upon: limits how often it is reported and fought.
 
-    RFC 5227 §2.4 (c): whoever must keep an address announces it again when another claims it, at most once in
-    ``DEFEND_INTERVAL``, and never gives it up. It is not reported more often than that, either.
+    RFC 5227 §2.4 (c): a host that must keep an address announces it again when another claims it, at most once in
+    ``DEFEND_INTERVAL``, and never gives it up. It is not reported more often than that either.
     """
 
     def __init__(self) -> None:
         self._acted: dict[bytes, float] = {}
 
     def act(self, address: bytes, now: float) -> bool:
-        """Whether to tell of, and defend against, a rival for ``address`` heard at ``now``."""
+        """Whether to report, and defend against, a rival for ``address`` heard at ``now``."""
         last = self._acted.get(address)
         if last is not None and now < last + DEFEND_INTERVAL:
             return False
@@ -219,29 +222,29 @@ class Disputes:
         return True
 
     def forget(self, address: bytes) -> None:
-        """It is not ours any more; unknown ones are passed over."""
+        """It is no longer ours; unknown ones are ignored."""
         self._acted.pop(address, None)
 
 
 class Progress(NamedTuple):
-    """What one slice brought: ``came`` are to be heard of from now on, ``gone`` no longer."""
+    """The result of one slice: ``came`` must be listened for from now on, ``gone`` no longer."""
 
     came: list[bytes]
     gone: list[bytes]
     failed: Mapping[bytes, BaseException] = {}
-    """What nobody foresaw: each keeps one address from being worked off."""
+    """Unexpected errors; each keeps only one address from being worked off."""
 
 
 class Holdings:
-    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with ``eips``: what the owner has the link hold,
-    whether or not its sockets are open. ``now`` is of the clock that the deadline is measured by."""
+    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with ``eips``: what the owner wants the link to
+    hold, whether or not its sockets are open. ``now`` is of the clock that the deadline is measured by."""
 
     def __init__(self, claims: Claims, pace: Pace = AS_USUAL) -> None:
         self.claims, self._pace = claims, pace
         self.burst, self.probes, self.disputes = Burst(), Probes(pace), Disputes()
         self.eips: dict[bytes, Gratuitous] = {}
         self.unproven: set[bytes] = set()
-        """Those that are not answered until a probe has found nobody else."""
+        """EIPs that are not answered until a probe has found nobody else."""
         self._to_do: dict[bytes, None] = {}  # in the order in which they came
 
     def start_over(self) -> None:
@@ -259,7 +262,7 @@ class Holdings:
         self._to_do.update(dict.fromkeys(eips))
 
     def drop(self, addresses: Iterable[bytes]) -> None:
-        """None of these is answered, announced or probed for any more; unknown ones are passed over."""
+        """None of these is answered, announced or probed for any more; unknown ones are ignored."""
         for address in addresses:
             if address in self.eips:
                 probed = address in self.unproven
@@ -269,13 +272,13 @@ class Holdings:
                     self.probes.end(address)
 
     def disown(self, address: bytes) -> None:
-        """As ``drop``, of what that failed for: nothing is tidied up."""
+        """Like ``drop``, for an address for which that failed: nothing is cleaned up."""
         self.claims.discard(address)
         self.eips.pop(address, None)
         self.unproven.discard(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """``work_off`` has these announced again, burst and all; those not answered are passed over."""
+        """``work_off`` announces these again, burst and all; those not answered are ignored."""
         answered = self.claims.answered
         self._to_do.update((address, None) for address in addresses if answered(address))
 
@@ -293,7 +296,7 @@ class Holdings:
         return Progress(came, gone, failed)
 
     def again(self, addresses: Iterable[bytes]) -> None:
-        """Work these off again, because what had to follow the first time failed."""
+        """Works these off again, because a later step failed the first time."""
         self._to_do.update(dict.fromkeys(addresses))
 
     def _work_off(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:

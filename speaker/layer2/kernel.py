@@ -33,7 +33,7 @@ from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, at
 from speaker.netlink.requests import Netlink, Request
 
 EIPS = 16384
-"""That the kernel answers for on one link. Requests for more are answered by the sockets."""
+"""EIPs that the kernel answers for on one link. Requests for more are answered by the sockets."""
 _BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351, "armv7l": 386, "i686": 357}
 """The number of bpf(2), for which the C library has no function."""
 _MAP_CREATE, _UPDATE, _DELETE, _PROG_LOAD, _TEST_RUN, _LINK_CREATE = 0, 2, 3, 5, 10, 28
@@ -41,7 +41,7 @@ _HASH, _ARRAY, _SCHED_CLS, _TCX_INGRESS = 1, 2, 3, 46
 _NO_PREALLOC, _MMAPABLE, _BEFORE = 1, 1 << 10, 1 << 3
 _NAME, _LICENSE = b"eip_speaker", b"Apache-2.0"
 _LOG = 1 << 18
-"""Bytes that the kernel's verifier may say."""
+"""Bytes of the kernel verifier's messages."""
 _TESTED = struct.Struct("=IIIIQQIIIIQQIII4x")
 _ROOM = 256
 """Bytes of a reply: the longest has 86."""
@@ -49,11 +49,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class KernelResponder:
-    """Answers on ``link`` what is plain. ``hellos``: as ``program`` has it.
+    """Answers plain requests on ``link``. ``hellos``: as in ``program``.
 
-    Entering loads and attaches the program: Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel before 5.8,
-    EdgeError where the link is gone, or with the last words of the kernel's verifier. Closed, it answers for nothing.
-    ``tcx`` False: as before Linux 6.6.
+    Entering loads and attaches the program. It raises Unsupported without CAP_BPF and CAP_NET_ADMIN or on a kernel
+    before 5.8, and EdgeError if the link is gone, or with the last words of the kernel's verifier. Closed, it answers
+    for nothing. ``tcx`` False: as before Linux 6.6.
     """
 
     def __init__(self, link: Link, hellos: HelloFrames | None, *, tcx: bool = True) -> None:
@@ -61,7 +61,7 @@ class KernelResponder:
         self._descriptors: list[int] = []
         self._is_open, self._refused, self._program = True, "", -1
         self._told = {Family.IPV4: 0, Family.IPV6: 0}
-        """Of its answers, those that ``answered`` told, and those to requests of our own."""
+        """How many of its answers ``answered`` has returned, including those to our own test requests."""
 
     def __enter__(self) -> Self:
         self._do(self._load, self._attach)
@@ -83,7 +83,7 @@ class KernelResponder:
     def close(self, why: str = "") -> None:
         if not self._is_open:
             return
-        self._is_open, self._refused = False, why  # first: a number that is closed may be another file's at once
+        self._is_open, self._refused = False, why  # first, as a number that is closed may be another file's at once
         if not self._tcx:
             with suppress(EdgeError):
                 detach_filter(self._link.index, self._magic, self._program)
@@ -91,25 +91,25 @@ class KernelResponder:
             os.close(self._descriptors.pop())
 
     def refused(self) -> str:
-        """Why it was closed, where it closed itself; said once."""
+        """Why it closed itself, if it did; said once."""
         why, self._refused = self._refused, ""
         return why
 
     def answer(self, address: bytes) -> None:
-        """For an EIP of 4 or 16 bytes. Where there is no room for it, the sockets answer."""
+        """Answer for an EIP of 4 or 16 bytes. If there is no room for it, the sockets answer."""
         with suppress(OSError):
             self._update(address, ANSWERED)
 
     def watch(self, address: bytes) -> None:
-        """Leaves to the sockets what is about it."""
+        """Leaves everything about it to the sockets."""
         self._or_close(self._update, address, WATCHED)
 
     def discard(self, address: bytes) -> None:
-        """Answers for it no longer; unknown ones are passed over."""
+        """Answers for it no longer; unknown ones are ignored."""
         self._or_close(self._delete, address)
 
     def extend(self, deadline: float) -> None:
-        """Answers until then, seconds of CLOCK_BOOTTIME."""
+        """Answers until then, in seconds of CLOCK_BOOTTIME."""
         struct.pack_into("=Q", self._state, DEADLINE, int(max(0.0, min(deadline, 1e9)) * 1e9))
 
     @property
@@ -122,18 +122,18 @@ class KernelResponder:
         return int(STATE.unpack_from(self._state)[1])
 
     def heard(self, arrived: int) -> None:
-        """All that follows from that many urgent hellos is done. Until then nothing is answered."""
+        """The consequences of so many urgent hellos are done. Until then nothing is answered."""
         struct.pack_into("=I", self._state, HEARD, arrived)
 
     def answered(self) -> dict[Family, int]:
-        """How many requests since this was asked last."""
+        """How many requests were answered since this was called last."""
         *_, arps, ndps = STATE.unpack_from(self._state)
         before, self._told = self._told, {Family.IPV4: arps, Family.IPV6: ndps}
         return {family: number - before[family] for family, number in self._told.items()}
 
     def reply(self, request: bytes, family: Family) -> bytes | None:
-        """What the program says to a request of our own, which nobody gets; None where it leaves that to the sockets.
-        Raises OSError."""
+        """What the program answers to a test request of our own, which is sent to nobody; None if it leaves that to the
+        sockets. Raises OSError."""
         if not self._is_open:
             return None
         given, out = ctypes.create_string_buffer(request, len(request)), ctypes.create_string_buffer(_ROOM)
@@ -202,7 +202,7 @@ class KernelResponder:
             return
 
     def _or_close(self, tell: Callable[..., None], *what: bytes) -> None:
-        """Where the program cannot be told, it answers nothing any more, and the sockets everything."""
+        """If the program cannot be told, it answers nothing any more, and the sockets answer everything."""
         try:
             tell(*what)
         except OSError as error:
@@ -210,14 +210,15 @@ class KernelResponder:
 
 
 def try_out(why: str) -> None:
-    """Whether this kernel lets us answer in it. Raises as ``KernelResponder``; ``why`` it has to."""
+    """Checks whether this kernel lets us answer in it. Raises like ``KernelResponder``; ``why``: the reason why it
+    must."""
     tried = KernelResponder(Link(1, why, Mac(bytes(6))), None)
     tried._do(tried._load)
     tried.close()
 
 
 def _bpf(command: int, attributes: bytearray) -> int:
-    """Raises OSError. The kernel writes into ``attributes`` what it has to say."""
+    """Raises OSError. The kernel writes its results into ``attributes``."""
     if (number := _BPF.get(os.uname().machine)) is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known")
     given = (ctypes.c_char * len(attributes)).from_buffer(attributes)
@@ -246,13 +247,13 @@ _TCMSG = struct.Struct("=BxHiIII")
 _KIND, _OPTIONS, _FD, _LABEL, _FLAGS, _DIRECT = 1, 2, 6, 7, 8, 1
 _CLSACT, _CLSACT_ITSELF, _INGRESS, _EGRESS = 0xFFFFFFF1, 0xFFFF0000, 0xFFFFFFF2, 0xFFFFFFF3
 _PRIORITY = 0xE1 << 16
-"""Behind whatever else is there: Cilium's is 1."""
+"""After everything else there: Cilium's is 1."""
 _EVERYTHING = socket.htons(3)
 
 
 def attach_filter(link: int, program: int, magic: bytes) -> None:
-    """``program``: its descriptor; ``magic``: how the hellos of its group begin, by which those on one link are told
-    from each other. Raises EdgeError, OSError."""
+    """``program``: its descriptor. ``magic``: how the hellos of its group begin, which distinguishes several filters on
+    one link. Raises EdgeError, OSError."""
     named = attribute(_LABEL, _name_of(program))
     options = nested(_OPTIONS, attribute(_FD, u32(program)), named, attribute(_FLAGS, u32(_DIRECT)))
     with Netlink(socket.NETLINK_ROUTE) as netlink:
@@ -264,8 +265,8 @@ def attach_filter(link: int, program: int, magic: bytes) -> None:
 
 
 def detach_filter(link: int, magic: bytes, program: int | None = None) -> bool:
-    """Whether it was there; with ``program`` only that one, and not what has replaced it. The clsact goes with the last
-    filter of anybody's. Raises EdgeError."""
+    """Returns whether it was there; with ``program`` only that one, and not one that has replaced it. The clsact goes
+    with its last filter, whoever made that. Raises EdgeError."""
     with Netlink(socket.NETLINK_ROUTE) as netlink:
         if program is not None and _name_at(netlink, link, magic) != _name_of(program):
             return False

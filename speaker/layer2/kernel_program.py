@@ -49,13 +49,13 @@ from speaker.packets.ebpf import (
 )
 
 STATE = struct.Struct("=QIIQQ")
-"""The only value of the state's array. Nanoseconds of CLOCK_BOOTTIME until which requests are answered; how many urgent
-hellos have arrived, of how many it is known what they led to; how many requests were answered by ARP, and by NDP."""
+"""The only value in the state's array: nanoseconds of CLOCK_BOOTTIME until which requests are answered; how many urgent
+hellos have arrived, and of how many the consequences are done; how many requests were answered by ARP, and by NDP."""
 DEADLINE, ARRIVED, HEARD, ARPS, NDPS = 0, 8, 12, 16, 24
 KEY = 16
 """Bytes: an EIP as in IPv6 packets, or ``::ffff:a.b.c.d``."""
 WATCHED, ANSWERED = b"\0\0\0\0", b"\1\0\0\0"
-"""What the map holds for an EIP."""
+"""The map's values for an EIP."""
 GOES_ON, ANSWERS = 0xFFFFFFFF, 7
 """Verdicts: TCX_NEXT, which is TC_ACT_UNSPEC; TCX_REDIRECT."""
 
@@ -69,8 +69,8 @@ _MAGIC_AT = 14  # behind Ethernet's header
 
 
 class HelloFrames(NamedTuple):
-    """How a hello is told from other frames: its EtherType, where its flags stand, the bit of a routine one, and how
-    those of our group begin: others concern nobody here."""
+    """How a hello differs from other frames: its EtherType, where its flags are, the bit of a routine one, and how
+    those of our group begin; others do not matter here."""
 
     ethertype: int
     flags_at: int
@@ -79,13 +79,13 @@ class HelloFrames(NamedTuple):
 
 
 def key(address: bytes) -> bytes:
-    """Of an EIP of 4 or 16 bytes."""
+    """The key for an EIP of 4 or 16 bytes."""
     return _MAPPED + address if len(address) == 4 else address
 
 
 def program(eips: int, state: int, link: int, mac: Mac, hellos: HelloFrames | None) -> bytes:
-    """For the link of that index, whose own MAC is ``mac``. ``eips`` and ``state``: descriptors of the maps. ``hellos``
-    None: nobody sends any."""
+    """The program for the link with index ``link``, whose MAC is ``mac``. ``eips`` and ``state``: descriptors of the
+    maps. ``hellos`` None: nobody sends any."""
     return assembled(list(_lines(eips, state, link, mac, hellos)))
 
 
@@ -172,7 +172,7 @@ def _is_arp_request() -> Iterator[Line]:
 
 
 def _is_solicitation() -> Iterator[Line]:
-    """The shape that every host sends: one option, the asker's MAC, and an address that is no group's."""
+    """The form that every host sends: one option, the asker's MAC, and an address that is not a group's."""
     yield from _within(ndp.ADVERTISEMENT_LENGTH)
     yield from _stands(HALF, 20, bytes((58, ndp.HOP_LIMIT)))
     yield from _stands(HALF, 54, bytes((ndp.SOLICITATION, 0)))
@@ -193,7 +193,7 @@ def _is_solicitation() -> Iterator[Line]:
 
 
 def _is_ours(eips: int, family: str) -> Iterator[Line]:
-    """It is about an EIP that is answered here at this moment, by a host that does not use one itself."""
+    """It is about an EIP that is answered here at this moment, from a host that does not use one itself."""
     yield from _looked_up(eips, _ASKED)
     yield where(0, 0, "go on")
     yield load(WORD, 0, 0, 0)
@@ -233,7 +233,7 @@ def _from_a_station(at: int, mac: Mac, family: str) -> Iterator[Line]:
 
 
 def _cut_to(length: int, family: str) -> Iterator[Line]:
-    """A reply has no padding of its request's."""
+    """A reply does not have the padding of its request."""
     yield load(WORD, 0, _CONTEXT, _LENGTH)
     yield where(0, length, f"{family} cut")
     yield move(1, _CONTEXT)
@@ -261,7 +261,7 @@ def _arp_reply(mac: Mac) -> Iterator[Line]:
 
 
 def _advertisement(mac: Mac) -> Iterator[Line]:
-    """Without a checksum yet."""
+    """Still without a checksum."""
     yield load(WORD, 1, _FROM, 80)
     yield load(HALF, 2, _FROM, 84)
     yield from _put_mac(0)
@@ -279,7 +279,7 @@ def _advertisement(mac: Mac) -> Iterator[Line]:
 
 
 def _checksum() -> Iterator[Line]:
-    """The folded sum, over a pseudo-header of 32 bytes of ICMPv6: 0xFFFF where the checksum in it is right."""
+    """The folded sum, over a pseudo-header and 32 bytes of ICMPv6: 0xFFFF if the checksum in it is right."""
     yield move_number(1, 0)
     yield move_number(2, 0)
     yield move(3, _FROM)
@@ -300,7 +300,7 @@ def _stands(size: int, at: int, what: bytes) -> Iterator[Line]:
 
 
 def _put_mac(at: int) -> Iterator[Line]:
-    """The asker's, of registers 1 and 2."""
+    """The asker's MAC, from registers 1 and 2."""
     yield store(WORD, _FROM, at, 1)
     yield store(HALF, _FROM, at + 4, 2)
 
@@ -316,7 +316,7 @@ def _count(at: int) -> Iterator[Line]:
 
 
 def _number(what: Sequence[int]) -> int:
-    """As this processor loads those bytes."""
+    """As this processor would load those bytes."""
     return int.from_bytes(bytes(what), sys.byteorder)
 
 

@@ -37,21 +37,21 @@ _ARP_ROOM = 64
 _NDP_ROOM = 512
 """Bytes of a received frame that are looked at: solicitations have 86; a longer one counts as malformed."""
 EIPS_A_SLICE = 256
-"""Taken or let go before other tasks get their turn: a millisecond or two."""
+"""EIPs taken or let go before other tasks get their turn: a millisecond or two."""
 RETRY_MAX = 5.0
-"""Seconds at most between two tries to open a link."""
+"""The longest time between two tries to open a link, in seconds."""
 STILL_SECONDS = 0.1
-"""A task that does nothing for so long, and has something to do, makes no progress."""
+"""A task that does nothing for so long although it has work makes no progress."""
 JOINS_A_SLICE = 20
-"""A millisecond at most."""
+"""This takes at most a millisecond."""
 
 
 class Owner(Interface):
-    """Whose EIPs are answered for. EIPs are the bytes that stand in packets, links named by their index.
+    """The owner of the EIPs that are answered for. EIPs are bytes as in packets; links are named by their index.
 
-    Requests that waited longer than ``request_age`` seconds are not answered. A peer that speaks for an EIP of ours is
-    asked about again after ``trial`` seconds: its hello may be lost and come later. ``clock`` gives seconds of
-    CLOCK_BOOTTIME.
+    Requests that waited longer than ``request_age`` seconds are not answered. When a peer claims an EIP of ours by ARP
+    or NDP, ``excuses`` is asked again after ``trial`` seconds: its hello may be lost and come later. ``clock`` returns
+    seconds of CLOCK_BOOTTIME.
     """
 
     clock: Clock
@@ -59,11 +59,11 @@ class Owner(Interface):
     trial: float
 
     def before_answering(self) -> None:
-        """Requests have come and none of them is answered yet: news that reached this host earlier by another way can
+        """Requests have come, and none of them is answered yet: news that reached this host earlier another way can
         still change the claims. Must be quick, and may call every method of ``Links``."""
 
     def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
-        """Whether the peer of that MAC may speak for the EIP: it claims it, or did lately."""
+        """Whether the peer with that MAC may claim the EIP by ARP or NDP: its hellos claim it, or did recently."""
 
     def is_ours(self, mac: Mac) -> bool:
         """Whether the MAC is one of this host's."""
@@ -79,7 +79,7 @@ class Owner(Interface):
 
 
 class InKernel(Interface):
-    """Makes what answers for a link in the kernel."""
+    """Makes the responder in the kernel for a link."""
 
     def __call__(self, link: Link) -> "KernelResponder": ...
 
@@ -88,7 +88,7 @@ class _Port(NamedTuple):
     """One family's socket while it is open, the filter in front of it and the loop behind it."""
 
     length: int
-    """Of an EIP as it stands in packets."""
+    """Of an EIP as in packets."""
     ours: Mapping[bytes, object]
     socket: PacketSocket
     filter: FilterTracker
@@ -96,7 +96,7 @@ class _Port(NamedTuple):
     proof: Proof
 
     def follow(self, came: Iterable[bytes], gone: Iterable[bytes], now: float) -> None:
-        """Let requests for those that ``came`` through, and after a while no longer for those that have ``gone``."""
+        """Lets requests for those that ``came`` through, and after a while no longer those for what has ``gone``."""
         if self.of(gone):
             self.filter.loosen(now)
         if (ours := self.of(came)) and (program := self.filter.widen(ours, now)) is not None:
@@ -112,7 +112,7 @@ class _Port(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """What there is while the sockets are open."""
+    """What exists while the sockets are open."""
 
     arp: _Port
     ndp: _Port
@@ -128,10 +128,10 @@ class LinkResponder:
     """Answers ARP and NDP on one link for the EIPs it holds, and announces them.
 
     Once started it opens its sockets (in the network namespace of the loop's thread), and opens them again whenever
-    they fail; ``owner.lost`` hears of every failure: an EdgeError, also where the link is gone, Unsupported without
-    CAP_NET_RAW, or what nobody foresaw. Stopped, it answers for nothing and has left the multicast groups. The other
-    methods may be called at any time, from its loop: what they say holds for every opening. A link that was recreated
-    has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
+    they fail. ``owner.lost`` hears of every failure: an EdgeError, even if the link is gone; Unsupported without
+    CAP_NET_RAW; or an unexpected error. Stopped, it answers for nothing and has left the multicast groups. The other
+    methods may be called at any time, from its loop: what they say holds for every opening. A link that was created
+    again has a new index and needs a new LinkResponder. EIPs are bytes as in packets.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class LinkResponder:
         self._sender = Sender(self._holdings, owner.clock, observer)
         self._wakeup = Wakeup(owner.clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
-        """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
+        """EIPs of ours that a peer claims by ARP or NDP, but, as far as we have heard, not in its hellos."""
         self._opened: _Opened | None = None
         self._task: asyncio.Task[NoReturn] | None = None
 
@@ -153,15 +153,15 @@ class LinkResponder:
         self._task = tasks.create_task(work, name=f"layer 2 on {self.link.name}")
 
     def stop(self) -> None:
-        """For good."""
+        """Stops for good."""
         if self._task is not None:
             self._task.cancel()
-            self._task = None  # which holds this object in turn
+            self._task = None  # which refers back to this object
 
     def answers(self) -> bool:
-        """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
-        sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
-        either, the sockets are closed, and opened again after a while."""
+        """Requests are answered here: the sockets are open, and a test request of our own gets its reply, up to where
+        that would be sent (ownership rule 35). If two in a row get none, that EIP is given up; if no other request gets
+        a reply either, the sockets are closed, and opened again after a while."""
         if (opened := self._opened) is None or opened.arp.responder.is_over or opened.ndp.responder.is_over:
             return False
         if self._proves(opened) or self._proves(opened):
@@ -198,7 +198,8 @@ class LinkResponder:
         return True
 
     def _agree(self, opened: _Opened, kernel: "KernelResponder") -> None:
-        """The kernel says to a request what we would say, or it answers nothing any more, and the sockets do."""
+        """Checks that the kernel answers a request as we would. Otherwise it is told to answer nothing any more, and
+        the sockets do."""
         if why := kernel.refused():
             self._observer.tell(SocketsAnswer(self.link, why))
         for protocol, port in zip((_ARP, _NDP), opened.ports, strict=True):
@@ -225,7 +226,7 @@ class LinkResponder:
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         """Answer for these as well, and announce them, each as its ``Gratuitous`` says; those in ``probe`` only once a
-        probe found nobody else. A slice of them at once, the others soon."""
+        probe found nobody else. One slice of them at once, the others soon."""
         idle = not self._holdings.unfinished
         self._holdings.take(eips, probe)
         if idle and self._opened is not None:
@@ -243,12 +244,12 @@ class LinkResponder:
         self._holdings.disown(address)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """Announce these again, burst and all; those not answered are passed over."""
+        """Announce these again, burst and all; those not answered are ignored."""
         self._holdings.announce(addresses)
         self._wakeup.cut()
 
     def extend(self, deadline: float) -> None:
-        """Answer and announce until this instant of ``clock``; one in the past silences at once."""
+        """Answer and announce until this instant of ``clock``; an instant in the past silences at once."""
         now = self.clock()
         silent = self._claims.expired(now)
         self._claims.extend(deadline)
@@ -257,7 +258,7 @@ class LinkResponder:
 
     @property
     def arrived(self) -> int:
-        """As ``Links`` says of this and the next."""
+        """See ``Links`` for this and the next."""
         return opened.kernel.arrived if (opened := self._opened) is not None and opened.kernel is not None else 0
 
     def heard(self, arrived: int) -> None:
@@ -273,7 +274,7 @@ class LinkResponder:
         self._sender.own = own
 
     def drop_queued(self) -> None:
-        """Drop, unread, the requests that wait to be answered."""
+        """Discards, unread, the requests that wait to be answered."""
         if self._opened is not None:
             for port in self._opened.ports:
                 port.responder.drop_queued()
@@ -287,7 +288,7 @@ class LinkResponder:
         tell = self._tell_lost
         async for attempt in retrying(tell, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX):
             if self._task is None:
-                return  # stopped just when it failed: a TaskGroup then raises the failure alone
+                return  # stopped just when it failed: a TaskGroup then raises only the failure
             with attempt:
                 await lasting("link", self._serve_once)
 
@@ -318,7 +319,7 @@ class LinkResponder:
 
     @contextmanager
     def _answering_in_kernel(self) -> "Iterator[KernelResponder | None]":
-        """None where it is not asked for, or refused: the sockets answer."""
+        """None if it is not asked for, or refused: the sockets answer."""
         with ExitStack() as stack:
             kernel = None
             if self._in_kernel is not None:
@@ -340,7 +341,7 @@ class LinkResponder:
         return _Port(length, ours, socket, passes, responder, Proof(protocol, self._claims, self.clock))
 
     async def _work(self, opened: _Opened) -> None:
-        """Until cancelled, or until the link fails."""
+        """Works until cancelled, or until the link fails."""
         name = self.link.name
         with contained("work off", self._observer):
             self._work_off_slice(opened)
@@ -361,7 +362,7 @@ class LinkResponder:
         raise EdgeError(words)
 
     async def _work_off(self, opened: _Opened) -> None:
-        """What was taken and dropped, and the groups and filters that follow from it, in slices."""
+        """Works off, in slices, what was taken and dropped, and the changes of groups and filters that follow."""
         while True:
             unfinished = self._work_off_slice(opened)
             if unfinished:
@@ -376,7 +377,7 @@ class LinkResponder:
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
     def _work_off_slice(self, opened: _Opened) -> bool:
-        """Whether there was something to work off."""
+        """Returns whether there was something to work off."""
         if not self._holdings.unfinished:
             return False
         now = self.clock()
@@ -403,7 +404,7 @@ class LinkResponder:
             return True
 
     def prepare(self) -> float:
-        """As ``Asked`` says of this and the next two."""
+        """See ``Asked`` for this and the next two."""
         self._owner.before_answering()
         return self._owner.request_age
 
@@ -425,7 +426,8 @@ class LinkResponder:
             self._owner.found(self.link.index, rival.address, rival.mac)
 
     def suspect(self, rival: Rival) -> None:
-        """A peer speaks for an EIP of ours: a conflict, unless its hellos claim the EIP by the end of ``trial``."""
+        """A peer claims an EIP of ours by ARP or NDP: a conflict, unless its hellos claim the EIP by the end of
+        ``trial``."""
         if not rival.asks and not self._owner.is_ours(rival.mac):
             self._note_used(rival)
         if rival.address in self._suspected or self._is_excused(rival):
@@ -435,11 +437,12 @@ class LinkResponder:
         self._suspected[rival.address] = loop.call_later(self._owner.trial, self._convict, rival, held)
 
     def _convict(self, rival: Rival, held: bool) -> None:
-        """``held``: it spoke for what we answered for. Who answered our probe and fell silent is no rival any more."""
+        """``held``: we answered for what it claimed. A host that answered our probe and fell silent is no rival any
+        more."""
         del self._suspected[rival.address]
         proven = self._claims.answered(rival.address) and not held
         if rival.address in self._claims and not proven and not self._is_excused(rival):
-            if rival.asks:  # what it answered was noted when it did
+            if rival.asks:  # what it answered was noted at that time
                 self._note_used(rival)
             self._tell(rival)
 
@@ -458,13 +461,13 @@ def _soon(seconds: float) -> Awaitable[None]:
 
 
 _Identity: TypeAlias = tuple[int, Mac]
-"""What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
+"""What distinguishes a link: created again, it has a new index; with another MAC, it needs other answers."""
 
 
 class Links:
-    """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
+    """Which EIPs are answered on which links; the rest follows, even when a link fails and returns.
 
-    Nothing is answered or announced before ``extend``, or past the deadline it sets.
+    Nothing is answered or announced before ``extend``, or past the deadline that it sets.
 
     ``pace``: of the probes. ``in_kernel``: what answers plain requests before our sockets see them. Entering starts
     nothing; leaving withdraws everything.
@@ -494,8 +497,8 @@ class Links:
     # ── what the owner asks for ──
 
     def keep(self, links: Iterable[Link]) -> None:
-        """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
-        others are closed when they hold nothing."""
+        """Links that are up and whose sockets stay open although they hold nothing, so that a claim is answered at
+        once. Others are closed when they hold nothing."""
         links = list(links)
         self._kept = frozenset((link.index, link.mac) for link in links)
         for link in links:
@@ -503,16 +506,16 @@ class Links:
         self._let_go()
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
-        """Answer for these too from now on, and announce them; one held on another link moves.
+        """Answers for these too from now on, and announces them; one held on another link moves.
 
-        Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
-        somebody does, the observer hears of it, and they are probed again every second until nobody does (``pace``).
-        Of another speaker it hears only where that one claims it in no hello.
-        Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
+        Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them. If
+        somebody does, the observer hears of it, and they are probed again every second until nobody does (``pace``). If
+        it is another speaker, the observer hears of it only if that speaker claims the EIP in no hello. Of thousands a
+        part is answered at once and the rest within milliseconds, so that nothing else is late because of them.
         """
         found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
         coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
-        for eip, (link, gratuitous, _) in placements.items():  # to look up an ``ipaddress`` takes ten times as long
+        for eip, (link, gratuitous, _) in placements.items():  # looking up an ``ipaddress`` takes ten times as long
             responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
             coming[responder][eip.packed] = gratuitous
         unproven = {address.packed for address in probe}
@@ -525,25 +528,26 @@ class Links:
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
-        """Stop answering for these, from this call on; those not held are passed over."""
+        """Stops answering for these, from this call on; those not held are ignored."""
         gone = [address.packed for address in addresses]
         for responder in self._responders.values():
             responder.drop(gone)
         self._let_go()
 
     def disown(self, address: IPAddress) -> None:
-        """Answer for it no longer, where ``drop`` met a bug of ours: its next holder is to be the only one."""
+        """Answers for it no longer, if ``drop`` met a bug of ours: its next holder must be the only one."""
         for responder in self._responders.values():
             responder.disown(address.packed)
 
     def announce(self, addresses: Iterable[IPAddress]) -> None:
-        """Announce these again, burst and all; those not answered are passed over."""
+        """Announces these again, burst and all; those not answered are ignored."""
         eips = [address.packed for address in addresses]
         for responder in self._responders.values():
             responder.announce(eips)
 
     def extend(self, deadline: float, link: int | None = None) -> None:
-        """Answer until this instant on the link of this index, or on every link; also when its sockets open later."""
+        """Answers until this instant on the link with this index, or on every link; also when its sockets open
+        later."""
         if link is None:
             self._deadline = deadline
             self._deadlines.clear()
@@ -554,43 +558,45 @@ class Links:
                 responder.extend(deadline)
 
     def peers(self, link: int, macs: frozenset[Mac]) -> None:
-        """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
+        """The MACs of the other speakers on the link with this index: what they say about EIPs that they claim is no
         conflict."""
         self._peers[link] = macs
         for responder in self._on(link):
             responder.peers(macs)
 
     def ask_from(self, link: int, own: Iterable[IPAddress]) -> None:
-        """This host's own addresses on the link of this index: some answer no question that comes from nobody."""
+        """This host's own addresses on the link with this index: some hosts answer no question without a sender's
+        address."""
         found = next((address for address in own if isinstance(address, IPv6Address)), None)
         self._own[link] = found
         for responder in self._on(link):
             responder.ask_from(found)
 
     def drop_queued(self) -> None:
-        """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
+        """Discards unread every request that waits to be answered, on every link (ownership rule 27)."""
         for responder in self._responders.values():
             responder.drop_queued()
 
     def arrived(self, link: int) -> int:
-        """How many urgent hellos have come to the link of this index, as the kernel counts them. As long as it was not
-        told that they are ``heard``, it leaves requests to our sockets (ownership rule 28)."""
+        """How many urgent hellos have come to the link with this index, as the kernel counts them. Until it is told
+        that they are ``heard``, it leaves requests to our sockets (ownership rule 28)."""
         if self._in_kernel is None:
             return 0
         return max((responder.arrived for responder in self._on(link)), default=0)
 
     def heard(self, link: int, arrived: int) -> None:
-        """All that follows from so many of them is done."""
+        """The consequences of so many of them are done."""
         if self._in_kernel is not None:
             for responder in self._on(link):
                 responder.heard(arrived)
 
     def is_unproven(self, address: IPAddress) -> bool:
-        """It is held, and not answered for until a probe finds nobody else."""
+        """It is held, but not answered for until a probe finds nobody else."""
         return any(responder.is_unproven(address.packed) for responder in self._responders.values())
 
     def answers_on(self, link: int) -> bool:
-        """Requests on the link of this index are answered, as one of our own just was (ownership rule 35)."""
+        """Requests on the link with this index are answered, as a test request of our own just was (ownership
+        rule 35)."""
         return any(responder.answers() for responder in self._on(link))
 
     # ── what follows ──
@@ -610,7 +616,7 @@ class Links:
         return responder
 
     def _let_go(self) -> None:
-        """Closes links that hold nothing and are not to be kept open."""
+        """Closes links that hold nothing and need not be kept open."""
         for identity, responder in list(self._responders.items()):
             if not responder.holds and identity not in self._kept:
                 self._responders.pop(identity).stop()
@@ -619,7 +625,7 @@ class Links:
 def take_each(
     layer2: Links, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress], supervisor: Supervisor
 ) -> tuple[list[IPAddress], list[IPAddress]]:
-    """An EIP that meets a bug of ours is given up, and no other. Returns those taken, and those that failed: nothing is
+    """If an EIP meets a bug of ours, only that one is given up. Returns those taken, and those that failed: nothing is
     answered for them."""
     with contained("take", supervisor):
         layer2.take(placements, probe)

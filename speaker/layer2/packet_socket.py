@@ -50,11 +50,11 @@ _STAMP = struct.calcsize("@Niiqq")
 _QUADS = _STAMP // 8
 _SECONDS_QUAD, _NANOSECONDS_QUAD = _QUADS - 2, _QUADS - 1
 _SMALLEST_TRUESIZE = 512
-"""Bytes of receive buffer that any queued frame takes at least (SKB_TRUESIZE, <linux/skbuff.h>: above 600 here)."""
+"""The least bytes of receive buffer that a queued frame takes (SKB_TRUESIZE, <linux/skbuff.h>: above 600 here)."""
 
 
 class Received(NamedTuple):
-    """What one call took from a socket, in the order of its arrival."""
+    """What one call took from a socket, in the order of arrival."""
 
     frames: list[bytes]
     pkttypes: bytearray
@@ -63,11 +63,12 @@ class Received(NamedTuple):
     nanoseconds: list[int]
     """When the kernel received each, by CLOCK_REALTIME: it stamps packets by no other clock.
 
-    A clock that is set while packets are queued makes their ages wrong by the step, and those of no others. After a
-    step ahead they look older and are dropped, for the asker to ask again. After a step back they look younger, and a
-    stall between the oldest age answered and the self-lease would go unnoticed just then; longer ones do not, because
+    If the clock is set while packets are queued, their ages are wrong by the step, and no others are. After a step
+    ahead they look older and are dropped, so the asker asks again. After a step back they look younger, and a stall
+    between the oldest age answered and the self-lease would go unnoticed at that moment; longer ones do not, because
     the deadline is of CLOCK_BOOTTIME. A packet that arrived before the kernel had begun to stamp (in the millisecond
-    after a host's first such socket opened) is stamped when it is read."""
+    after a host's first such socket opened) is stamped when it is read.
+    """
 
     def ages(self, now: float) -> list[float]:
         """For how many seconds each has been waiting at ``now`` (of CLOCK_REALTIME), at least 0."""
@@ -75,7 +76,7 @@ class Received(NamedTuple):
         return [max(0.0, now - whole - part * 1e-9) for whole, part in stamps]
 
     def oldest(self, now: float) -> float:
-        """The greatest of ``ages``; there must be one. Quicker: this is asked of every batch."""
+        """The greatest of ``ages``; there must be one. Faster, as it is needed for every batch."""
         first = min(self.seconds)
         if first == max(self.seconds):
             return max(0.0, now - first - min(self.nanoseconds) * 1e-9)
@@ -84,7 +85,7 @@ class Received(NamedTuple):
 
 NOTHING = Received([], bytearray(), [], [])
 _NOT_TAKEN = sockets.FULL | {errno.EMSGSIZE}
-"""A link without room for a solicitation's answer, as one that was given an MTU of 68, still has room for ARP."""
+"""A link without room for a solicitation's answer, such as one with an MTU of 68, still has room for ARP."""
 
 
 class Batch:
@@ -141,8 +142,8 @@ class Batch:
 class PacketSocket:
     """Sends and receives whole frames of one EtherType on one link; non-blocking.
 
-    ``room`` is the longest frame that is received whole, ``frame_length`` the one length of all that is sent.
-    Raises EdgeError when the link is gone or down, Unsupported without CAP_NET_RAW.
+    ``room`` is the longest frame that is received whole, ``frame_length`` the length of all frames that are sent.
+    Raises EdgeError if the link is gone or down, Unsupported without CAP_NET_RAW.
     """
 
     RECEIVE, SEND = 64, 256
@@ -169,7 +170,7 @@ class PacketSocket:
         return self._socket.fileno()
 
     def receive(self) -> Received:
-        """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is cut off."""
+        """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is truncated."""
         inbox, count = self._inbox, self._take()
         if count == 0:
             return NOTHING
@@ -178,7 +179,7 @@ class PacketSocket:
         return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
 
     def discard(self) -> None:
-        """Drops what is queued, unread; under a flood no more than the queue can have held."""
+        """Discards what is queued, unread; in a flood no more than the queue can have held."""
         buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
             if self._take() < self.RECEIVE:
@@ -195,14 +196,14 @@ class PacketSocket:
         return self._taken
 
     def send(self, frames: Sequence[bytes]) -> int:
-        """Hands at most ``SEND`` frames to the link, each of ``frame_length``; returns how many it took.
-        Fewer than given means that there is no room right now, or that the link takes no frames of that length."""
+        """Hands at most ``SEND`` frames to the link, each of ``frame_length``. Returns how many it took. If fewer,
+        there is no room right now, or the link takes no frames of that length."""
         outbox = self._outbox
         joined = b"".join(frames)
         outbox.data[: len(joined)] = joined
         taken = 0
         while taken < len(frames):
-            # The call stops at the first frame that fails, and tells why only when that one comes first.
+            # The call stops at the first frame that fails, and says why only if that frame is the first.
             count = sendmmsg(self.fileno(), outbox.skip(taken), len(frames) - taken, socket.MSG_DONTWAIT)
             if count < 0:
                 self._check("send")

@@ -1,7 +1,7 @@
 """The loop that answers, one per link and family; and the proof that it does.
 
 A test request of our own goes the same way as all others (ownership rule 35), up to where a reply would be sent. It
-passes through everything that answers clients: the same ``Responder``, the same decision, the same claims.
+passes everything that answers clients: the same ``Responder``, the same decision, the same claims.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.system.supervise import BUGS, Supervisor, contained
 
 BATCHES_A_TURN = 4
-"""Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
+"""Of up to 64 packets: at most a millisecond. One round of the event loop costs as much as ten answers."""
 
 
 Clock: TypeAlias = Callable[[], float]
-"""Gives seconds of CLOCK_BOOTTIME."""
+"""Returns seconds of CLOCK_BOOTTIME."""
 
 
 class Observer(Supervisor, Interface):
-    """Who hears what layer 2 reports (``wire/process.py`` hands it on to the main process). Called at most a few times
-    per batch of packets, from the event loop: must be quick and must not raise."""
+    """Hears what layer 2 reports (``wire/process.py`` passes it to the main process). Called at most a few times per
+    batch of packets, from the event loop: must be quick and must not raise."""
 
     def tell(self, event: Conflict | JoinFailed | SocketsAnswer) -> None: ...
 
@@ -52,7 +52,7 @@ class Observer(Supervisor, Interface):
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What differs between ARP and NDP: the decision, and who a packet it called a conflict speaks for."""
+    """The differences between ARP and NDP: the decision, and which EIP a packet claims that is called a conflict."""
 
     family: Family
     answer: Callable[[bytes, int, Claims, float], bytes | Ignored]
@@ -72,14 +72,14 @@ class Requests(Interface):
 
 
 class Asked(Interface):
-    """For whom requests are answered: a ``LinkResponder``, or a request of our own. ``clock`` is the one that the
-    claims' deadline is measured by."""
+    """On whose behalf requests are answered: a ``LinkResponder``, or a request of our own. ``clock`` is the one that
+    the claims' deadline is measured by."""
 
     clock: Clock
 
     def prepare(self) -> float:
-        """Called when some were received, before any of them is answered: news that reached this host earlier by
-        another way can still change the claims. Those that waited longer than the seconds it returns get no answer."""
+        """Called when some were received, before any of them is answered: news that reached this host earlier another
+        way can still change the claims. Requests that waited longer than the seconds it returns get no answer."""
 
     def dispute(self, rival: Rival) -> None: ...
 
@@ -99,9 +99,9 @@ class Responder:
         """Batches in a row before which ``Asked.prepare`` met a bug of ours."""
 
     async def serve(self) -> None:
-        """Until cancelled; raises EdgeError when the link goes away.
+        """Runs until cancelled. Raises EdgeError when the link goes away.
 
-        The work happens in the event loop's own callback, a few batches a turn: other tasks get theirs in between
+        The work happens in the event loop's own callback, a few batches a turn: other tasks get their turn in between
         however fast requests come, and no task switch is paid per batch.
         """
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Responder:
         finally:
             loop.remove_reader(self._socket)
             self._over.set()
-            self._error = None  # its traceback holds us
+            self._error = None  # its traceback refers to us
 
     @property
     def is_over(self) -> bool:
@@ -121,7 +121,7 @@ class Responder:
         return self._over.is_set()
 
     def drop_queued(self) -> None:
-        """Drops, unread, the requests that wait to be answered."""
+        """Discards, unread, the requests that wait to be answered."""
         self._do(self._socket.discard)
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -133,7 +133,7 @@ class Responder:
             self.end(error)
 
     def end(self, error: BaseException) -> None:
-        """Stop answering; ``serve`` then raises this error."""
+        """Stops answering; ``serve`` then raises this error."""
         self._error = error
         self._over.set()
 
@@ -167,7 +167,7 @@ class Responder:
         packets = list(zip(received.frames, received.pkttypes, strict=True))
         try:
             return [answer(frame, pkttype, claims, now) for frame, pkttype in packets]
-        except BUGS as error:  # one packet that meets a bug of ours keeps no other from its answer
+        except BUGS as error:  # a packet that meets a bug of ours must not keep others from their answers
             outcomes = [self._outcome(frame, pkttype, now) for frame, pkttype in packets]
             if Ignored.INTERNAL_ERROR not in outcomes:  # it came once
                 self._observer.internal_error("answer", error)
@@ -182,16 +182,16 @@ class Responder:
 
     def _send(self, replies: list[bytes]) -> None:
         family = self._protocol.family
-        if self._claims.expired(self._asked.clock()):  # frozen since the batch was read: another may answer by now
+        if self._claims.expired(self._asked.clock()):  # frozen since the batch was read: another node may answer by now
             self._observer.count(Ignorings(family, Ignored.CLAIM_EXPIRED), len(replies))
             return
         try:
             taken = self._socket.send(replies)
-        except EdgeError as error:  # no bug: the link went down since the batch was read
+        except EdgeError as error:  # not a bug: the link went down since the batch was read
             self.end(error)
             return
         self._observer.count(Answers(family), taken)
-        if taken < len(replies):  # not worth waiting for: the askers ask again
+        if taken < len(replies):  # not worth waiting for, as the askers ask again
             self._observer.count(SendFailures(family), len(replies) - taken)
 
     def _tell(self, frames: list[bytes], outcomes: list[bytes | Ignored]) -> None:
@@ -208,9 +208,9 @@ class Responder:
 
 
 _STAND_IN = {Family.IPV4: IPv4Address("192.0.2.1").packed, Family.IPV6: IPv6Address("2001:db8::1").packed}
-"""Asked for where a link holds nothing, of claims that nobody else sees (RFC 5737, RFC 3849)."""
+"""Asked for if a link holds nothing, with claims that nobody else sees (RFC 5737, RFC 3849)."""
 IDLE = 10
-"""One in so many proofs is given for a family that holds nothing."""
+"""A family that holds nothing is tested once in so many proofs."""
 _ASKER_4, _ASKER_6 = IPv4Address(0), IPv6Address("fe80::2")
 
 
@@ -219,7 +219,7 @@ class Unproven(Exception):
 
 
 class Proof:
-    """Proves that one family is answered on one link, by test requests. ``clock`` gives seconds."""
+    """Proves that one family is answered on one link, by test requests. ``clock`` returns seconds."""
 
     def __init__(self, protocol: Protocol, claims: Claims, clock: Clock) -> None:
         self._protocol, self._claims, self._clock = protocol, claims, clock
@@ -233,19 +233,19 @@ class Proof:
         self._asker = asker = Mac(mac[:5] + bytes((mac[5] ^ 1,)))
         """A MAC that is not ours, to ask from."""
         self._head = asker + mac
-        """Of every answer."""
+        """The beginning of every answer."""
         self._arp = arp.request(asker, _ASKER_4, _ASKER_4).pack()[: -len(_ASKER_4.packed)]
         self._turn: Iterator[bytes] = iter(())
         self.proven: bytes | None = None
-        """The EIP of the proof given last, if any is answered for."""
+        """The EIP of the last proof, if any is answered for."""
         self._asked: bytes | None = None
         """What got no answer, and is asked for again."""
         self._idle = 0
-        """Proofs since it held anything."""
+        """Proofs since it last held anything."""
 
     def give(self, passes: FilterTracker) -> None:
-        """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. The EIPs take turns. Without
-        any, one test in IDLE is enough."""
+        """Raises what keeps requests from being answered: a bug of ours, or ``Unproven``. The EIPs take turns. If there
+        are none, one test in IDLE is enough."""
         self._asked = address = self._next()
         self.proven = None
         if address is None and self._idle % IDLE:
@@ -262,7 +262,8 @@ class Proof:
         return request, self._protocol.answer(request, PACKET_BROADCAST, self._claims, self._clock())
 
     def blamed(self, passes: FilterTracker) -> bytes | None:
-        """The EIP that got no answer where another gets one; None: none. Raises as ``give`` where nothing gets one."""
+        """The EIP that got no answer while another one does; None: there is none. Raises like ``give`` if nothing gets
+        an answer."""
         if (address := self._asked) is not None:
             others = (other for other in (self._another(), self._another()) if other not in (None, address))
             if (other := next(others, None)) is not None and self._is_answered(other, passes):
@@ -300,17 +301,17 @@ class Proof:
         return None
 
     def _question(self, address: bytes) -> bytes:
-        """Of ARP all but the end is always the same."""
+        """An ARP request is always the same, except for its end."""
         if self._protocol.family is Family.IPV4:
             return self._arp + address
         return ndp.solicitation(self._asker, _ASKER_6, IPv6Address(address)).pack()
 
     def _answers(self, responder: Responder, address: bytes) -> bool:
-        """False where the deadline passed. Raises as ``give``."""
+        """False if the deadline has passed. Raises like ``give``."""
         asked = self._request
         asked.ask(self._question(address))
         responder.answer_turn()
-        error, asked.error = asked.error, None  # its traceback holds what is asked
+        error, asked.error = asked.error, None  # its traceback refers to what is asked
         if error is not None:
             raise error
         if asked.ignored_as is Ignored.CLAIM_EXPIRED:
@@ -321,8 +322,8 @@ class Proof:
 
 
 class _Request:
-    """One request of our own. Stands in for the socket that it comes from and its reply goes to, for whom it is
-    answered, and for the observer: it is counted nowhere."""
+    """One request of our own. Stands in for the socket that it comes from and its reply goes to, for the one on whose
+    behalf it is answered, and for the observer: it is counted nowhere."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

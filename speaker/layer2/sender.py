@@ -18,12 +18,12 @@ from speaker.system.waiting import set_within
 ANNOUNCED_A_SLICE, PROBED_A_SLICE = 256, 128
 """EIPs: about a millisecond of building and sending before other tasks get their turn."""
 _ATTEMPTS, _PAUSE = 50, 0.001
-"""How often, and how many seconds apart, a link without room is tried before frames are given up."""
+"""How often, and how many seconds apart, frames are tried on a link without room before they are given up."""
 _NOBODY = IPv4Address(0), IPv6Address(0)
-"""From whom nobody's cache learns (RFC 5227 §2.1.1, RFC 4862 §5.4.2)."""
+"""A sender that no cache learns from (RFC 5227 §2.1.1, RFC 4862 §5.4.2)."""
 
 _Frame: TypeAlias = tuple[bytes, bytes]
-"""An EIP as it stands in packets, and a frame about it."""
+"""An EIP as in packets, and a frame about it."""
 
 
 class Wakeup:
@@ -34,14 +34,15 @@ class Wakeup:
         self._changed = asyncio.Event()
         self._waits, self._turns = False, 0
         self._seen, self._seen_at, self._looks = -1, 0.0, 0
-        """Turns at the last look, since when there were none, and at how many looks."""
+        """Turns at the last look; since when there were none; and for how many looks."""
 
     def cut(self) -> None:
         """What is due has changed: look again."""
         self._changed.set()
 
     async def until(self, when: float | None) -> None:
-        """Wait until that instant, at most; None: until cut short. What was cut short earlier is over at once."""
+        """Waits until that instant at most; None: until cut short. A wait that was cut short before it began is over at
+        once."""
         delay = None if when is None else max(0.0, when - self._clock())
         self._waits = True
         try:
@@ -56,8 +57,8 @@ class Wakeup:
         self._turns += 1
 
     def stands_still(self, now: float, seconds: float) -> bool:
-        """At this look and at two before it, for so long, it neither waited nor did anything. After a process stood
-        still itself one look comes before anybody has a turn."""
+        """At this look and at two before it, for so long, it neither waited nor did anything. After the process itself
+        stood still, one look comes before anybody has a turn."""
         if self._waits or self._turns != self._seen:
             self._seen, self._seen_at, self._looks = self._turns, now, 0
         self._looks += 1
@@ -65,15 +66,17 @@ class Wakeup:
 
 
 class Sender:
-    """Two loops, ``announce`` and ``probe``, send what is due of ``holdings`` while the claims' deadline lies ahead.
-    ``sockets`` are those of the link while they are open; ``clock`` is the one the deadline is measured by."""
+    """Two loops, ``announce`` and ``probe``, send what is due of ``holdings`` while the claims' deadline is in the
+    future. ``sockets`` are those of the link while they are open. ``clock`` is the one that the deadline is measured
+    by."""
 
     def __init__(self, holdings: Holdings, clock: Clock, observer: Observer) -> None:
         self._holdings, self._claims, self._clock, self._observer = holdings, holdings.claims, clock, observer
         self.sockets: Mapping[Family, PacketSocket] = {}
         self.announcing, self.probing = Wakeup(clock), Wakeup(clock)
         self.own: IPv6Address | None = None
-        """Of this host on this link: probes ask from it as well, as MetalLB answers nobody (internal/layer2/ndp.go)."""
+        """This host's own address on this link: probes ask from it as well, as MetalLB does not answer probes without a
+        sender (internal/layer2/ndp.go)."""
         self._replies_to_come: deque[bytes] = deque()
         self._to_defend: deque[bytes] = deque()
 
@@ -83,29 +86,29 @@ class Sender:
         self.probing.cut()
 
     def defend(self, address: bytes) -> None:
-        """Announce it once, out of turn: somebody else just claimed it."""
+        """Announces it once, out of turn: somebody else just claimed it."""
         self._to_defend.append(address)
         self.announcing.cut()
 
     async def announce(self) -> None:
-        """Until cancelled; raises EdgeError when the link goes away. What was left to do before is forgotten.
+        """Runs until cancelled. Raises EdgeError when the link goes away. What was left to do before is forgotten.
 
         ARP is announced by request and by reply, since some hosts heed only one; most heed both, so every EIP's request
-        goes before the first reply.
+        is sent before the first reply.
         """
         self._replies_to_come.clear()
         self._to_defend.clear()
         await self._work(self.announcing, self._announce_slice, lambda: self._holdings.burst.wake())
 
     async def probe(self) -> None:
-        """Look for other users before an EIP's first answer. Until cancelled; raises EdgeError when the link goes away.
-        EIPs for which nobody answered are ``proven`` to the holdings."""
+        """Looks for other users before an EIP's first answer. Runs until cancelled. Raises EdgeError when the link goes
+        away. EIPs for which nobody answered are ``proven`` to the holdings."""
         await self._work(self.probing, self._probe_slice, lambda: self._holdings.probes.wake())
 
     async def _work(
         self, wakeup: Wakeup, do_slice: Callable[[], Awaitable[bool]], wake: Callable[[], float | None]
     ) -> None:
-        """``do_slice`` says whether there was anything to do, ``wake`` when there will be."""
+        """``do_slice`` returns whether there was anything to do, ``wake`` when there will be."""
         while True:
             if self._claims.expired(self._clock()):
                 await wakeup.until(None)
@@ -157,7 +160,7 @@ class Sender:
     async def _ask(self, source: IPAddress, addresses: list[bytes]) -> None:
         probes, frames = self._holdings.probes, [(one, self._question(source, one)) for one in addresses]
         _, left = await self._send(Family.of(source), frames, probes.__contains__, self.probing)
-        for address, _ in left:  # silence proves nothing where nobody was asked
+        for address, _ in left:  # silence proves nothing if nobody was asked
             probes.begin(address, self._clock())
 
     def _question(self, source: IPAddress, address: bytes) -> bytes:
@@ -168,8 +171,8 @@ class Sender:
     async def _send(
         self, family: Family, frames: list[_Frame], still: Callable[[bytes], bool], wakeup: Wakeup
     ) -> tuple[int, list[_Frame]]:
-        """How many frames the link took, and those it had no room for. The rest is no longer true: its EIP is not
-        ``still`` what it was, or the deadline has passed. Raises EdgeError when the link goes away."""
+        """How many frames the link took, and those it had no room for. Other frames are no longer true: their EIP is
+        not ``still`` what it was, or the deadline has passed. Raises EdgeError when the link goes away."""
         sent = 0
         for _ in range(_ATTEMPTS):
             frames = [(address, frame) for address, frame in frames if still(address)]

@@ -1,7 +1,7 @@
-"""How commands reach the running speaker: a Unix stream socket in its runtime directory, for its owner alone.
+"""How commands reach the running speaker: a Unix stream socket in its runtime directory, which only its owner may use.
 
-A client sends one JSON object on a line (``{"command": "drain"}``), keeps the connection open, and reads JSON objects,
-one a line, up to the one that has ``"done": true`` or ``"error": "a sentence"``. ``handlers.py`` has the answers;
+A client sends one JSON object on a line (``{"command": "drain"}``) and keeps the connection open. It then reads JSON
+objects, one per line, until one has ``"done": true`` or ``"error": "a sentence"``. ``handlers.py`` has the answers;
 ``tools/ask.py`` is the client that people use.
 """
 
@@ -26,22 +26,23 @@ from speaker.system.supervise import Ended, Supervisor
 
 Message: TypeAlias = Mapping[str, Any]
 Handler: TypeAlias = Callable[[Message], AsyncIterator[Message]]
-"""Is given the whole command and yields the answers, of which the last has ``"done": true`` or ``"error"``; a
-SpeakerError it raises becomes such an error. It is closed when the client goes away."""
+"""Takes the whole command and yields the answers; the last one has ``"done": true`` or ``"error"``. A SpeakerError that
+it raises becomes such an error. It is closed when the client goes away."""
 
 NAME = "control"
-"""Of the socket in the runtime directory."""
+"""The socket's name in the runtime directory."""
 
 MAX_COMMAND = 64 * 1024
-"""Bytes of a line that is read."""
+"""Bytes of the longest line that is accepted."""
 COMMAND_SECONDS = 10.0
-"""For which a client may say nothing, or half of a line."""
+"""How long a client may stay silent before it has sent a whole line."""
 MAX_CLIENTS = 64
-"""At a time; fewer where this process may have few files open. One more, and the oldest that has said nothing goes."""
+"""At a time; fewer where this process may have few files open. Beyond that, the oldest client that has sent nothing is
+dropped."""
 BACKLOG = 1024
-"""Clients that the kernel keeps for us, as long as the loop is busy."""
+"""Connections that the kernel keeps waiting while the loop is busy."""
 _PART = 16
-"""One of so many of all descriptors may be clients."""
+"""One in so many of the process's descriptors may be a client."""
 
 
 # ── The speaker's side ────────────────────────────────────────────────────────────────────────────────────────
@@ -51,10 +52,10 @@ _PART = 16
 async def serving_control(
     path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor
 ) -> AsyncIterator[os.stat_result]:
-    """Take commands on a socket at ``path`` while the block lasts; whoever still waits at its end is cut off. Gives
-    what the file at ``path`` is known by.
+    """Take commands on a socket at ``path`` while the block lasts; clients still waiting at its end are cut off. Yields
+    the stat result that identifies the file.
 
-    A socket that a killed speaker left there is replaced. Raises EdgeError where none can be made.
+    A socket that a killed speaker left there is replaced. Raises EdgeError if the socket cannot be made.
     """
     listening, known = _bound(path)
     most = share(_PART, MAX_CLIENTS)
@@ -78,13 +79,13 @@ async def serving_control(
                 crowd.occupy(task)
 
         def hang_up(task: asyncio.Task[None]) -> None:
-            # Here and not in the task: one that is cancelled before its first step never gets to a `finally`.
+            #  Here and not in the task: a task that is cancelled before its first step never gets to a `finally`.
             crowd.leave(task)
             serving.pop(task).transport.abort()
             _tell_cancelled(task, supervisor)
 
         server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND, backlog=1)
-        listening.listen(BACKLOG)  # asyncio accepts its backlog in one go, before anybody can be shown the door
+        listening.listen(BACKLOG)  # asyncio accepts its whole backlog before any client can be turned away
         try:
             yield known
         finally:
@@ -93,7 +94,7 @@ async def serving_control(
                 _remove(path)
             for task in serving:
                 task.cancel()
-            # asyncio would leave open and forget whom it has accepted and its closed server does not know yet.
+            # asyncio would leave these open: it has accepted them, but its closed server does not know them yet
             asyncio.get_running_loop().remove_reader(listening)
             try:
                 await asyncio.sleep(0)
@@ -102,13 +103,13 @@ async def serving_control(
 
 
 def _remove(path: Path) -> None:
-    """Where it may: a directory that is read-only by now keeps no speaker from its end."""
+    """Errors are ignored: a directory that has become read-only must not keep a speaker from ending."""
     with suppress(OSError):
         path.unlink()
 
 
 def _bound(path: Path) -> tuple[socket.socket, os.stat_result]:
-    """Nobody can connect before ``listen``: by then it has its mode and its name."""
+    """Nobody can connect before ``listen``, when the socket already has its mode and its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -136,12 +137,12 @@ async def _serve(
     supervisor: Supervisor,
     asked: Callable[[], None],
 ) -> None:
-    writer.transport.set_write_buffer_limits(high=0)  # or drain() would return before the kernel has everything
+    writer.transport.set_write_buffer_limits(high=0)  # or drain() would return before the kernel has all of it
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
             line = await _line(reader)
     except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-        return  # gone, or silent, before it had said what it wants
+        return  # gone, or silent, before it sent a command
     asked()
     async with asyncio.TaskGroup() as both:
         answering = both.create_task(_answer(line, writer, handlers, supervisor), name="control answers")
@@ -153,13 +154,13 @@ async def _serve(
 
 
 def _tell_cancelled(task: asyncio.Task[None], supervisor: Supervisor) -> None:
-    """A TaskGroup passes over a task that ends cancelled, also where nobody cancelled it."""
+    """A TaskGroup ignores a task that ends cancelled, even if nobody cancelled it."""
     if task.cancelled() and not task.cancelling():
         supervisor.internal_error("control", Ended(f"{task.get_name()} was cancelled from within"))
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes | None:
-    """None for one that is too long."""
+    """None if it is too long."""
     try:
         return await reader.readuntil(b"\n")
     except asyncio.LimitOverrunError:
@@ -208,11 +209,11 @@ async def _send(writer: asyncio.StreamWriter, answer: Message) -> None:
 
 
 class _ClientGone(Exception):
-    """Raised when an answer cannot be sent. Not the ConnectionError itself, which may be a handler's own."""
+    """Raised when an answer cannot be sent. Not a ConnectionError, which a handler may raise itself."""
 
 
 class BadCommand(SpeakerError):
-    """Raised when what a client sent is no command."""
+    """Raised when what a client sent is not a command."""
 
 
 def _understood(line: bytes | None, handlers: Mapping[str, Handler]) -> tuple[Handler, dict[str, Any]]:
@@ -233,11 +234,11 @@ def _understood(line: bytes | None, handlers: Mapping[str, Handler]) -> tuple[Ha
 
 
 def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: str) -> Iterator[dict[str, Any]]:
-    """What the speaker of ``runtime_dir`` answers, up to and with the last answer; ``timeout``: seconds for all of it,
-    ``more``: what the command says besides its name.
+    """The answers of the speaker of ``runtime_dir``, up to and including the last. ``timeout``: seconds for all of it;
+    ``more``: the command's other fields.
 
-    Raises EdgeError where no speaker listens, or something else does, it refuses, is silent for too long, or ends
-    before it is done.
+    Raises EdgeError if no speaker listens there, something else does, the speaker refuses, is silent for too long, or
+    ends before it is done.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -252,7 +253,7 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: s
                 if answer.get("done"):
                     return
         except UNFIT as error:
-            raise EdgeError(f"what listens on {runtime_dir / NAME} is no speaker: {error}") from error
+            raise EdgeError(f"what listens on {runtime_dir / NAME} is not a speaker: {error}") from error
         except TimeoutError as error:
             raise EdgeError(f"the speaker did not finish {command} within {timeout:g} s") from error
         except OSError as error:
@@ -266,18 +267,18 @@ def _connect(sock: socket.socket, path: Path) -> None:
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise EdgeError(f"no speaker runs here: cannot connect to {path}: {error.strerror}") from error
     except PermissionError as error:
-        words = f"cannot connect to {path}: {error.strerror}: ask as root, or as the user that the speaker runs as"
+        words = f"cannot connect to {path}: {error.strerror}: run this as root, or as the user that the speaker runs as"
         raise EdgeError(words) from error
     except OSError as error:
         raise EdgeError(f"cannot connect to {path}: {error.strerror or error}") from error
 
 
 def _lines(sock: socket.socket, deadline: float | None) -> Iterator[bytes]:
-    """Raises TimeoutError when the deadline, by CLOCK_MONOTONIC, passes."""
+    """Raises TimeoutError after ``deadline``, in seconds of CLOCK_MONOTONIC."""
     rest = b""
     while True:
         if deadline is not None:
-            sock.settimeout(max(deadline - time.monotonic(), 0.001))  # 0 would mean: do not wait at all
+            sock.settimeout(max(deadline - time.monotonic(), 0.001))  # 0 would mean: never wait
         received = sock.recv(MAX_COMMAND)
         if not received:
             return

@@ -1,8 +1,9 @@
-"""What this node may do with every EIP: the pure decisions of the features, put together.
+"""What this node may do with every EIP: the features' pure decisions, put together.
 
 May this node answer for it (``ownership/eligibility.py``), and on which link (``interfaces/resolve.py``)? Which virtual
-servers carry its traffic (``forwarding/plan.py``)? ``host.py`` acts on the result, and ``tools/`` explain it. Which of
-the nodes that may hold an EIP does is decided in the wire process, by ``ownership/machine/rules.py``.
+servers carry its traffic (``forwarding/plan.py``)? ``host.py`` acts on the result, and ``tools/`` explain it. Several
+nodes may be allowed to hold an EIP; which of them does is decided in the wire process, by
+``ownership/machine/rules.py``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,7 +34,7 @@ from speaker.system.supervise import Failures, contained
 
 @dataclass(frozen=True, slots=True)
 class MayHold:
-    """An EIP this node may answer for, on which link, announced how."""
+    """An EIP that this node may answer for, on which link, and how it is announced."""
 
     address: IPAddress
     pool: str
@@ -64,16 +65,16 @@ class Decision:
 
 
 class _Use(NamedTuple):
-    """Of one EIP; Services in order."""
+    """How one EIP is used; Services in order."""
 
     pool: str
     services: tuple[ServiceKey, ...]
 
 
 def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot: Snapshot, node: Node) -> Decision:
-    """Every EIP in use, held or not and why, and the virtual servers that carry its traffic.
+    """Every EIP in use, whether this node may hold it and why not, and the virtual servers that carry its traffic.
 
-    Raises what nobody foresaw, over which a ``NodeDecider`` sets one of them aside.
+    May raise unexpected errors; a ``NodeDecider`` then sets one Service aside.
     """
     decider = NodeDecider(forwards=True)
     decision, _ = decider.decide(world, assignments, snapshot, node, None)
@@ -83,8 +84,8 @@ def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot:
 
 
 class NodeDecider:
-    """Decides again and again: where little changed, little is decided. ``forwards``: the plan is carried out; else it
-    holds only what there is to say of Services that limit their clients."""
+    """Decides again and again, with little work where little changed. ``forwards``: this node carries the plan out.
+    Otherwise the plan has only what concerns Services that limit their clients."""
 
     def __init__(self, forwards: bool) -> None:
         self._forwards = forwards
@@ -96,7 +97,7 @@ class NodeDecider:
 
     @property
     def failed(self) -> Mapping[ServiceKey, Exception]:
-        """Services of which something met what nobody foresaw when they were last decided: it is as it was before."""
+        """Services set aside because of an unexpected error in the last decision: they stay as they were."""
         uses = {address: self._uses[address] for address in self._failed if address in self._uses}
         deciding = {key: self._failed[address] for address, use in uses.items() for key in use.services}
         return deciding | self._planner.failed
@@ -109,9 +110,9 @@ class NodeDecider:
         node: Node,
         changed: Collection[ServiceKey] | None,
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
-        """``changed``: the Services of which anything is other than in the call before, where nothing else is; None:
-        anything may be. Those that failed are decided anew. The decision, and the EIPs that may be decided otherwise
-        than before; None: any."""
+        """``changed``: the Services that differ from the previous call, if nothing else does; None: anything may.
+        Services that failed are decided again. Returns the decision, and the EIPs whose decision may have changed;
+        None: any."""
         changed = changed if changed is None else {*changed, *self.failed}
         links = _LinkChoice(snapshot)
         if changed is None:
@@ -121,7 +122,7 @@ class NodeDecider:
             touched = None
         else:
             touched = self._follow(assignments, changed)
-            eips = dict(self._eips)  # the decision before keeps its own
+            eips = dict(self._eips)  # the previous decision keeps its own
             for address in touched:
                 eips.pop(address, None)
                 self._failed.pop(address, None)
@@ -129,7 +130,7 @@ class NodeDecider:
                     eips[address] = self._one(address, use, world, links, node)
             self._eips = eips
         self._assigned = assignments
-        # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
+        # An address of this host, on a link that leads somewhere, is not an EIP here: the guard would shut its sshd.
         own = {bound.address for bound in snapshot.addresses}
         own.update(address for address, link in snapshot.own.items() if of_speakers(link))
         return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
@@ -147,7 +148,7 @@ class NodeDecider:
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]
     ) -> frozenset[IPAddress]:
-        """Brings the uses up to date; the EIPs that the changed Services had or have."""
+        """Brings the uses up to date. Returns the EIPs that the changed Services had or have."""
         touched: set[IPAddress] = set()
         for key in changed:
             for address in self._addresses(self._assigned, key):
@@ -216,9 +217,9 @@ def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") 
     if (link := links.own(address)) is not None:
         if of_speakers(link):
             return Veto(
-                Ineligible.OTHER_GROUP, f"{address} is another group's: its speaker here has it bound on {link}"
+                Ineligible.OTHER_GROUP, f"{address} belongs to another group, whose speaker here has it bound on {link}"
             )
-        return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own: it is bound on {link}")
+        return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own address: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")
     if pool and pool not in world.pools:
@@ -238,7 +239,7 @@ class _LinkChoice:
         return self._snapshot.own.get(address)
 
     def choose(self, pool: Pool | None, address: IPAddress) -> Resolved | Unresolved:
-        # Of an EIP whose pool was never written down, its own subnet is the best guess.
+        # For an EIP whose pool was never recorded, its own subnet is the best guess.
         selector = pool.interface if pool is not None else OwnSubnet()
         if isinstance(selector, OwnSubnet):
             return resolve(selector, address, self._snapshot)

@@ -1,4 +1,4 @@
-"""What there is now, in numbers: which gauge gets which."""
+"""Sets the gauges to what there is now, and counts events."""
 
 import math
 import time
@@ -18,15 +18,15 @@ from speaker.wire.messages import Began, ClaimStatus, PeerSeen, WireEvent
 
 
 class Counted:
-    """What is only counted: none of it is logged, or in the status file."""
+    """Things that are only counted, and neither logged nor in the status file."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self.draining: Callable[[], bool] = lambda: False
-        """Whether this node hands everything over."""
+        """Whether this node is handing everything over."""
 
     def losses(self, peers: Collection[PeerSeen]) -> None:
-        """Whoever is not heard any more has none."""
+        """A peer that is no longer heard has no value."""
         self._metrics.hello_loss.clear()
         self._metrics.link_sick.clear()
         self._metrics.hello_patience.clear()
@@ -42,27 +42,27 @@ class Counted:
         self._metrics.of_eips.answered = {str(eip): hosts for eip, hosts in verdicts.items()}
 
     def answering(self, eip: str) -> int | None:
-        """The same of one; None where this node does not ask."""
+        """The same for one EIP; None if this node does not ask for it."""
         return self._metrics.of_eips.answered.get(eip)
 
     def removals_waiting(self, resource: str, number: int) -> None:
-        """Objects that a list lacked and that stay until another lacks them too."""
+        """Objects missing from one list, which are kept until a second list lacks them too."""
         self._metrics.removals_waiting.labels(resource).set(number)
 
     def mirrored(self, most: float, taken: Callable[[], float], without_room: Callable[[], float]) -> None:
-        """Of the API's objects: the bytes they may take and do, and how many are set aside."""
+        """Memory of the API's objects: the bytes they may take and do take, and how many objects are set aside."""
         self._metrics.mirror_room.set(most)
         self._metrics.mirror_bytes.set_function(taken)
         self._metrics.without_room.set_function(without_room)
 
     def own_loop_delay(self, late: float, busy: float) -> None:
-        """Of the process that reads and forwards; answers and hellos do not wait for it."""
+        """Delay in the process that reads and forwards. Answers and hellos do not wait for it."""
         self._metrics.own_loop_delay_max.rise(late)
         self._metrics.own_loop_busy_max.rise(busy)
 
 
 def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -> None:
-    """``draining``: this node hands everything over."""
+    """``draining``: this node is handing everything over."""
     match event:
         case events.EipClaimed(unanswered=unanswered):
             metrics.claim_changes.labels("claimed").inc()
@@ -143,7 +143,7 @@ def count_held(
 
 
 def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
-    """Addresses that are ready; None where this node does not know of them all."""
+    """Number of ready addresses; None if this node does not know all of them."""
     found = [endpoints.get(key) for key in services]
     if any(some is None for some in found):
         return None
@@ -157,7 +157,7 @@ def count_eips(
     recorded: Callable[[IPAddress], str | None],
     rivalled: Collection[str],
 ) -> None:
-    """By the hellos. What may be announced where none of this node's links leads is whose the record says."""
+    """Holders come from hellos. For EIPs on links that this node does not have, they come from the records."""
     claims = {
         eip: Claim(one.mine, recorded(eip) if one.holder is None and isinstance(eips[eip], MayNotHold) else one.holder)
         for eip, one in found.items()

@@ -30,9 +30,9 @@ _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to s
 
 
 LOOK_SECONDS = 2.0
-"""For a look at whether the kernel has what it should: whoever asks waits for it."""
+"""Limit for checking the kernel's forwarding, as whoever asks waits for it."""
 ANEW_SECONDS = 0.5
-"""For the cheap checks, before who asks is told what they found last."""
+"""Limit for the cheap checks. After that, the answer is what they found last."""
 _STATUS = "node", "link", "alive", "draining", "loss", "loses", "patience_ms"
 
 
@@ -46,8 +46,8 @@ def handlers(
     *,
     cluster: bool,
 ) -> dict[str, _Handler]:
-    """By command; each yields objects, the last one with ``done`` or ``error``. ``look``: makes the cheap checks anew;
-    ``cluster``: an API says what is wanted."""
+    """The handlers by command; each yields objects, the last one with ``done`` or ``error``. ``look`` repeats the cheap
+    checks. ``cluster``: an API, not files, says what is wanted."""
     alone = own is None
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -97,7 +97,7 @@ def handlers(
 
 
 def _seen(report: Report, in_force: InForce, eip: str) -> dict[str, int | None]:
-    """How many hosts answer for it, where this node asks, and how many endpoints are ready, where it knows of them."""
+    """How many hosts answer for it, if this node asks, and how many endpoints are ready, if this node knows them."""
     services = in_force.decision.eips[ip_address(eip)].services
     ready = ready_endpoints(services, in_force.world.endpoints)
     return {"answering": report.answering(eip), "ready_endpoints": ready}
@@ -106,7 +106,7 @@ def _seen(report: Report, in_force: InForce, eip: str) -> dict[str, int | None]:
 async def know(
     node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, about: str = ""
 ) -> Knowledge:
-    """Of what ``about`` means (``knowledge.eips_of``), and of this node."""
+    """What this node knows about ``about`` (as in ``knowledge.eips_of``) and about itself."""
     peers, problems = await wire.peers(), report.findings()
     known = Knowledge(
         node=node,
@@ -148,7 +148,7 @@ async def know(
 
 
 async def _pending(forwarder: Forwarder, plan: Plan) -> tuple[Change, ...]:
-    """What the kernel lacks of it; nothing where it does not say in time."""
+    """What the kernel's forwarding lacks; nothing if the kernel does not answer in time."""
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             return await forwarder.pending(plan)

@@ -1,8 +1,8 @@
-"""The loop that hands unknown flows over: to whom is what ``forwarding/handing_over.py`` says, as the
-wire process tells of claims, and as previous holders answer.
+"""The loop that hands unknown flows over. ``forwarding/handing_over.py`` says to whom; the loop feeds it the wire
+process's claims, and whether previous holders answer.
 
-They are asked by ARP and NDP, so it is their kernel that answers, and that is what counts: it forwards what it knows,
-whatever has become of the speaker that put it up to it.
+Previous holders are asked by ARP and NDP, so it is their kernel that answers. That is what counts: a kernel goes on
+forwarding the connections it knows, even if its speaker is gone.
 """
 
 import asyncio
@@ -22,34 +22,34 @@ from speaker.system.waiting import boottime, set_within
 from speaker.wire.messages import Began, WireEvent
 
 ASK_SECONDS = 2.0
-"""Between two times that a previous holder is asked whether it is there; at once when something was taken from it."""
+"""How often a previous holder is asked whether it is there; it is asked at once when an EIP was taken from it."""
 REQUESTS, REQUEST_SECONDS = 3, 0.1
-"""Of each time, until one is answered; and how long each is waited for."""
+"""Requests each time, until one is answered, and how long to wait for each."""
 AGAIN_SECONDS = 0.2
-"""It is asked no sooner, of however many EIPs it was the holder."""
+"""The shortest time between two questions to one holder, however many EIPs it held."""
 MAX_SPEAKERS = 4000
-"""Remembered, of all links together: whoever has the key can make up any number of names."""
+"""Speakers remembered, on all links together: whoever has the key can invent any number of names."""
 LOOK_SECONDS = 5.0
-"""After so long without news the kernel is checked: what it refused is tried again, what others damaged is repaired."""
+"""The kernel is checked after so long without news, to repeat what it refused and repair what others damaged."""
 
 Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
 
 
 class HandOver:
-    """Hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
+    """Hears of each claim. Whoever decides what may be held here calls ``follow`` first."""
 
     def __init__(self, unknown_flows: UnknownFlows, report: Report, asks: Asks = answers) -> None:
-        """``asks``: whether somebody answers a question within so many times of so many seconds."""
+        """``asks``: whether somebody answers within a number of requests, each with a number of seconds."""
         self._unknown_flows, self._report, self._asks = unknown_flows, report, asks
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
         self._early: dict[IPAddress, tuple[Placement, str | None]] = {}
-        """Claims of the time before the links were known."""
+        """Claims from before the links were known."""
         self._speakers: dict[tuple[int, str], Speaker] = {}
         """By index of the link, and node."""
         self._asked: dict[NextHop, asyncio.Event] = {}
-        """Those that are asked now and then; set when something was taken from one."""
+        """Holders that are asked regularly; the event is set when an EIP was taken from one."""
         self._news = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
 
@@ -77,7 +77,7 @@ class HandOver:
         self._speakers.pop((link, node), None)
         self._speakers[link, node] = speaker
         if len(self._speakers) > MAX_SPEAKERS:
-            del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
+            del self._speakers[next(iter(self._speakers))]  # the one heard from longest ago
         self._news.set()
 
     def _claimed(self, address: IPAddress, placement: Placement, before: str | None) -> None:
@@ -91,7 +91,7 @@ class HandOver:
         self._news.set()
 
     def _hop(self, eip: IPAddress, link: Link, node: str) -> NextHop | None:
-        """None where it has told no address of that family that is on this link."""
+        """None if it has named no address of that family on this link."""
         known = self._speakers.get((link.index, node))
         for address in known.addresses if known is not None else ():
             if address.version == eip.version and question(self._snapshot, link, address) is not None:
@@ -99,8 +99,8 @@ class HandOver:
         return None
 
     async def follow(self, eips: frozenset[IPAddress], snapshot: Snapshot) -> None:
-        """This node may hold ``eips`` from now on, and holds none that is not among them. Returns once the kernel
-        knows, or has refused, which is told and tried again."""
+        """From now on this node may hold ``eips``, and no others. Returns once the kernel is set up, or has refused; a
+        refusal is reported and tried again."""
         self._eips, self._snapshot = eips, snapshot
         early, self._early = self._early, {}
         for address, (placement, before) in early.items():
@@ -122,7 +122,7 @@ class HandOver:
                 begun = boottime()
                 with self._report.trying("hand over"):
                     await self._bring()
-                # Half of the time for what matters more: thousands are claimed within seconds.
+                # Half of the time is left for more important work: thousands are claimed within seconds.
                 await asyncio.sleep(min(boottime() - begun, 1.0))
 
     async def _bring(self) -> None:
@@ -133,7 +133,7 @@ class HandOver:
         self._report.unknown_flows(len(eips), next_hops)
 
     async def _watch(self, hop: NextHop) -> None:
-        """Ask it, as long as anything is handed to it and it answers."""
+        """Asks the holder, as long as anything is handed to it and it answers."""
         try:
             while hop in self._moves.hops():
                 self._asked[hop].clear()

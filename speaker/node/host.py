@@ -68,21 +68,21 @@ log = structlog.get_logger()
 
 ENVIRONMENT_SECONDS = 10.0
 """How often this host is checked for what others do to it: settings, firewalls, full tables, dropped packets. What is
-reported of that is at most so old."""
+reported about that is at most so old."""
 MANY = 100
-"""Services that change in one pass, after which memory is given back to the kernel."""
+"""After a pass in which so many Services changed, memory is given back to the kernel."""
 RUNTIME_DIR_SECONDS = 5.0
-"""How often it is looked whether the control socket and the lock are still there."""
+"""How often to check that the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
-"""How often it is looked who is heard, where nobody fell silent or came back."""
+"""How often to check who is heard, if nobody fell silent or came back."""
 UNMEASURED = {"loop", "source", "gateways"}
-"""Tasks that wait for others of their own, or for what need not come."""
+"""Tasks that wait for other tasks, or for something that may never come."""
 DRAIN_SLACK = 2.0
-"""Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
+"""If a wire process needs so many seconds more than a drain's own limit, it is no longer waited for."""
 
 
 class Host:
-    """The loops of one node and the little they share: what was asked for, and what the links look like."""
+    """The loops of one node and the little they share: what was asked for, and the state of the links."""
 
     def __init__(
         self,
@@ -105,18 +105,18 @@ class Host:
         self._failed: Mapping[ServiceKey, Exception] = {}
         """Services that are set aside."""
         self._left = False
-        """The last pass left something else undone."""
+        """The last pass did not finish something else."""
         self._unserved: frozenset[IPAddress] = frozenset()
-        """EIPs that are not offered, since the kernel refuses to forward for them."""
+        """EIPs that are not offered because the kernel refuses to forward for them."""
         self._placements: dict[IPAddress, Placement] = {}
-        """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
+        """What the last decision lets this node hold; updated EIP by EIP, as most passes change few."""
         self._decided_on: Snapshot | None = None
-        """None: the last pass did not get to its end."""
+        """None: the last pass did not finish."""
         self._behind: frozenset[IPAddress] | None = None
-        """EIPs for which others go first; None: the wire process was told of none yet."""
+        """EIPs for which other nodes go first; None: the wire process has not been told yet."""
         self._snapshot: Snapshot | None = None
         self._links: frozenset[Link] = frozenset()
-        """Those that EIPs are announced on."""
+        """Links that EIPs are announced on."""
         self._kube_proxy = KubeProxyWatch(
             forwarder.inner.name if settings.forwarder.ours else NO_FORWARDER,
             lambda: wire.held,
@@ -127,11 +127,11 @@ class Host:
         report.draining = lambda: wire.draining
         self._changed = asyncio.Event()
         self._lost = self._planned_lost = frozenset[str]()
-        """Nodes that died, and those that the last plan reckoned with."""
+        """Nodes that died, and the dead nodes that the last plan took into account."""
 
     async def run(self, stop: Callable[[], None]) -> None:
-        """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
-        process ends the speaker; ``stop`` is called when it asks for that."""
+        """Starts every task, by name. A task that ends is started again, as none is ever done. Only the end of the wire
+        process ends the speaker; ``stop`` is called when that process asks for it."""
         with self._witnessing:
             await self._run(stop)
 
@@ -168,7 +168,7 @@ class Host:
         return tasks
 
     async def leave(self) -> None:
-        """Hand the EIPs over: make before break, where somebody is there to take over. The kernel forwards on."""
+        """Hand the EIPs over, make before break if somebody is there to take over. The kernel goes on forwarding."""
         if self._settings.peers is None:
             return
         limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
@@ -209,7 +209,7 @@ class Host:
             tasks.create_task(watch(), name="gateway questions")
 
     async def _follow_losses(self) -> None:
-        """Endpoints of nodes that died get nothing new at once, where we forward; and the source is told."""
+        """Endpoints of nodes that died get no new connections from then on, if we forward. The source is told too."""
         assert self._settings.peers is not None
         losses, soon, known = Losses(2 * self._settings.peers.hello), None, frozenset[str]()
         while True:
@@ -248,14 +248,14 @@ class Host:
             tries = tries + 1 if self._left or self._failed or self._forwarder.refused else 0
 
     def _collected_little(self) -> AbstractContextManager[None]:
-        """A pass over everything makes much that lives long; what the first one made is frozen once it is in force."""
+        """A pass over everything makes many long-lived objects. The first pass's are frozen once it is in force."""
         if self._decided_on is not None:
             return nullcontext()
         first = self._report.in_force is None
         return uncollected(lambda: first and self._report.in_force is not None)
 
     async def _changed_or(self, seconds: float) -> None:
-        """Between two tries: no longer than until there is something new to try."""
+        """Waits between two tries, but no longer than until there is something new to try."""
         await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
@@ -315,7 +315,8 @@ class Host:
     def _without_lost(
         self, view: View, changed: frozenset[ServiceKey] | None
     ) -> tuple[View, frozenset[ServiceKey] | None]:
-        """With the nodes that are lost, and the Services that have endpoints on those that were not, or are no more."""
+        """The view with the lost nodes marked, and also the Services with endpoints on nodes that became lost or came
+        back."""
         other, self._planned_lost = self._lost ^ self._planned_lost, self._lost
         if changed is not None and other:
             endpoints = view.world.endpoints.items()
@@ -323,12 +324,12 @@ class Host:
         return view._replace(world=replace(view.world, lost=self._planned_lost)), changed
 
     async def _in_thread(self, tell: Callable[[], None]) -> None:
-        """Reports to people, in a thread; no bug there keeps anything from being done."""
+        """Reports to people, in a thread. A bug there does not stop the work."""
         with contained("report", self):
             await in_thread(tell)
 
     def internal_error(self, task: str, error: BaseException) -> None:
-        """What a pass leaves undone because of it is done by another, soon."""
+        """The next pass, soon, does what this one left undone because of the error."""
         self._left = True
         self._report.internal_error(task, error)
 
@@ -340,7 +341,7 @@ class Host:
         self._failed = failed
 
     def _set_aside(self) -> tuple[str, ...]:
-        """What is not as it was asked for, by name."""
+        """The names of what is not as it was asked for."""
         failed = (f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items())
         return *failed, *self._forwarder.set_aside(self._unserved)
 
@@ -355,7 +356,7 @@ class Host:
         return decision, touched
 
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
-        """What may be held where."""
+        """Updates which EIPs may be held where."""
         if touched is None:
             self._placements = {
                 address: Placement(eip.link, eip.gratuitous, eip.preference)
@@ -368,23 +369,24 @@ class Host:
                 self._placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
-        """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""
+        """Names of the links that EIPs are announced on; if this node may hold none, of the links that it uses."""
         if self._links:
             return frozenset(link.name for link in self._links)
         used = {bound.link for bound in snapshot.addresses}
         return frozenset(link.name for index, link in snapshot.links.items() if index in used)
 
     async def _tend(self) -> None:
-        """Removes what has drained, and repairs what others have damaged."""
+        """Removes real servers that have drained, and repairs what others have damaged."""
         while True:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.inner.tend())
             if self._assisted is not None and self._assisted.until:
-                self._changed.set()  # kube-proxy may know by now
+                self._changed.set()  # kube-proxy may know by then
 
     async def _watch_environment(self) -> None:
-        """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
+        """Runs whether or not anything of ours changes. Reads the tables in a thread, as they have a line for every
+        real server."""
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.inner.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
@@ -398,7 +400,7 @@ class Host:
             await tick(ENVIRONMENT_SECONDS)
 
     async def _look_around(self) -> None:
-        """What keeps traffic from flowing through what is in force here."""
+        """Looks for what keeps traffic from flowing through what is in force here."""
         with self._report.trying("environment"):
             links = [link.name for link in self._links]
             families = {Family.of(eip) for eip in self._placements}
@@ -411,7 +413,7 @@ class Host:
             self._report.environment(problems, priority)
 
     def _everywhere(self) -> str:
-        """The link of the default route; '' for none."""
+        """The link of the default route, or ''."""
         if (snapshot := self._snapshot) is not None:
             match lookup(IPv4Address(0), snapshot):
                 case Found(_, hops) if hops[0].link in snapshot.links:
@@ -439,7 +441,7 @@ class Host:
                 return
 
     async def _keep_runtime_dir(self) -> None:
-        """Somebody may remove it under us."""
+        """Somebody may remove the directory while we run."""
         while True:
             await tick(RUNTIME_DIR_SECONDS)
             with self._report.trying("runtime directory"):

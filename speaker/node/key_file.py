@@ -18,7 +18,7 @@ KEY_SECONDS = 5.0
 
 
 class KeyFile:
-    """The cluster keys as last read; raises SettingError when they cannot be read at the start."""
+    """The cluster keys as last read. Raises SettingError if they cannot be read at the start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,12 +26,12 @@ class KeyFile:
         self.current: Keys = read_keys(path)
 
     async def follow(self, wire: Wire, report: Report) -> None:
-        """Read again when the file changes, until it can be; what cannot be read leaves the keys as they are."""
+        """Reads the file again when it changes, until that succeeds. If it cannot be read, the keys stay the same."""
         while True:
             await tick(KEY_SECONDS)
             if (stamp := self._stamp()) == self._seen:
                 continue
-            self._seen = None  # what fails is tried again
+            self._seen = None  # a failure is tried again
             try:
                 self.current = read_keys(self._path)
             except SettingError as error:

@@ -1,15 +1,15 @@
 """Which nodes are dead, and their endpoints with them, long before the control plane says so. Pure.
 
-The control plane calls a node NotReady 40 s after its last word, and until then its endpoints are ready. Speakers know
-within half a second. It is believed for as long as the control plane may take: a speaker that was killed is silent too,
-while its node is well, and what is missed of that is capacity alone, as nothing is taken out that has no substitute.
+The control plane calls a node NotReady 40 s after its last sign, and until then its endpoints are ready. Speakers know
+within half a second. Their word is believed for as long as the control plane may take. A killed speaker is silent too,
+while its node is well; then only capacity is lost, as an endpoint is taken out only if there are others.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 BELIEVED = 120.0
-"""Seconds from a node's silence on for which its endpoints get nothing new. By then the control plane has spoken."""
+"""Seconds after a node's silence for which its endpoints get nothing new. By then the control plane knows."""
 
 
 class Heard(NamedTuple):
@@ -18,22 +18,22 @@ class Heard(NamedTuple):
     node: str
     alive: bool
     draining: bool
-    """It said that it goes, as one does that is restarted or drained: its silence means nothing."""
+    """It announced that it leaves, as when restarted or drained: its silence means nothing."""
 
 
 class Losses:
-    """``now`` is seconds of one clock that never goes back. ``settles``: seconds in which all who died with one are
-    known to have: whoever is cut off hears them fall silent one after the other."""
+    """``now`` is seconds of one clock that never goes back. ``settles``: seconds until all nodes that died together are
+    known to be dead. A node that is cut off hears the others fall silent one after the other."""
 
     def __init__(self, settles: float) -> None:
         self._settles = settles
         self._known: set[str] = set()
-        """Nodes that were alive since we look."""
+        """Nodes that have been alive since this began."""
         self._since: dict[str, float] = {}
 
     def heard(self, speakers: Iterable[Heard], now: float) -> tuple[frozenset[str], float | None]:
-        """The nodes to be taken for dead: those that fell silent on every link, if more than half of all that are
-        expected, us included, are heard. Otherwise it may be us that nobody reaches. And in how many seconds to look
+        """The nodes to be taken for dead: those silent on every link, if this node hears more than half of all that are
+        expected, itself included. Otherwise this node may be the one cut off. Also returns in how many seconds to look
         again, if that is soon."""
         everybody = list(speakers)
         alive = {each.node for each in everybody if each.alive}

@@ -1,4 +1,4 @@
-"""What the running speaker finds wrong, which ``speaker status``, the status file, /healthz and the doctor list. Pure.
+"""What the running speaker finds wrong: ``speaker status``, the status file, /healthz and the doctor list it. Pure.
 
 Times are seconds of CLOCK_MONOTONIC.
 """
@@ -13,19 +13,19 @@ from speaker.model import IPAddress, Link, Mac, format_mac, rank
 from speaker.wire.messages import PeerSeen
 
 SHOWN = 50
-"""Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
+"""How many mistakes in manifests, and unreadable values, are named; the rest are only counted."""
 RIVAL_SECONDS = 30.0
-"""Who was not heard for so long is no problem any more, where nobody can ask."""
+"""After so much silence a rival is no longer a problem, where this node cannot ask for it."""
 UNANSWERED = 2
-"""Questions in a row to which nobody else answers, until a rival is gone."""
+"""A rival is gone after so many questions in a row that nobody else answers."""
 UNHEARD_SECONDS = 5.0
-"""For which a peer says that it does not hear this node, until that is told."""
+"""A peer must say for so long that it does not hear this node before that is reported."""
 LOSSY, LOSSLESS = 20, 5
-"""Percent of hellos that are lost, until it is told, and until it is over."""
+"""Percentage of lost hellos at which a problem begins, and below which it is over."""
 HOLDER_SECONDS = 12.0
-"""As RIVAL_SECONDS, of one whom this node waits for."""
+"""Like RIVAL_SECONDS, but for a holder that this node waits for."""
 EIPS_NAMED = 20
-"""In one sentence."""
+"""How many EIPs one sentence names."""
 
 
 class Area(Enum):
@@ -42,7 +42,7 @@ class Area(Enum):
 
 
 class Change(NamedTuple):
-    """Of the problems of one area. ``any``: they are not what they were, be it in their order alone."""
+    """How the problems of one area changed. ``any``: they differ from before, even if only in their order."""
 
     appeared: tuple[Finding, ...]
     over: tuple[Finding, ...]
@@ -58,7 +58,7 @@ def new(found: Iterable[_What], known: Collection[_What]) -> tuple[_What, ...]:
 
 
 def first(sentences: Sequence[str], rest: str) -> tuple[str, ...]:
-    """At most SHOWN of them; of more, ``rest`` says how many those are: "{} more …"."""
+    """At most SHOWN of them. ``rest`` ("{} more …") then says how many were left out."""
     more = [rest.format(len(sentences) - SHOWN)] if len(sentences) > SHOWN else []
     return (*sentences[:SHOWN], *more)
 
@@ -67,7 +67,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Heard(Generic[_Key, _What]):
-    """What is said of each one that was heard within ``seconds``; who was not heard for longest comes first."""
+    """What is reported about each one that was heard within ``seconds``, longest silence first."""
 
     def __init__(self, seconds: float = RIVAL_SECONDS) -> None:
         self._seconds = seconds
@@ -88,7 +88,7 @@ class Heard(Generic[_Key, _What]):
         return {key: what for key, (what, heard_at) in self._heard.items() if now < heard_at + self._seconds}
 
     def fades_at(self, now: float) -> float:
-        """When the next one will not have been heard for so long; who was not is forgotten."""
+        """When the next of them will have been silent for too long. Those that already were are forgotten."""
         for key, (_, heard_at) in tuple(self._heard.items()):
             if now < heard_at + self._seconds:
                 return heard_at + self._seconds
@@ -97,7 +97,7 @@ class Heard(Generic[_Key, _What]):
 
 
 class Rival(NamedTuple):
-    """``name``: MAC and link; ``place``: what to ask for, and the index of the link."""
+    """``name``: MAC and link. ``place``: the address to ask for, and the index of the link."""
 
     name: str
     finding: Finding
@@ -109,16 +109,16 @@ _LOOK = "speaker status; journalctl -u eip-speaker -n 50"
 
 
 class Problems:
-    """All that there are. Nothing reads them back: they are for people."""
+    """All problems there are. Nothing reads them back: they are for people."""
 
     def __init__(self) -> None:
         self._found: dict[Area, tuple[Finding, ...]] = {}
         self._failing: dict[str, str] = {}
-        """Edge → what it refused with last."""
+        """Edge → its last error."""
         self._rivals: Heard[str, Rival] = Heard()
         """By EIP."""
         self._unanswered: dict[IPAddress, int] = {}
-        """EIP with a rival → questions in a row that nobody else answered."""
+        """EIP with a rival → how many questions in a row nobody else answered."""
         self._holders: Heard[str, str] = Heard(HOLDER_SECONDS)
         """By EIP: another load balancer's nodes, which this one waits for."""
         self._filtered: Heard[tuple[str, str], Finding] = Heard()
@@ -128,16 +128,16 @@ class Problems:
         self._lossy: dict[str, Finding] = {}
         """By link, and by peer and link."""
         self._unheard: dict[tuple[str, str], float] = {}
-        """Peer and link → since when it says that it does not hear this node."""
+        """Peer and link → since when the peer says that it does not hear this node."""
         self._name_clash: tuple[Finding, ...] = ()
         self._peers_addresses: dict[IPAddress, Finding] = {}
         self.others: int | None = None
-        """Nodes of the cluster besides this one; None: nobody knows how many there are."""
+        """How many other nodes the cluster has; None: unknown."""
         self.groups: Mapping[IPAddress, str] = {}
-        """What other groups hold, each with its group in words."""
+        """What other groups hold: address → the group, in words."""
 
     def all(self, now: float, internal: Iterable[str] = ()) -> list[Finding]:
-        """``internal``: what nobody foresaw (``telemetry/logs.py``)."""
+        """``internal``: unexpected errors (``telemetry/logs.py``)."""
         return [
             *(finding for area in Area for finding in self._found.get(area, ())),
             *(
@@ -154,7 +154,7 @@ class Problems:
     # ── looked for ──
 
     def found(self, area: Area, findings: tuple[Finding, ...]) -> Change:
-        """All that there are there now."""
+        """``findings`` are all problems that this area has now."""
         before, self._found[area] = self._found.get(area, ()), findings
         return Change(new(findings, before), new(before, findings), any=findings != before)
 
@@ -164,16 +164,16 @@ class Problems:
     # ── edges ──
 
     def failing(self, edge: str, words: str) -> bool:
-        """Whether that is news."""
+        """Returns whether that is news."""
         before, self._failing[edge] = self._failing.get(edge), words
         return before != words
 
     def works(self, edge: str) -> bool:
-        """Whether that is news."""
+        """Returns whether that is news."""
         return self._failing.pop(edge, None) is not None
 
     def fails(self, edges: Iterable[str]) -> bool:
-        """One of them did when it was last tried."""
+        """Whether any of them failed when it was last tried."""
         return not self._failing.keys().isdisjoint(edges)
 
     # ── others on the LAN ──
@@ -181,24 +181,24 @@ class Problems:
     def rival(self, link: Link, address: IPAddress, mac: Mac, held: bool, now: float) -> str:
         """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
         fate = (
-            "this node goes on answering, and defends it"
+            "this node keeps answering for it, and defends it"
             if held
             else "this node does not answer for it until that stops"
         )
         named = f"{format_mac(mac)} on {link.name}"
         group = f" for {self.groups[address]}" if address in self.groups else ""
-        sentence = f"{address}: {named} uses it too{group}, and no hello claims it from there: {fate}"
+        sentence = f"{address}: {named} uses it too{group}, but no hello claims it from there: {fate}"
         finding = Finding("stranger", sentence, find_mac(str(address), link.name, format_mac(mac)), str(address))
         self._rivals.hear(str(address), Rival(named, finding, (address, link.index)), now)
         self._unanswered.pop(address, None)
         return sentence
 
     def rivals_places(self, now: float) -> list[tuple[IPAddress, int]]:
-        """EIPs that have a rival, and the index of the link that it was heard on."""
+        """EIPs that have a rival, each with the index of the link on which the rival was heard."""
         return [rival.place for rival in self._rivals.all(now).values()]
 
     def asked(self, address: IPAddress, answered: bool, now: float) -> bool:
-        """Whether it still has its rival was asked for. Whether that one is gone."""
+        """Somebody asked for the EIP to see whether its rival is still there. Returns whether the rival is gone."""
         if (rival := self._rivals.of(str(address), now)) is None:
             return False
         self._unanswered[address] = 0 if answered else self._unanswered.get(address, 0) + 1
@@ -210,23 +210,23 @@ class Problems:
         return False
 
     def let_go(self, address: IPAddress) -> None:
-        """It is ours no more: nobody is a rival for it."""
+        """The EIP is no longer ours, so it has no rival here."""
         self._rivals.forget(str(address))
         self._holders.forget(str(address))
 
     def holder(self, link: Link, address: IPAddress, mac: Mac, now: float) -> str | None:
-        """Another load balancer answers for it, which is no problem. None: that is no news."""
-        sentence = f"waits for {format_mac(mac)} on {link.name} to fall silent, which answers for it"
+        """Another load balancer answers for it, which is not a problem. Returns None if that is not news."""
+        sentence = f"waits until {format_mac(mac)} on {link.name}, which still answers for it, falls silent"
         news = self._holders.of(str(address), now) != sentence
         self._holders.hear(str(address), sentence, now)
         return sentence if news else None
 
     def holders(self, now: float) -> dict[str, str]:
-        """EIP → for whom this node waits."""
+        """EIP → which holder this node waits for."""
         return self._holders.all(now)
 
     def rivals(self, now: float) -> dict[str, str]:
-        """EIP → what is told of its rival."""
+        """EIP → what is reported about its rival."""
         return {eip: rival.finding.what for eip, rival in self._rivals.all(now).items()}
 
     def named_rivals(self, now: float) -> dict[str, str]:
@@ -234,26 +234,26 @@ class Problems:
         return {eip: rival.name for eip, rival in self._rivals.all(now).items()}
 
     def fade_at(self, now: float) -> float:
-        """When the next of those who are heard on the LAN will have been silent for so long that it is none."""
+        """When the next of those heard on the LAN will have been silent long enough to be forgotten."""
         return min(each.fades_at(now) for each in (self._rivals, self._holders, self._filtered))
 
     def filtered(self, link: Link, node: str, mac: Mac, eips: Collection[IPAddress], now: float) -> str | None:
-        """A node none of whose hellos arrives here answers for EIPs all the same. None: that is no news."""
+        """A node answers for EIPs although none of its hellos arrives here. Returns None if that is not news."""
         one = link.name, node
         if (known := self._filtered.of(one, now)) is not None:
             self._filtered.hear(one, known, now)
             return None
         what = (
-            f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(named(eips))}, and none of its hellos "
-            "arrives here: is their EtherType filtered on the way, or has its speaker ended, and its kernel answers? "
-            "They are left to it"
+            f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(named(eips))}, but none of its hellos "
+            "arrives here: their EtherType is filtered on the way, or its speaker has ended and its kernel still "
+            "answers. This node leaves these EIPs to it"
         )
         self._filtered.hear(one, Finding("hellos_filtered", what, FIND_FILTER, eips=len(eips)), now)
         return what
 
     def links(self, peers: Collection[PeerSeen], now: float) -> tuple[Finding, ...]:
-        """Links of ours on which hellos are lost, come late or are not heard, in the same words as long as that lasts.
-        Whose hellos arrive is filtered no longer."""
+        """Our links on which hellos are lost, late or unheard. The words stay the same as long as that lasts. A node
+        whose hellos arrive is no longer "filtered"."""
         for peer in peers:
             if peer.heard or not peer.alive:
                 self._filtered.forget((peer.link, peer.node))
@@ -275,25 +275,25 @@ class Problems:
         return max(peer.loss or 0, peer.loses) >= least
 
     def _mute(self, heard: Collection[PeerSeen], now: float) -> Iterator[Finding]:
-        """Where peers are heard that do not hear this node."""
+        """Links on which peers are heard that do not hear this node."""
         deaf = [(peer.node, peer.link) for peer in heard if not peer.hears_us]
         self._unheard = {each: self._unheard.get(each, now) for each in deaf}
         lasting = [each for each, since in self._unheard.items() if now >= since + UNHEARD_SECONDS]
         for link in dict.fromkeys(link for _, link in lasting):
             nodes = sorted(node for node, on in lasting if on == link)
             if 1 < len(nodes) == sum(peer.link == link for peer in heard):
-                what = f"no peer hears this node on {link}, and it hears {', '.join(nodes[:EIPS_NAMED])}"
+                what = f"no peer hears this node on {link}, though it hears {', '.join(nodes[:EIPS_NAMED])}"
                 yield Finding(
-                    "mute", what, f"ip -s link show dev {link}   # and its switch port: what drops its frames?"
+                    "mute", what, f"ip -s link show dev {link}   # what drops its frames? Check its switch port too"
                 )
             else:
-                what = f"this node hears {', '.join(nodes[:EIPS_NAMED])} on {link}, and is not heard there"
+                what = f"this node hears {', '.join(nodes[:EIPS_NAMED])} on {link}, but is not heard in return"
                 yield Finding("deaf_peer", what, "speaker doctor   # on those nodes")
 
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address, or another group holds it."""
-        whose = f"{node} holds it" if " " in node else f"node {node} says that it is its own address"
-        sentence = f"{address}: {whose}: it is not claimed here. Exclude it from its pool"
+        whose = f"{node} holds it" if " " in node else f"node {node} says that this is its own address"
+        sentence = f"{address}: {whose}, so it is not claimed here. Exclude it from its pool"
         mend = f"kubectl get eip -o wide   # add {address} to spec.exclude of the pool that has it"
         self._peers_addresses[address] = Finding("host_address", sentence, mend, str(address))
         return sentence
@@ -302,8 +302,8 @@ class Problems:
         self._peers_addresses.pop(address, None)
 
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> str:
-        """Another host that lives has this node's name and key. ``silent``: it keeps the name."""
-        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
+        """Another live host has this node's name and key. ``silent``: that host keeps the name."""
+        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "it renews our Lease"
         fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
         what = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
         self._name_clash = said(
@@ -319,53 +319,51 @@ def _silent(peers: Collection[PeerSeen]) -> Finding:
     """``peers``: those that were heard before."""
     nodes, links = {peer.node for peer in peers}, sorted({peer.link for peer in peers})
     if len(nodes) < 2:
-        what = "no other node is heard: this node is deaf, or there is nobody to take over from it"
+        what = "this node hears no other node: it is deaf, or there is nobody to take over from it"
         return Finding("no_peers", what, "speaker doctor   # on another node")
     on = ", ".join(links)
-    what = (
-        f"all {len(nodes)} peers on {on} fell silent: this node is deaf, and gives up what it holds, or they all ended"
-    )
-    return Finding("no_peers", what, f"ip -s link show dev {links[0]}   # does anything arrive? And its cable and port")
+    what = f"all {len(nodes)} peers on {on} fell silent: this node is deaf and gives up its EIPs, or they all ended"
+    return Finding("no_peers", what, f"ip -s link show dev {links[0]}   # does anything arrive? Check cable and port")
 
 
 def _lossy(peer: PeerSeen) -> Finding:
     mine = (peer.loss or 0) >= peer.loses
     whose, where = (f"of {peer.node}'s hellos", "here") if mine else ("of this node's hellos", f"at {peer.node}")
     what = (
-        f"{max(peer.loss or 0, peer.loses)} % {whose} on {peer.link} do not arrive {where}: a switch's port with a "
-        "storm limit, or an overloaded link"
+        f"{max(peer.loss or 0, peer.loses)} % {whose} on {peer.link} do not arrive {where}: a switch port may have a "
+        "storm limit, or a link may be overloaded"
     )
-    there = "there; and" if mine else "and"
+    there = f"on {peer.node}; also check" if mine else "also check"
     return Finding("hellos_lost", what, f"ip -s link show dev {peer.link}   # {there} the limits of its switch port")
 
 
-FIND_FILTER = "nft list ruleset   # on both: what drops their EtherType? And see the ACLs of the switch between"
+FIND_FILTER = "nft list ruleset   # on both nodes: what drops their EtherType? Also check the ACLs of the switch"
 
 
 def find_mac(eip: str, link: str, mac: str) -> str:
     """A command that asks for the EIP, and what to do about a ``mac`` that has no right to it."""
     ask = f"ndisc6 -m {eip} {link}" if ":" in eip else f"arping -c 3 -I {link} {eip}"
-    return f"{ask}   # find {mac} in the switch's table, and take the address from it"
+    return f"{ask}   # find {mac} in the switch's MAC table, and take the address from that host"
 
 
 def _late(link: str, patience: int) -> Finding:
     what = (
-        f"hellos on {link} came late, and none was lost: the LAN delivers in bursts, or nodes stand still for a "
-        f"moment. So a peer counts as dead there only after {patience} ms of silence, and failover takes that long, "
-        "until minutes have passed without it. Look at the switch, and at the load of the nodes"
+        f"hellos on {link} came late, but none was lost: the LAN delivers in bursts, or nodes stall for a moment. For "
+        f"now, a peer there counts as dead only after {patience} ms of silence, so failover takes that long, until "
+        "some minutes have passed without late hellos. Check the switch, and the load of the nodes"
     )
-    return Finding("late_hellos", what, "uptime   # on each node; and the counters of the switch's ports")
+    return Finding("late_hellos", what, "uptime   # on each node; also check the counters of the switch ports")
 
 
 def _sick(link: str, shares: Sequence[int]) -> Finding:
     what = (
-        f"link {link} is sick: between this node and most peers {shares[len(shares) // 2]} % of the hellos are lost, "
-        "and those peers hear each other. What it holds there goes to peers that may hold it, and it claims last there "
-        "until a minute after that. Look at its cable, its port, its duplex mode and its errors (`ip -s link`)"
+        f"link {link} is sick: {shares[len(shares) // 2]} % of hellos between this node and most peers are lost, but "
+        "those peers hear each other. EIPs that this node holds there move to peers that may hold them, and it claims "
+        "last there until the link has been well for a minute. Check its cable, port, duplex mode and errors"
     )
-    return Finding("sick_link", what, f"ip -s link show dev {link}   # its errors; and its cable and port")
+    return Finding("sick_link", what, f"ip -s link show dev {link}   # errors? Also check its cable and switch port")
 
 
 def named(eips: Collection[IPAddress]) -> list[str]:
-    """The first of them."""
+    """The first few of them."""
     return [str(eip) for eip in sorted(eips, key=rank)[:EIPS_NAMED]]

@@ -1,5 +1,6 @@
-"""Who holds what: told to the status file and the gauges, and asked for of others, as a client would: the edge of
-``ownership/witness.py``."""
+"""Edge: writes who holds what to the status file and the gauges, and asks the LAN who answers, as a client would
+(``ownership/witness.py`` decides about that).
+"""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
@@ -18,22 +19,22 @@ from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 from speaker.wire.remote import Wire
 
 LEAST_SECONDS = 0.1
-"""Between two writings of the status file."""
+"""The shortest time between two writings of the status file."""
 MOST_SECONDS = 1.0
-"""The same, where there is news."""
+"""The longest time between two writings, if there is news."""
 READY_SECONDS = 0.1
-"""How often a speaker that is not ready looks whether it is."""
+"""How often a speaker that is not ready checks whether it is."""
 LISTEN_SECONDS = 0.2
-"""That an answer of an EIP's may take."""
+"""How long an answer for an EIP may take."""
 AGAIN = 2
-"""How often a silent holder is asked besides, in a turn: one answer is enough, and of one question half may be lost."""
+"""How many more times a silent holder is asked in a turn: one answer is enough, as half of the requests may be lost."""
 CONTROLS = 4
-"""Peers' own addresses that are asked for where a holder is silent: if none answers it may be our own cable."""
+"""How many peers' own addresses are asked for if a holder is silent: if none answers, our own cable may be at fault."""
 EDGE = "witness"
 
 
 class Witnessing:
-    """``report`` hears of what is found, and knows who lives. Entered, it may ask; left, its sockets are closed."""
+    """``report`` hears what is found, and knows who lives. Entering opens the sockets, leaving closes them."""
 
     def __init__(self, node: str, report: Report, sockets: Askers | None = None) -> None:
         self._report, self._witness, self._sockets = report, Witness(node), sockets or Askers()
@@ -49,7 +50,7 @@ class Witnessing:
         self._sockets.__exit__(kind, error, tb)
 
     def use(self, links: Collection[Link], own: Mapping[int, Addresses]) -> None:
-        """Ask there, from these addresses of this host."""
+        """Ask on these links, from these addresses of this host."""
         self._links = {link.name: link.index for link in links}
         self._sockets.use(links, own)
 
@@ -72,7 +73,7 @@ class Witnessing:
                 await self._ask_for_rivals()
 
     async def _ask_for_rivals(self) -> None:
-        """Whether anybody but this node answers for what somebody else was heard to use."""
+        """Asks whether another node still answers for EIPs that somebody else was heard to use."""
         places = {eip: link for eip, link in self._report.rivals_places() if link in self._links.values()}
         if not places:
             return
@@ -101,7 +102,7 @@ class Witnessing:
         self._witness.judge(answers, unasked, [way for way, asked in controls.items() if not found.isdisjoint(asked)])
 
     def _controls(self, way: Way) -> list[IPAddress]:
-        """Asked for last: where only so much leaves, an answer shows that what was asked before left as well."""
+        """Asked for last: if only so much gets out, an answer shows that the earlier requests got out too."""
         there = [peer for peer in self._seen if peer.alive and self._links.get(peer.link) == way.link]
         return [eip for peer in there for eip in peer.addresses if eip.version == way.version][:CONTROLS]
 
@@ -109,7 +110,7 @@ class Witnessing:
 def places(
     eips: Mapping[IPAddress, MayHold | MayNotHold], claims: Mapping[IPAddress, ClaimStatus]
 ) -> dict[IPAddress, Place]:
-    """Those that this node can ask for: where their holder's hellos come from, or where it would hold them itself."""
+    """The EIPs that this node can ask for: on the link of their holder's hellos, or where it would hold them itself."""
     found = {}
     for eip, decided in eips.items():
         claim = claims.get(eip, NOBODYS)

@@ -1,5 +1,5 @@
-"""What people are told of this node: every event comes here, and goes on to the log, the metrics, the status file and
-health. The edge of ``problems.py``, ``transitions.py`` and ``status.py``, which decide what is said.
+"""What people are told about this node. Every event comes here, and goes on to the log, the metrics, the status file
+and health. The edge of ``problems.py``, ``transitions.py`` and ``status.py``, which decide what is said.
 """
 
 import asyncio
@@ -45,21 +45,21 @@ from speaker.wire.messages import NOBODYS, Began, ClaimStatus, PeerSeen, WireEve
 log = structlog.get_logger()
 
 CHANGES = 20
-"""Shown in one line; the count tells the rest."""
+"""Changes named in one line; the rest are only counted."""
 IN_STATUS = (
     *(events.EipClaimed, events.EipYielded, events.Conflict, events.HellosFiltered, events.PeerChanged),
     *(PeersAddress, NameClash, NameFree),
 )
-"""What of the events changes what the status file says."""
+"""Events that change what the status file says."""
 VACANT_SECONDS = 5.0
-"""For which nobody holds an EIP until that is told: a failover takes less."""
+"""Nobody must hold an EIP for so long before that is reported: a failover takes less."""
 WRITE_AGAIN = 1.0
-"""Seconds until a status file that could not be written is tried again, where there is no news."""
+"""Seconds until a status file that could not be written is tried again, if there is no news before."""
 
 
 @never_failing
 class Report(gauges.Counted):
-    """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
+    """Everything here is safe to lose: nothing reads it back. ``clock`` returns seconds."""
 
     def __init__(
         self,
@@ -80,25 +80,25 @@ class Report(gauges.Counted):
         self._of_eips: tuple[Finding, ...] = ()
         """What was last found of EIPs and Services."""
         self._wrongly_answered: Mapping[IPAddress, int] = {}
-        """EIPs for which not exactly one host answers, and how many do."""
+        """EIPs for which not exactly one host answers → how many do."""
         self._goes_by_records = False
-        """Of some EIP nothing else says who holds it."""
+        """Some EIP's holder is known only from its record."""
         self.in_force: InForce | None = None
         self.shown: list[Shown] = []
         self.hearers: list[Callable[[Began | WireEvent], None]] = []
-        """Of everything that happens; each is called in any thread."""
+        """They hear every event; each is called in any thread."""
         self.stale = asyncio.Event()
-        """What ``publish`` would say is not what it said last."""
+        """Set if ``publish`` has something new to say."""
         self._unwritten, self._faded = Timer(self.stale.set), Timer(self._fade)
-        """The status file is tried again; the next rival is one no more."""
+        """Until the status file is tried again; until the next rival is forgotten."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
         self._well_again: asyncio.TimerHandle | None = None
-        """The next look at whether what nobody foresaw is over."""
+        """Until the next check whether an unexpected error is over."""
         self.internal_error = self._internal.internal_error
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
-        restart would take away the EIPs that still work."""
+        """Healthy once everything asked for has been in force. Later trouble is reported, not acted on: a restart would
+        take away the EIPs that still work."""
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
@@ -111,11 +111,11 @@ class Report(gauges.Counted):
         return self._problems.all(self._clock(), self._internal.problems())
 
     def _grouped(self, findings: Iterable[Finding]) -> list[Finding]:
-        """As people are told of them: many of a kind as few."""
+        """As people are told: many findings of a kind as few."""
         return grouped(findings, len(self.in_force.decision.eips) if self.in_force is not None else 1, FEW)
 
     def conflicts(self) -> dict[str, str]:
-        """EIP → what is told of a rival."""
+        """EIP → what is reported about its rival."""
         return self._problems.rivals(self._clock())
 
     def rivals(self) -> dict[str, str]:
@@ -144,17 +144,17 @@ class Report(gauges.Counted):
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
-        """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
-        of them: the first are named, the rest are counted."""
+        """Parts of the API's objects that are left out, each a sentence. Whoever may write Services may cause any
+        number of them, so the first are named and the rest are counted."""
         told = first(problems, "{} more values in the API cannot be read")
-        mend = "kubectl get eip,services,endpointslices -A   # edit the object that the sentence names"
+        mend = "kubectl get eip,services,endpointslices -A   # edit the object that the message names"
         self._found(Area.API_OBJECTS, said("bad_manifests", told, mend))
 
     # ── edges ──
 
     def failed(self, edge: str, error: BaseException, *, known: bool = False, patience: float = 0.0) -> None:
-        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``, or
-        is over within ``patience`` seconds."""
+        """An edge failed; it is tried again. Nothing is said if the words are the same, if the error is ``known``, or
+        if it is over within ``patience`` seconds."""
         self._metrics.edge_errors.labels(edge).inc()
         words = str(error)
         if not known:
@@ -168,13 +168,13 @@ class Report(gauges.Counted):
             self.stale.set()
 
     def fails(self, *edges: str) -> bool:
-        """One of them did when it was last tried."""
+        """Whether any of them failed when it was last tried."""
         return self._problems.fails(edges)
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
-        """A refusal by ``edge``, or what nobody foresaw, is told and ends the block; it is tried again by whoever does
-        this every so often."""
+        """An error of ``edge``, or an unexpected one, is reported and ends the block. Whoever does this repeatedly
+        tries again."""
         try:
             yield
         except Exception as error:
@@ -183,14 +183,14 @@ class Report(gauges.Counted):
             self.recovered(edge)
 
     def met(self, edge: str, error: Exception) -> None:
-        """A refusal by ``edge``, or what nobody foresaw on the way to it."""
+        """An error of ``edge``, or an unexpected one on the way to it."""
         if isinstance(error, EdgeError):
             self.failed(edge, error)
         else:
             self.internal_error(edge, error)
 
     def _ailing(self) -> None:
-        """Said now, and looked at again until it is over: it may be met many times before."""
+        """Said now, and checked again until it is over, as it may happen many times before then."""
         self.stale.set()
         if self._well_again is None:
             self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
@@ -204,19 +204,19 @@ class Report(gauges.Counted):
     # ── looked at now and then ──
 
     def martians(self, martians: int, reverse_path: int) -> None:
-        """Packets dropped so far: for their source, and by a reverse path filter."""
+        """Packets dropped so far because of their source, and by a reverse path filter."""
         self._metrics.martians.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
         write(self._transitions.dropped(martians, reverse_path))
 
     def limits(self, tables: Tables, refused: tuple[Finding, ...]) -> None:
-        """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
+        """How full the kernel's connection tables are. ``refused``: what could not be changed about that."""
         self._status.tables = tables
         gauges.count_tables(self._metrics, tables)
         self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
 
     def environment(self, problems: tuple[Finding, ...], priority: Priority) -> None:
-        """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
+        """Settings of this host, and doings of others here, that keep traffic from flowing, or us from the CPU."""
         self._metrics.real_time.set(priority is Priority.REAL_TIME)
         before, self._status.priority = self._status.priority, priority
         if priority is not before:
@@ -225,7 +225,7 @@ class Report(gauges.Counted):
         self._found(Area.ENVIRONMENT, problems)
 
     def kube_proxy(self, told: LookReport) -> None:
-        """Who implements Services on this node, and what of it is in our way."""
+        """Which program implements Services on this node, and what of it is in our way."""
         before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
         self.telling.say([transitions.kube_proxy(before, seen)])
         self._found(Area.KUBE_PROXY, seen.problems)
@@ -238,11 +238,11 @@ class Report(gauges.Counted):
         self._found(Area.LINKS, self._problems.links(peers, self._clock()))
 
     def nodes(self, others: int) -> None:
-        """How many there are in the cluster besides this one."""
+        """How many other nodes the cluster has."""
         self._problems.others = others
 
     def endpoints_checked(self, tally: Tally) -> None:
-        """What was counted of the checks of endpoints."""
+        """Counts of the health checks."""
         gauges.count_checks(self._metrics, tally)
         late = [f"{tally.late} health checks began more than a second late"] if tally.late else []
         beyond = [f"{tally.beyond} endpoints are not checked: there are too many"] if tally.beyond else []
@@ -252,11 +252,11 @@ class Report(gauges.Counted):
         self._happened(happened)
 
     def rivals_places(self) -> list[tuple[IPAddress, int]]:
-        """EIPs that have a rival, and the index of the link that it was heard on."""
+        """EIPs that have a rival, each with the index of the link on which the rival was heard."""
         return self._problems.rivals_places(self._clock())
 
     def asked_for_rivals(self, answered: Mapping[IPAddress, bool]) -> None:
-        """Whether each still has one."""
+        """EIP → whether its rival still answered."""
         for eip, still in answered.items():
             if self._problems.asked(eip, still, self._clock()):
                 self.stale.set()
@@ -268,11 +268,11 @@ class Report(gauges.Counted):
             self.stale.set()
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
-        """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
+        """What is not as it was asked for, because of a bug of ours or because the kernel refused it."""
         self._found(Area.SET_ASIDE, said("not_in_kernel", problems, "journalctl -u eip-speaker -n 50"))
 
     def _found(self, area: Area, problems: tuple[Finding, ...]) -> None:
-        """All that there are there now: what is new is told, and what is over."""
+        """All problems of an area now. Those that are new, and those that are over, are reported."""
         change = self._problems.found(area, problems)
         write(transitions.problems(change))
         if change.any:
@@ -281,16 +281,16 @@ class Report(gauges.Counted):
     # ── what is in force ──
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
-        """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
+        """Which Service has which EIP from now on. ``changed``: only these may be new; None: any."""
         self._happened(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
-        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""
         self.noted.decided = decision.eips
         self._happened(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
-        """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
+        """The kernel's forwarding was changed. ``approximations`` None: they are as before."""
         if changes:
             self._metrics.changes.inc(len(changes))
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
@@ -298,7 +298,7 @@ class Report(gauges.Counted):
             write(self._transitions.approximations(approximations))
 
     def assisting(self, nodes: Mapping[str, int]) -> None:
-        """Dead nodes, and how many virtual servers are led past the endpoints of each in front of kube-proxy."""
+        """Dead node → how many virtual servers in front of kube-proxy bypass its endpoints."""
         before, now = self._status.assisting, time.time()
         self._metrics.assisted.clear()
         for node, servers in nodes.items():
@@ -315,7 +315,7 @@ class Report(gauges.Counted):
         gauges.count_in_force(self._metrics, in_force.settlement, in_force.usage)
 
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
-        """What the kernel does with packets to so many EIPs, which this node may hold, of connections unknown here."""
+        """``eips``: how many EIPs this node may hold. ``next_hops``: where packets of connections unknown here go."""
         for fate, count in fates(eips, next_hops).items():
             self._metrics.unknown_flows.labels(fate.value).set(count)
         handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
@@ -331,8 +331,9 @@ class Report(gauges.Counted):
         ready: bool,
         recorded: Callable[[IPAddress], str | None] = lambda _: None,
     ) -> None:
-        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more.
-        ``recorded``: the node that the API names as an EIP's holder. What is wrong is asked here, where it changes."""
+        """Tells the status file and the gauges who holds what. ``ready``: this node has nothing left to wait for.
+        ``recorded``: the node that the API names as an EIP's holder. Findings about EIPs are made here, when something
+        changes."""
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
@@ -354,7 +355,8 @@ class Report(gauges.Counted):
             log.info("ready", eips=sum(claim.mine for claim in found.values()))
 
     def _still_vacant(self, found: Mapping[IPAddress, ClaimStatus]) -> frozenset[IPAddress]:
-        """EIPs that nobody has held for VACANT_SECONDS; some are looked at again by then."""
+        """EIPs that nobody has held for VACANT_SECONDS. Also arranges the next look, if some are not vacant for that
+        long."""
         now, waits = self._clock(), self._status.waits
         nobodys = [a for a, c in found.items() if c.holder is None and not c.mine and str(a) not in waits]
         self._vacant = {each: self._vacant.get(each, now) for each in nobodys} if self._ready else {}
@@ -369,7 +371,7 @@ class Report(gauges.Counted):
         vacant: Collection[IPAddress],
         others: Collection[Finding],
     ) -> dict[str, Any]:
-        """In a thread: every EIP is looked at. ``others``: what is wrong besides."""
+        """Runs in a thread, as every EIP is looked at. ``others``: the other findings."""
         wrong = self._wrongly_answered
         self._of_eips = tuple(trouble.of_all(in_force, found, wrong, vacant, draining=self.draining()))
         problems = self._grouped([*others, *self._of_eips])
@@ -387,19 +389,19 @@ class Report(gauges.Counted):
         return self._status.told(in_force.settlement, in_force.decision, found, self._grouped(self.findings()))
 
     def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
-        """Without what this node holds in name only, as another load balancer still answers for it."""
+        """Without EIPs that this node holds only in name, because another load balancer still answers for them."""
         self._status.waits = waits = self._problems.holders(self._clock())
         return {a: NOBODYS if found[a].mine and str(a) in waits else found[a] for a in found} if waits else found
 
     def records_changed(self) -> None:
-        """What the API says of holders is not what it was."""
+        """The API's records of holders have changed."""
         if self._goes_by_records:
             self.stale.set()
 
     # ── what the wire process tells ──
 
     def hear(self, event: Began | WireEvent) -> None:
-        """To each who tells of it; a bug in one keeps nothing from the others."""
+        """Passes it on to everyone who reports; a bug in one does not affect the others."""
         match event:
             case events.EdgeFailed(edge=edge, error=error):
                 self.failed(edge, EdgeError(error))
@@ -444,13 +446,14 @@ class Report(gauges.Counted):
                 each(event)
 
     def _happened(self, happened: Iterable[events.Event | None]) -> None:
-        """Of which this process tells by itself; in any thread."""
+        """Events of this process; in any thread."""
         found = [event for event in happened if event is not None]
         self.telling.say(map(transitions.told, found))
         self._hand_on(*found)
 
     def _judge(self, event: Began | WireEvent) -> str | None:
-        """What is wrong; None: that is known. Who falls silent is told of in time, also while others go on."""
+        """What is wrong; None if that is known. A peer's silence is reported in time even while others' events keep
+        coming."""
         now, problems = self._clock(), self._problems
         match event:
             case events.Conflict():
@@ -478,7 +481,7 @@ class Report(gauges.Counted):
         return ""
 
     def _wait_for(self, event: events.Conflict) -> None:
-        """Another load balancer still answers for an EIP of ours, which is none of a rival's."""
+        """Another load balancer, which is not a rival, still answers for an EIP of ours."""
         sentence = self._problems.holder(event.link, event.eip, event.mac, self._clock())
         if sentence is not None:
             self.telling.tell(transitions.waits(event, sentence))
@@ -491,7 +494,7 @@ class Report(gauges.Counted):
 
     def _await_fading(self) -> None:
         if not self._faded.pending and (at := self._problems.fade_at(now := self._clock())) < inf:
-            self._faded.set(at - now + 1)  # those that fade within a second together
+            self._faded.set(at - now + 1)  # those that end within a second of each other
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
         self.telling.say([transitions.holder_silent(hop, eips)])
@@ -499,7 +502,7 @@ class Report(gauges.Counted):
     # ── processes ──
 
     def api(self, up: bool) -> None:
-        """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
+        """Said if the change lasts longer than LASTING; called again and again until ``up``."""
         self._metrics.api.set(up)
         self._happened([self._transitions.api(up, self._clock())])
 

@@ -1,4 +1,4 @@
-"""One node from its start to its end: what is opened in which order, and closed again. The work is ``host.py``."""
+"""One node from start to end: what is opened in which order, and closed again. The work is in ``host.py``."""
 
 import os
 import socket
@@ -36,7 +36,7 @@ from speaker.wire.remote import Wire
 log = structlog.get_logger()
 
 SWITCH_SECONDS = 0.001
-"""For which a thread that decides keeps the loop waiting, each time that it has something to do."""
+"""How long a thread that decides may keep the loop waiting each time the loop has something to do."""
 
 
 async def serve(
@@ -48,8 +48,8 @@ async def serve(
     examine: Examine,
     **started: object,
 ) -> None:
-    """Serve what the source asks for until the wire process at ``end`` asks for the end. ``api``: it asks
-    the Kubernetes API; ``examine``: for the page; ``started``: for the first line of the log.
+    """Serve what the source asks for, until the wire process at ``end`` asks us to stop. ``api``: the source asks the
+    Kubernetes API. ``examine``: for the page. ``started``: for the first log line.
 
     Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
     that cannot be read) before anything is touched.
@@ -86,7 +86,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
-        with limited_as_a_whole():  # by the wire process, as long as it hears of no loop
+        with limited_as_a_whole():  # stopped by the wire process if the loop shows no sign of life
             source = await make(report, stack)
             forwarder = await open_forwarder(
                 settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts, settings.group
@@ -125,14 +125,14 @@ async def _serve(
         host = Host(settings, keys, source, Isolating(forwarder, report), wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)
-        if settings.forwarder is Forwarding.ASSIST:  # nobody would take it away when kube-proxy knows
+        if settings.forwarder is Forwarding.ASSIST:  # otherwise nobody would remove it once kube-proxy knows
             with suppress(EdgeError):
                 await forwarder.cleanup()
 
 
 async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
-    """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
-    is asked for, and the kernel cannot."""
+    """None if nothing is handed over; then what an earlier speaker handed over is undone too. Raises Unsupported if it
+    is asked for and the kernel cannot do it."""
     peers = settings.peers
     if peers is not None and peers.hands_over(settings.forwarder):
         try:
@@ -150,8 +150,9 @@ async def _hand_over(settings: NodeSettings, report: Report) -> HandOver | None:
 async def _publishing(
     settings: MqttSettings, node: str, report: Report, metrics: Metrics, *, shares: bool
 ) -> AsyncIterator[None]:
-    """A broker is told while the block lasts. ``shares``: no controller speaks of all EIPs."""
-    # Not needed, and perhaps not there, where there is none.
+    """Publishes to a broker while the block lasts. ``shares``: no controller reports all EIPs, so this node reports its
+    share."""
+    # Not needed without a broker, and perhaps not installed.
     from speaker.telemetry.mqtt.news import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
@@ -162,7 +163,7 @@ async def _publishing(
 
 
 def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Callable[[], Awaitable[bytes]]:
-    """What /metrics tells of the traffic; nothing for as long as the kernel does not, or a bug of ours keeps it."""
+    """What /metrics says about traffic; nothing as long as the kernel does not answer, or a bug of ours prevents it."""
     kept = Kept(lambda: exposition(*forwarder.traffic(real_servers=real_servers)))
 
     async def text() -> bytes:

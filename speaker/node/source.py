@@ -1,4 +1,4 @@
-"""Who says what is asked of a node."""
+"""Says what is asked of a node: an interface for files and for the API."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -14,8 +14,8 @@ from speaker.wire.remote import Wire
 
 
 class View(NamedTuple):
-    """All that is asked of this node now. ``usage``: of the pools, where this node knows it. ``changed``: the Services
-    that are all there is of difference to the view before; None: there may be more."""
+    """All that is asked of this node now. ``usage``: of the pools, if this node knows it. ``changed``: only these
+    Services differ from the previous view; None: anything may."""
 
     world: World
     settlement: Settlement
@@ -25,25 +25,25 @@ class View(NamedTuple):
 
 
 class Source(Protocol):
-    """Where it is asked."""
+    """Where a node's work comes from."""
 
     @property
     def record_sink(self) -> Hears | None:
-        """Writes records for the wire process; None where none are kept."""
+        """Writes records for the wire process; None if there are none."""
 
     def recorded(self, eip: IPAddress) -> str | None:
-        """The node that the record names as its holder; None: none, or there are no records."""
+        """The holder that the record names; None if it names none, or there are no records."""
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
-        """Endless. ``changed`` says that ``view`` is another."""
+        """Endless. Calls ``changed`` when ``view`` has changed."""
 
     def lost(self, nodes: frozenset[str]) -> None:
-        """The nodes that died, as far as is heard here; at each change."""
+        """The nodes believed dead, from what is heard here; called at each change."""
 
     async def view(self, own: Mapping[IPAddress, str]) -> View | None:
-        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
+        """None as long as nothing is known. Raises EdgeError if it should be called again. ``own``: as in
         ``Snapshot``."""
 
 
 MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
-"""Opens what a source needs on the stack."""
+"""Makes a source; what it opens is closed by the stack."""

@@ -17,17 +17,17 @@ class Standing(StrEnum):
     """By this node."""
     HELD_BY_PEER = "held_by_peer"
     BY_NOBODY = "by_nobody"
-    """As far as this node knows; why not by this one is counted by reason."""
+    """As far as this node knows. A second metric counts the reasons why this node is not the holder."""
     CONFLICT = "conflict"
-    """A stranger was heard to use it, within the last half minute; whether or not this node answers as well."""
+    """A stranger was heard to use it within the last half minute, whether or not this node answers as well."""
 
 
 WAITS = "waits"
-"""Reason: this node may hold it, and does not: it is about to, or its kernel refuses to forward for it."""
+"""Reason: this node may hold it but does not. It is about to, or its kernel refuses to forward for it."""
 
 
 class Claim(NamedTuple):
-    """What is known of an EIP: whether it is held here; else by which node, if any is known."""
+    """What is known about an EIP: whether it is held here, or else by which node, if known."""
 
     mine: bool
     holder: str | None
@@ -38,8 +38,8 @@ def standings(
     claims: Mapping[IPAddress, Claim],
     rivalled: Collection[str],
 ) -> tuple[Counter[Standing], Counter[str]]:
-    """How many are how, and of those held by nobody how many for which reason. ``claims``: of each of the ``eips``;
-    ``rivalled``: those that a stranger uses."""
+    """How many EIPs are in each state, and for which reasons those that nobody holds are not held. ``claims``: of each
+    of the ``eips``. ``rivalled``: EIPs that a stranger uses."""
     states, reasons = Counter(dict.fromkeys(Standing, 0)), Counter[str]()
     for address, eip in eips.items():
         claim = claims[address]
@@ -54,18 +54,18 @@ def standings(
 
 
 MAX_DEAD = 4000
-"""Nodes that fell silent, remembered: whoever has the key can make up any number of names."""
+"""Silent nodes that are remembered: whoever has the key can invent any number of names."""
 
 
 class Alive:
-    """``on``: those that are heard, by the index of the link."""
+    """``on``: nodes that are heard, by the index of the link."""
 
     def __init__(self) -> None:
         self.on: dict[int, set[str]] = {}
         self._dead: dict[str, None] = {}
 
     def hear(self, event: object) -> None:
-        """Of whatever happens who came, or fell silent."""
+        """Notes which peers came or fell silent."""
         if isinstance(event, PeerChanged):
             self._note(event.node, event.link, event.alive)
 
@@ -82,5 +82,5 @@ class Alive:
             del self._dead[next(iter(self._dead))]
 
     def unless_dead(self, node: str | None) -> str | None:
-        """None for one that fell silent on all links where it was heard: it holds nothing."""
+        """None for a node that fell silent on all links where it was heard, as it holds nothing."""
         return None if node in self._dead else node

@@ -1,4 +1,4 @@
-"""``status.json``: for scripts and people on the node; the same facts as the log, all at once."""
+"""``status.json``, for scripts and people on the node: the same facts as the log, all at once."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -21,10 +21,10 @@ from speaker.system.process import Priority
 from speaker.wire.messages import ClaimStatus
 
 NAME = "status.json"
-"""In the runtime directory."""
+"""The file's name in the runtime directory."""
 
 Shown: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Mapping[Family, Usage]], Mapping[str, str]], None]
-"""Hears what the file says, in a thread; the usage of pools; and the conflicts, by EIP."""
+"""Gets what the file says, in a thread; the usage of pools; and the conflicts, by EIP."""
 
 
 @dataclass(slots=True)
@@ -35,12 +35,12 @@ class Status:
     """Of the wire process."""
     kube_proxy: Judgement | None = None
     handed_over: Counter[NextHop] = field(default_factory=Counter)
-    """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
+    """Previous holder → for how many EIPs it gets the packets of connections unknown here."""
     assisting: Mapping[str, float] = field(default_factory=dict)
-    """Dead node → since when kube-proxy's clients are led past its endpoints, in seconds since 1970."""
+    """Dead node → since when kube-proxy's clients bypass its endpoints, in seconds since 1970."""
     tables: Tables = field(default_factory=Tables)
     waits: Mapping[str, str] = field(default_factory=dict)
-    """EIP → for whom this node waits, which holds it in name only."""
+    """EIP → the holder that this node waits for while it holds the EIP only in name."""
 
     def told(
         self,
@@ -49,7 +49,7 @@ class Status:
         claim_statuses: Mapping[IPAddress, ClaimStatus],
         problems: Collection[Finding],
     ) -> dict[str, Any]:
-        """Of what is in force. ``claim_statuses``: of each EIP in ``decision``."""
+        """Describes what is in force. ``claim_statuses``: of each EIP in ``decision``."""
         return {
             "eips": [
                 _eip(eip, claim_statuses[address]) | self._waiting(address) for address, eip in decision.eips.items()
@@ -109,5 +109,5 @@ def _kube_proxy(seen: Judgement | None) -> dict[str, Any] | None:
 
 
 def write_status(runtime_dir: Path, told: Mapping[str, Any]) -> None:
-    """Edge: raises EdgeError naming the file."""
+    """Edge. Raises EdgeError, which names the file."""
     write_atomically(runtime_dir / NAME, msgspec.json.encode(told))

@@ -1,7 +1,6 @@
 """What is logged when something happens: events in, lines out. Pure; ``telemetry/logs.py`` writes them.
 
-``told`` is the log's table of events. ``Transitions`` remembers what was said last, so that only what is new is an
-event: never a line for a non-event.
+``told`` is the log's table of events. ``Transitions`` remembers what was said last, so that only news is logged.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,8 +20,8 @@ from speaker.telemetry.lines import LASTING, Line, Spell, Transition, in_lines
 from speaker.wire.messages import Before, Began, WireEvent
 
 MISTAKES = 20
-"""In manifests, that get a line each: they are read one by one."""
-FROZEN = "this process did not run for longer than the self-lease, and gave up what others may have taken"
+"""How many mistakes in manifests get a line each, as people read them one by one."""
+FROZEN = "this process did not run for longer than the self-lease, so it gave up EIPs that others may have taken"
 FLAGGED = "kept although its pool no longer offers it; not assigned again once it is released"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
@@ -31,7 +30,7 @@ _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 
 def told(event: Began | WireEvent, message: str = "") -> Transition | Line | None:
-    """``message``: what is wrong, where something is, as ``problems.py`` has it."""
+    """``message``: the words of ``problems.py``, if something is wrong."""
     fields: dict[str, Any]
     match event:
         case events.Assigned(service=service, addresses=addresses):
@@ -86,7 +85,7 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
         case NameClash(silent=silent):
             return Line("error", "name clash", {"message": message, "silent": silent})
         case NameFree():
-            message = "no other host was heard with this node's name for a while"
+            message = "no other host with this node's name was heard for a while"
             return Line("info", "name free", {"message": message})
         case events.WasFrozen():
             return Line("warning", "frozen", {"message": FROZEN})
@@ -105,7 +104,7 @@ def _of_service(
 
 
 def waits(event: events.Conflict, message: str) -> Transition:
-    """For another load balancer, which still answers."""
+    """This node waits for another load balancer, which still answers."""
     fields = {"link": event.link.name, "mac": format_mac(event.mac), "message": message}
     return Transition("info", "waits", "eip", str(event.eip), (event.link.name, event.mac), fields)
 
@@ -117,7 +116,7 @@ def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[L
 
 
 def kube_proxy(before: Judgement | None, now: Judgement) -> Line | None:
-    """Who implements Services on this node, where that is news."""
+    """Which program implements Services on this node, if that is news."""
     mode = now.kube_proxy.mode
     if before is not None and (before.kube_proxy.mode, before.notes) == (mode, now.notes):
         return None
@@ -138,7 +137,7 @@ def sentences(event: str, found: Iterable[str], level: str = "warning") -> Itera
 
 
 class Transitions:
-    """What was said last. Safe to lose: then it is said again."""
+    """Remembers what was said last. Safe to lose: then it is said again."""
 
     def __init__(self) -> None:
         self._assigned: dict[ServiceKey, Assignment] = {}
@@ -148,19 +147,19 @@ class Transitions:
         self._approximations: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, Spell] = {}
-        """By edge."""
+        """Edge → how long it has failed."""
         self._away: Spell | None = None
-        """The API."""
+        """How long the API has been away."""
         self._foreign: set[tuple[str, Enum]] = set()
         self._dropped: tuple[int, int] | None = None
 
     def notices(self, notices: Iterable[str]) -> Iterator[Line]:
-        """Of the manifests that are in force from now on."""
+        """Notices about the manifests that are now in force."""
         before, self._notices = self._notices, frozenset(notices)
         return sentences("notice", sorted(self._notices - before), "info")
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> list[Event]:
-        """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
+        """Which Service has which EIP from now on. ``changed``: only these may be new; None: any."""
         now = settlement.assignments
         asked = [*now, *(self._assigned.keys() - now.keys())] if changed is None else changed
         happened = [one for key in asked for one in self._assignment(key, now.get(key))]
@@ -192,7 +191,7 @@ class Transitions:
         return [refused for key, refused in self._refused.items() if before.get(key) != refused]
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Event]:
-        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""
         happened: list[Event] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
@@ -202,18 +201,18 @@ class Transitions:
         return happened
 
     def conflicts(self, conflicts: Mapping[str, str]) -> list[Event]:
-        """EIP → what is told of its rival: who has one since the last time, and who has none any more."""
+        """``conflicts``: EIP → what is reported about its rival. Events for new rivals, and for those that are gone."""
         before, self._conflicts = self._conflicts, frozenset(conflicts)
         begun = [events.ConflictBegun(eip, conflicts[eip]) for eip in sorted(self._conflicts - before)]
         return [*begun, *map(events.ConflictEnded, sorted(before - self._conflicts))]
 
     def approximations(self, approximations: tuple[str, ...]) -> Iterator[Line]:
-        """What the forwarder does in another way than it was asked."""
+        """What the forwarder does differently from what it was asked."""
         before, self._approximations = self._approximations, approximations
         return sentences("approximation", new(approximations, before))
 
     def edge_failed(self, edge: str, words: str, now: float, patience: float = 0.0) -> Event | None:
-        """The same words are not repeated, and none are said of what is over within ``patience`` seconds."""
+        """None for words already said, and for an error that is over within ``patience`` seconds."""
         if not self._failing.setdefault(edge, Spell(now)).tells(words, now, patience):
             return None
         return events.EdgeFailed(edge, words)
@@ -223,7 +222,7 @@ class Transitions:
         return events.EdgeRecovered(edge) if spell is not None and spell.said is not None else None
 
     def api(self, up: bool, now: float) -> Event | None:
-        """Said when that changes for longer than LASTING."""
+        """None unless the change lasted longer than LASTING."""
         if up:
             passed, self._away = self._away is not None and self._away.said is None, None
             return None if passed else events.ApiAnswers()
@@ -231,21 +230,21 @@ class Transitions:
         return events.ApiSilent() if self._away.tells(events.API_SILENT, now, LASTING) else None
 
     def dropped(self, martians: int, reverse_path: int) -> list[Line]:
-        """Packets, since the host started: for their source, and by a reverse path filter. What there is at first is no
-        news."""
+        """Packets dropped since the host started: for their source, and by a reverse path filter. The first counts are
+        not news."""
         before, self._dropped = self._dropped or (martians, reverse_path), (martians, reverse_path)
         told: list[Line] = []
         if martians > before[0]:
             message = (
-                "packets from outside were dropped because their source is an address bound on this node: does another "
-                "node answer for, or a backend or an upstream balancer send from, an EIP that is bound here? With the "
-                "forwarder nftables no EIP is bound"
+                "packets from outside were dropped because their source is an address bound on this node: another node "
+                "may answer for an EIP that is bound here, or a backend or upstream balancer sends from one. With the "
+                "nftables forwarder no EIP is bound"
             )
             told.append(Line("warning", "martian source", {"packets": martians - before[0], "message": message}))
         if reverse_path > before[1]:
             message = (
                 "packets from outside were dropped by rp_filter=1 because this node would answer through another link "
-                "than they came in on: docs/forwarding.md, Several links"
+                "than they came in on: see docs/forwarding.md, Several links"
             )
             told.append(Line("warning", "reverse path", {"packets": reverse_path - before[1], "message": message}))
         return told
@@ -256,13 +255,13 @@ class Transitions:
             return None
         self._foreign.add((link, rejected))
         message = (
-            "somebody on this link signs hellos with another key: another cluster, or a host with the wrong key file, "
-            "which then claims the same EIPs"
+            "a host on this link signs hellos with another key: it is in another cluster, or it has the wrong key file "
+            "and claims the same EIPs"
         )
         return Line("warning", "foreign hellos", {"link": link, "reason": rejected.value, "message": message})
 
 
 def holder_silent(hop: NextHop, eips: int) -> Line:
-    message = "it does not answer: the connections that it had are reset"
+    message = "it does not answer, so the connections that it had are reset"
     told = {"address": str(hop.address), "link": hop.link, "eips": eips, "message": message}
     return Line("warning", "previous holder silent", told)

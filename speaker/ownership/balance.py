@@ -1,4 +1,4 @@
-"""Levelling what the nodes of one link hold: the fewest moves, planned and followed. Pure."""
+"""Evens out what the nodes of one link hold: plans the fewest moves, and follows them. Pure."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -10,7 +10,7 @@ from speaker.model import IPAddress, rank
 from speaker.ownership.score import score
 
 Weights: TypeAlias = Mapping[IPAddress, Mapping[str, int]]
-"""How much each node is preferred for an EIP; of one that is not there all are alike."""
+"""How much each node is preferred for an EIP; if an EIP is missing, all nodes are equal."""
 _ALIKE: Weights = MappingProxyType({})
 
 
@@ -23,10 +23,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing:
-    """How far it is: ``planned`` moves, of which ``moved`` are done and ``refused`` were given up.
+    """Progress: of the ``planned`` moves, ``moved`` are done and ``refused`` were given up.
 
-    ``finished``: nothing more is asked for; the rest, if any, was left to another node that rebalances too.
-    ``preferred``: EIPs that prefer some of the nodes, so that these hold them, however many that are (rule 41).
+    ``finished``: nothing more is asked for; what is left, if anything, was left to another node that also rebalances.
+    ``preferred``: EIPs that prefer certain nodes, which therefore hold them, however many that are (rule 41).
     """
 
     planned: int
@@ -45,11 +45,10 @@ def plan(
     may_hold: Collection[IPAddress],
     weights: Weights = _ALIKE,
 ) -> list[Move]:
-    """First each EIP to where it is preferred most; then, without undoing that, the fewest moves after which the nodes
-    of ``holdings`` (node → what it holds; none left out for holding nothing) differ by at most one, or as little as
-    preferences and ``me`` allow, which may hold ``may_hold`` only. Of the others nothing is known: what they may not
-    take they will not take. The same for equal arguments.
-    """
+    """First moves each EIP to the node that it prefers most. Then, without undoing that, plans the fewest moves after
+    which the nodes of ``holdings`` (node → what it holds, including nodes that hold nothing) differ by at most one, or
+    as little as preferences and ``me`` allow, which may hold only ``may_hold``. Nothing is known about what others may
+    hold: what they may not take, they will not take. Equal arguments give the same result."""
     home = {move.eip: move for move in _homeward(holdings, me, may_hold, weights)}
     at_home = {node: {eip for eip in eips if eip not in home} for node, eips in holdings.items()}
     for move in home.values():
@@ -73,7 +72,7 @@ def _homeward(
 
 
 def _tied(eip: IPAddress, node: str, weights: Weights, nodes: Iterable[str]) -> bool:
-    """No other node is preferred as much, and some less."""
+    """Whether no other node is preferred as much, and some node is preferred less."""
     return eip in weights and not any(_may_go(eip, node, other, weights) for other in nodes if other != node)
 
 
@@ -96,11 +95,11 @@ def _levelling(
         reached = len(holdings.get(me, ())) + sum(move.target == me for move in moves)
         if reached >= quotas.get(me, 0):
             return moves
-        cap = reached  # the others have too little that we may hold: they share the rest
+        cap = reached  # the others have too little that we may hold, so they share the rest
 
 
 def _quotas(counts: Mapping[str, int], me: str, cap: int, tied: Mapping[str, int]) -> dict[str, int]:
-    """How many each should hold; whoever has most is left the odd ones, so that they need not move."""
+    """How many each should hold. The nodes with most get the odd ones, so that these need not move."""
     quotas = _level(counts, sum(counts.values()), tied)
     if quotas.get(me, 0) <= cap:
         return quotas
@@ -113,7 +112,7 @@ def _level(counts: Mapping[str, int], total: int, tied: Mapping[str, int]) -> di
         return {}
     share, odd = divmod(total, len(counts))
     fullest = max(counts, key=lambda node: (tied[node], node))
-    if tied[fullest] > share:  # it keeps what is tied to it; the others share the rest
+    if tied[fullest] > share:  # it keeps the EIPs tied to it, and the others share the rest
         others = {node: held for node, held in counts.items() if node != fullest}
         return {fullest: tied[fullest], **_level(others, total - tied[fullest], tied)}
     by_size = sorted(counts, key=lambda node: (-counts[node], node))
@@ -153,7 +152,7 @@ def _moves(
 
 
 def _by_attachment(node: str, eips: Iterable[IPAddress]) -> list[IPAddress]:
-    """Those first that would sooner be elsewhere."""
+    """First those that prefer another node."""
     return sorted(eips, key=lambda eip: (score(eip, node), rank(eip)))
 
 
@@ -161,14 +160,14 @@ def _by_attachment(node: str, eips: Iterable[IPAddress]) -> list[IPAddress]:
 
 
 class MovePlan:
-    """A plan being followed on one link: ``asked`` is what this node's hellos ask for now, and since when."""
+    """A plan that is being followed on one link. ``asked``: what this node's hellos ask for now, and since when."""
 
     def __init__(self, moves: Iterable[Move], preferred: int = 0) -> None:
         self.to_ask = deque(moves)
         self.asked: dict[IPAddress, tuple[Move, float]] = {}
         self.planned = len(self.to_ask)
         self.preferred = preferred
-        """EIPs that prefer some of the nodes."""
+        """EIPs that prefer certain nodes."""
         self.moved = 0
         self.refused = 0
 
@@ -181,8 +180,8 @@ class MovePlan:
         self.asked.clear()
 
     def follow(self, holders: Mapping[IPAddress, str], fit: Collection[str], now: float, patience: float) -> None:
-        """Settle what was asked: ``holders`` are the nodes that hold each EIP now, ``fit`` those that may be given
-        more. What is not taken after ``patience`` seconds is given up."""
+        """Checks what was asked for: ``holders`` are the nodes that hold each EIP now, ``fit`` those that may be given
+        more. A move that is not made within ``patience`` seconds is given up."""
         for eip, (move, since) in list(self.asked.items()):
             if holders.get(eip) == move.target:
                 self.moved += 1
@@ -193,7 +192,7 @@ class MovePlan:
             del self.asked[eip]
 
     def ask(self, number: int, now: float) -> list[Move]:
-        """The next ``number`` of moves."""
+        """The next ``number`` moves."""
         asked = [self.to_ask.popleft() for _ in range(min(number, len(self.to_ask)))]
         self.asked.update({move.eip: (move, now) for move in asked})
         return asked

@@ -1,4 +1,4 @@
-"""May this node hold the claim to an EIP? Pure; the hard rules only (rule 10)."""
+"""Whether this node may hold an EIP. Pure; only the hard rules (rule 10)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from speaker.model import Endpoint, Family, IPAddress, Pool, Service, ServiceKey
 from speaker.settings import Node
 
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""The label of core/v1 (LabelNodeExcludeBalancers): on a node that no load balancer may send traffic to."""
+"""A label of core/v1 (LabelNodeExcludeBalancers): no load balancer may send traffic to the node."""
 
 
 class Ineligible(Enum):
@@ -36,11 +36,11 @@ def veto(
     endpoints: Mapping[ServiceKey, tuple[Endpoint, ...]],
     node: Node,
 ) -> Veto | None:
-    """None when this node may hold the EIP.
+    """None if this node may hold the EIP.
 
     ``externalTrafficPolicy: Local`` drops traffic on a node without an endpoint of its own, so such a node must not
-    attract it. Services that share an EIP and ask for Local have the same backends (the allocator sees to that).
-    Nor may a node whose packets nobody would carry, as while the cluster changes from one forwarder to another.
+    attract it. Services that share an EIP and ask for Local have the same backends (the allocator ensures that). Nor
+    may a node hold an EIP if nothing would forward its packets, as while a cluster changes its forwarder.
     """
     if node.excluded:
         return Veto(Ineligible.NODE_EXCLUDED, f"node {node.name} has the label {EXCLUDE}")
@@ -55,7 +55,7 @@ def veto(
         if service.traffic_policy is TrafficPolicy.LOCAL:
             found = endpoints.get(service.key, ())
             here = [e for e in found if e.node == node.name and Family.of(e.address) is family]
-            # KEP-1669: terminating endpoints carry the traffic when nothing else is left.
+            # KEP-1669: terminating endpoints carry the traffic when no others are left.
             if not any(e.ready or (e.serving and e.terminating) for e in here):
                 message = f"{service.key} has externalTrafficPolicy: Local and no ready {family} endpoint on node "
                 unwell = next((f": {e.address} is unwell: {e.unwell}" for e in here if e.unwell), "")

@@ -1,6 +1,6 @@
-"""What the ownership machine is told, and what it orders. Values only.
+"""What the ownership machine is told, and what it orders. Only values.
 
-Links are named by their ifindex, nodes by name, times are seconds of one monotonic clock (CLOCK_BOOTTIME).
+Links are named by their ifindex, nodes by name. Times are seconds of one monotonic clock (CLOCK_BOOTTIME).
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,10 @@ from speaker.ownership.hello import Hello, Incarnation
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An ``Announcement``'s status: who holds the EIP, as the API server last said.
+    """An ``Announcement``'s status: who holds the EIP, as the API server said last.
 
-    ``version`` grows with every write (resourceVersion as a number). ``gone``: the object that had it was deleted.
+    ``version`` grows with every write (resourceVersion as a number). ``gone``: the object that had this version was
+    deleted.
     """
 
     holder: str | None
@@ -29,7 +30,7 @@ class Record:
 
 
 def gone(version: int) -> Record:
-    """No such object any more; ``version`` is the last that it is known to have had."""
+    """The object no longer exists; ``version`` is the last one that it is known to have had."""
     return Record(None, Incarnation(0), 0, version, gone=True)
 
 
@@ -39,9 +40,9 @@ class Tick:
 
 
 class HelloHeard(NamedTuple):
-    """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that is one of this
-    host's own. ``age``: seconds since it arrived. ``more``: another event follows at once. What this hello leads to is
-    judged with that one: nobody is silent whose own hello lies behind this one."""
+    """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that MAC is one of
+    this host's own. ``age``: seconds since it arrived. ``more``: another event follows at once, and the consequences of
+    this hello are judged together with that one: no node counts as silent while its hello is next in line."""
 
     link: int
     hello: Hello
@@ -53,7 +54,7 @@ class HelloHeard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """``link`` carries hellos now (up, with carrier), or does not any more."""
+    """``link`` carries hellos now (up, with carrier), or no longer does."""
 
     link: int
     up: bool
@@ -63,15 +64,15 @@ class LinkChanged:
 class EligibilityChanged:
     """This node may hold ``eip`` and would announce it on ``link``; None: it may not (rule 10).
 
-    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others; ``behind``:
-    one of this EIP alone does, and they are not told.
+    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others. ``behind``: a
+    reason of this EIP alone does, which the others are not told.
     """
 
     eip: IPAddress
     link: int | None
     demoted: bool = False
     preference: Preference | None = None
-    """How much this node is preferred (rule 41); None: all are alike."""
+    """How much this node is preferred (rule 41); None: all nodes are equal."""
     behind: bool = False
 
 
@@ -85,13 +86,13 @@ class RecordRead:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRestored:
-    """The API server's data was replaced by an older backup: no version that was read before counts any more. All
+    """The API server's data was replaced by an older backup: versions that were read before no longer count. All
     records are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordWritten:
-    """The API server replied to the ``WriteRecord`` of this ``attempt``: ``record`` is what stands there now."""
+    """The API server replied to the ``WriteRecord`` of this ``attempt``: ``record`` is what it has now."""
 
     eip: IPAddress
     attempt: int
@@ -111,8 +112,8 @@ class ApiDown:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """A node's session Lease. ``renewed``: a watch delivered it, so it was renewed while we looked; a list proves
-    no such thing."""
+    """A node's session Lease. ``renewed``: a watch delivered it, so it was renewed while we looked; a list does not
+    prove that."""
 
     node: str
     incarnation: Incarnation
@@ -121,9 +122,9 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class FrameHeard:
-    """A frame of another host reached this node on ``link``, and no hello: a broadcast, or an answer to an ``Ask`` or a
-    ``Question`` for an address of this IP ``version``. It hears. Told only while one of these is young, and then not
-    for every frame. ``age`` and ``more`` as in ``HelloHeard``; the age is what it is at most."""
+    """A frame of another host, not a hello, reached this node on ``link``: a broadcast, or an answer to an ``Ask`` or a
+    ``Question`` for an address of this IP ``version``. So this node hears. Sent only shortly after one of these, and
+    then not for every frame. ``age`` and ``more`` as in ``HelloHeard``; the age is an upper bound."""
 
     link: int
     version: int | None = None
@@ -135,8 +136,8 @@ class FrameHeard:
 class EipAnswered:
     """Somebody on ``link`` answered for ``eip``: from the MAC of the peer ``node``, or a stranger (None).
 
-    ``probed``: not an ``Ask``, but the probe before the first answer of an EIP that is held here. Somebody else has it.
-    ``age`` and ``more`` as in ``FrameHeard``.
+    ``probed``: this was found not by an ``Ask``, but by the probe before the first answer for an EIP that is held here:
+    somebody else has it. ``age`` and ``more`` as in ``FrameHeard``.
     """
 
     eip: IPAddress
@@ -149,8 +150,8 @@ class EipAnswered:
 
 @dataclass(frozen=True, slots=True)
 class GroupsHold:
-    """All ``eips`` that other groups hold on ``link``, as was heard of late, each with its group in words. None of them
-    is an EIP for us (rule 33)."""
+    """All ``eips`` that other groups hold on ``link``, according to what was heard recently, each with its group in
+    words. None of them is an EIP for us (rule 33)."""
 
     link: int
     eips: Mapping[IPAddress, str]
@@ -158,22 +159,23 @@ class GroupsHold:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Hand everything over, make before break (rule 26); ``on=False`` ends that: what is still held is kept, what was
-    handed over is not taken back (rule 31)."""
+    """Hand everything over, make before break (rule 26). ``on=False`` ends that: what is still held is kept, and what
+    was handed over is not taken back (rule 31)."""
 
     on: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What was ordered for ``eip`` could not be carried out: let it go, and try again after a while."""
+    """What was ordered for ``eip`` could not be done: let it go, and try again after a while."""
 
     eip: IPAddress
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """Plan the fewest moves that level what the nodes hold, and ask for them; nothing while one is under way."""
+    """Plan the fewest moves that even out what the nodes hold, and ask for them; does nothing while one is
+    under way."""
 
 
 Event: TypeAlias = (
@@ -209,47 +211,49 @@ class Yielded(Enum):
     DRAINED = "drained"
     FROZEN = "frozen"
     INTERNAL_ERROR = "internal_error"
-    """A bug of ours: others take it over, and this node tries again after a while."""
+    """A bug of ours: others take the EIP over, and this node tries again after a while."""
     PEERS_ADDRESS = "peers_address"
-    """A peer says that it is its own."""
+    """A peer says that it is its own address."""
     NAME_CLASH = "name_clash"
     """Another host has this node's name, and keeps it."""
     UNANSWERED = "unanswered"
-    """A peer took it over, since nobody got an answer from this node."""
+    """A peer took it over because nobody got an answer from this node."""
 
 
 class SendHello(NamedTuple):
-    """Split to the link's MTU and broadcast on ``link``; before that sent ``direct`` to each of these nodes alone."""
+    """Split it to fit the link's MTU, and broadcast it on ``link``. Before that, send ``direct`` to each of these
+    nodes."""
 
     link: int
     hello: Hello
     direct: tuple[str, ...] = ()
 
     def copy(self) -> Hello:
-        """For those: one number before the broadcast, so that it can put that one out of date nowhere."""
+        """The copy for those nodes. Its sequence is one lower than the broadcast's, so it can never make the broadcast
+        outdated."""
         return self.hello._replace(direct=True, sequence=self.hello.sequence - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Put forwarding in place, then answer on ``link``. ``first``: who held it last is nobody whose hellos we
-    know, so look on the wire for somebody who uses the address before answering."""
+    """Put forwarding in place, then answer on ``link``. ``first``: the last holder is not a node whose hellos we know,
+    so before answering, check on the wire whether somebody uses the address."""
 
     eip: IPAddress
     link: int
     term: int
     first: bool = False
     silent_since: float | None = field(default=None, compare=False)
-    """When the node that held it gave its last sign, where it is taken because that one died."""
+    """When the previous holder gave its last sign, if the EIP is taken because that node died."""
 
     def unanswered(self, now: float) -> float | None:
-        """Seconds from then to ``now``, to the millisecond."""
+        """Seconds from then to ``now``, in milliseconds' precision."""
         return None if self.silent_since is None else round(now - self.silent_since, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Stop answering now. Comes before every other order of its step; forward until ``linger``."""
+    """Stop answering now. Comes before every other order of its step. Forward until ``linger``."""
 
     eip: IPAddress
     link: int
@@ -259,7 +263,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Gratuitous ARP or unsolicited NA for these, paced when there are many."""
+    """Gratuitous ARP or unsolicited NA for these, paced if there are many."""
 
     link: int
     eips: tuple[IPAddress, ...]
@@ -267,7 +271,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class WriteRecord:
-    """Compare-and-swap: write ``holder`` and ``term`` if the record still has ``expected`` as version."""
+    """Compare-and-swap: write ``holder`` and ``term`` if the record still has the version ``expected``."""
 
     eip: IPAddress
     attempt: int
@@ -279,21 +283,21 @@ class WriteRecord:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """We were away too long (rule 27): drop unread what is queued on the hello, ARP and NDP sockets."""
+    """We were away too long (rule 27): discard unread what is queued on the hello, ARP and NDP sockets."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class DropRequests:
-    """We stood still for a while (rule 39): drop unread the requests that waited on the ARP and NDP sockets."""
+    """We stood still for a while (rule 39): discard unread the requests queued on the ARP and NDP sockets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``; ``anybody``: the gateway, the
-    neighbours that the kernel knows and the own addresses of ``nodes`` as well, as who hears any answer is not deaf.
-    Ordered again as long as it is to go on."""
+    """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``. ``anybody``: also ask the gateway,
+    the neighbours that the kernel knows and the own addresses of ``nodes``, because a node that hears any answer is not
+    deaf. Ordered again as long as it should go on."""
 
     link: int
     eips: tuple[IPAddress, ...]
@@ -303,9 +307,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Ask on ``link``, by ARP or neighbour solicitation, for ``eips``, which ``node`` holds, and listen for the answers
-    alone. ``doubted``: it did not answer before: ask it by its MAC as well, and others on the link behind that, whose
-    answers say that questions leave and answers arrive."""
+    """Ask on ``link``, by ARP or neighbour solicitation, for ``eips``, which ``node`` holds, and listen only for the
+    answers. ``doubted``: it did not answer before. Then also ask it by its MAC, and afterwards others on the link,
+    whose answers show that questions leave and answers arrive."""
 
     link: int
     node: str
@@ -315,8 +319,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class InternalError:
-    """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). That one was given up for a
-    while, as the machine says of each; the rest goes on."""
+    """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). Only that was given up for
+    a while; everything else goes on."""
 
     doing: str
     what: str
@@ -325,8 +329,8 @@ class InternalError:
 
 @dataclass(frozen=True, slots=True)
 class PeersAddress:
-    """``node`` says that ``eip``, which this node might hold otherwise, is its own address; or a group, in words, holds
-    it. None: nobody does any more, or this node might not hold it."""
+    """``node`` says that ``eip``, which this node might hold otherwise, is its own address; or a group, named in words,
+    holds it. None: that is over, or this node might not hold it."""
 
     eip: IPAddress
     node: str | None
@@ -334,9 +338,9 @@ class PeersAddress:
 
 @dataclass(frozen=True, slots=True)
 class NameClash:
-    """Another host that lives has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
-    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``. ``on``: that link, which is known
-    to whoever carries this out."""
+    """Another live host has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
+    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``. ``on``: that link, as known to
+    whoever carries this out."""
 
     link: int | None
     mac: Mac | None
@@ -346,7 +350,7 @@ class NameClash:
 
 @dataclass(frozen=True, slots=True)
 class NameFree:
-    """Nothing was heard of the other for a while."""
+    """The other host was not heard for a while."""
 
 
 Order: TypeAlias = (

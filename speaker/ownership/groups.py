@@ -8,12 +8,12 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.machine.peers import FORGOTTEN
 
 MOST = 10_000
-"""EIPs of other groups that are kept."""
+"""How many EIPs of other groups are kept."""
 PAUSE = 1.0
 """Seconds between two looks."""
 LASTING = 0.9
-"""Seconds for which a group has to claim what is answered for here, before it counts: who probes for it claims it
-for a moment, too."""
+"""Seconds for which a group must claim an EIP that is answered for here before that counts: a node that probes for an
+EIP also claims it for a moment."""
 _AGAIN = 3.0
 
 
@@ -24,10 +24,10 @@ class _Claim(NamedTuple):
 
 
 class OtherGroups:
-    """Seen from ``ours``. ``held`` is what others hold, each with its group in words; another object when it changes.
+    """As seen from ``ours``. ``held``: what others hold, each with its group in words; a new object when it changes.
 
-    It is kept for an hour, through failovers and reboots of that group. Two groups that took an EIP not knowing of
-    each other both hear that later: then the one with the lower name gives way, and speakers without a group always.
+    It is kept for an hour, through failovers and reboots of that group. If two groups took an EIP without knowing of
+    each other, both hear that later. Then the one with the lower name gives way; speakers without a group always do.
     """
 
     def __init__(self, ours: Group) -> None:
@@ -36,7 +36,7 @@ class OtherGroups:
         self.held: Mapping[IPAddress, str] = {}
 
     def hear(self, hellos: Iterable[Hello], have: Callable[[IPAddress], bool], now: float) -> None:
-        """At each look. ``have``: a node of our group answers for it."""
+        """Called at each look. ``have``: whether a node of our group answers for an EIP."""
         for hello in hellos:
             for eip in hello.claims.keys() - hello.weak:
                 self._note(eip, hello.group, now)

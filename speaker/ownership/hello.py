@@ -18,11 +18,11 @@ MAX_INCARNATION = 2**63 - 1
 _LOW = 31
 
 MAX_AGE = 0xFFFF
-"""ms; an age of this or more travels as this."""
+"""ms; a greater age is sent as this value."""
 
 
 class Listed(dict[IPAddress, int]):
-    """Terms that are said in one hello after the other and never change: what was written of them is kept with them."""
+    """Terms that many hellos in a row contain and that never change, kept together with the bytes written for them."""
 
     __slots__ = ("framed", "written")
 
@@ -30,37 +30,38 @@ class Listed(dict[IPAddress, int]):
         super().__init__(terms)
         self.written: object = None
         self.framed: object = None
-        """Whoever wrote them knows what these are."""
+        """Known only to the code that wrote it."""
 
 
 def next_term(term: int) -> int:
-    """Above ``term``; MAX_TERM is followed by itself: then the score alone decides (rule 8)."""
+    """The term after ``term``. MAX_TERM is followed by itself: then only the score decides (rule 8)."""
     return min(term + 1, MAX_TERM)
 
 
 def has_next(life: Incarnation) -> bool:
-    """Whether there is a life above it. No clock comes to the last ones: somebody made them up."""
+    """Whether there can be a life above it. No clock reaches the last ones: somebody made them up."""
     return life >> _LOW < MAX_INCARNATION >> _LOW
 
 
 def incarnation(order: int, randomness: int) -> Incarnation:
-    """Of a node that starts: ``order`` is the seconds since 1970, ``randomness`` any number of 31 bits or more."""
+    """The incarnation of a node that starts: ``order`` is the seconds since 1970, ``randomness`` any number of 31 bits
+    or more."""
     return Incarnation(min(order, MAX_INCARNATION >> _LOW) << _LOW | randomness & (1 << _LOW) - 1)
 
 
 def order(life: Incarnation) -> int:
-    """Of ``incarnation``."""
+    """The ``order`` in it."""
     return life >> _LOW
 
 
 def above(known: Incarnation, randomness: int) -> Incarnation:
-    """Higher than the one a peer knows us by: our clock stands behind the one we had before (rule 5)."""
+    """Higher than the life that a peer knows us by, because our clock is behind the one we had before (rule 5)."""
     return incarnation((known >> _LOW) + 1, randomness)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Addresses ``first`` to ``last`` inclusive, IPv4 below IPv6, so that one span can hold both families."""
+    """Addresses ``first`` to ``last`` inclusive; IPv4 comes before IPv6, so one span can hold both families."""
 
     first: IPAddress
     last: IPAddress
@@ -74,7 +75,7 @@ EVERYTHING = Span(IPv4Address(0), IPv6Address(2**128 - 1))
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many claims a node has, and the sum modulo 2⁶⁴ of their ``score.claim_hash``: kept up claim by claim."""
+    """How many claims a node has, and the sum modulo 2⁶⁴ of their ``score.claim_hash``; updated claim by claim."""
 
     count: int = 0
     sum: int = 0
@@ -83,8 +84,9 @@ class Digest:
 class Heard(NamedTuple):
     """What the sender knows of a peer.
 
-    ``age``: ms since it last heard it when this was sent, at most MAX_AGE. ``link``: the ``Hello.link`` of that frame.
-    A peer whose frames it refuses (rule 5) is listed with the incarnation it knows and MAX_AGE.
+    ``age``: ms between when it last heard the peer and when this was sent, at most MAX_AGE. ``link``: the
+    ``Hello.link`` of that frame. A peer whose frames it refuses (rule 5) is listed with the incarnation it knows and
+    MAX_AGE.
     """
 
     incarnation: Incarnation
@@ -103,89 +105,90 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Hello(NamedTuple):
-    """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
+    """One message. ``frames.encode`` makes as many frames of it as the link's MTU requires, each readable without the
+    others.
 
-    Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
-    ``heard``, ``lost``, ``weights`` or ``own`` may be in another part, so those are added to what was heard before,
-    never put in its place.
+    The absence of a claim means something only inside ``covers``. An EIP or peer that is absent from ``intents``,
+    ``yielded`` ``heard``, ``lost``, ``weights`` or ``own`` may be in another part, so these are added to what was heard
+    before, and never replace it.
     """
 
     node: str
     """Node name, 1 to 253 bytes of UTF-8."""
     incarnation: Incarnation
     sequence: int
-    """Of this incarnation, from 0, one more for every message sent on any link."""
+    """Of this incarnation, from 0; grows by one for every message sent on any link."""
     clock: int
-    """ms of the sender's CLOCK_BOOTTIME when it sent. Never compared with another machine's clock."""
+    """ms of the sender's CLOCK_BOOTTIME when it was sent. Never compared with another machine's clock."""
     digest: Digest = Digest()
-    """Of everything the sender claims, whether listed here or not."""
+    """Of everything that the sender claims, listed here or not."""
     draining: bool = False
     deaf: bool = False
-    """The sender hears nothing on the link that this leaves by: its claims there bind nobody."""
+    """The sender hears nothing on the link that this is sent on: its claims there bind nobody."""
     demoted: bool = False
-    """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
+    """For a soft reason (its gateway is silent, it is not Ready) the sender claims after nodes without one."""
     recalled: bool = False
-    """The sender uses what the API said before its start: it may know no better than others that start."""
+    """The sender uses what the API said before its start: it may know no more than other nodes that are starting."""
     headless: bool = False
-    """The sender has no main process that works: it goes on with what it was last asked for."""
+    """The sender has no working main process, and goes on with what it was last asked for."""
     routine: bool = False
-    """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
+    """It repeats what the sender said before: a receiver may leave it unread until its own next beat (rule 1)."""
     direct: bool = False
     """Sent to one peer alone, by unicast, as none of our broadcasts reaches it (rule 36)."""
     links: int = 0
-    """By so much the sender's sequence grows from one hello to the next on each link: two for each link that
-    it speaks on. 0: it does not say."""
+    """How much the sender's sequence grows from one hello to the next on each link: two for each link that it uses. 0:
+    not said."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0
-    """Of the sender's installation, 0 to 2³²-1: in a rolling upgrade EIPs go to nodes with a higher one, so that each
-    moves once. 0 is unknown."""
+    """Revision of the sender's installation, 0 to 2³²-1: in a rolling upgrade EIPs go to nodes with a higher one, so
+    that each moves once. 0 is unknown."""
     claims: Terms = _NONE
-    """Held now: all of them inside ``covers``, and any changed ones outside it."""
+    """Held now: all claims inside ``covers``, and any changed ones outside it."""
     weak: frozenset[IPAddress] = frozenset()
-    """Of ``claims`` those that may have been made not knowing of another (rule 18). They yield to that one, if it held
-    on, whatever their terms."""
+    """Those of ``claims`` that may have been made without knowing of another claim (rule 18). If that holder held on,
+    they yield to it, whatever their terms."""
     covers: Span | None = None
     """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
-    means anything (a digest alone, or changes)."""
+    means anything (only a digest, or changes)."""
     intents: Terms = _NONE
-    """About to be claimed at this term. Speakers before 1.3 say so; nobody reads it any more."""
+    """About to be claimed at this term. Sent by speakers before 1.3; no longer read."""
     yielded: Terms = _NONE
     """Let go at this term, or for a better claim of this term (rule 19): a claim of the sender at this term or a lower
-    one is over, whatever ``covers``."""
+    one is over, whatever ``covers`` says."""
     heard: Mapping[str, Heard] = _NONE
     """By node name."""
     lost: Mapping[str, int] = _NONE
-    """By node name, of whose hellos the sender lost how many percent lately, where it is worth a word (rule 40)."""
+    """Node → the percentage of its hellos that the sender lost recently, if that is worth mentioning (rule 40)."""
     probes: frozenset[str] = frozenset()
-    """Nodes asked to speak at once (rule 6)."""
+    """Nodes asked to send a hello at once (rule 6)."""
     wants: frozenset[str] = frozenset()
-    """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
+    """Nodes asked for all their claims, because what the sender knows does not match their digest."""
     weights: Mapping[int, int] = _NONE
-    """By the number of a preference, how much the sender is preferred on this link (rule 41): 1 to 65535; one that is
-    left out is 0."""
+    """Number of a preference → how much the sender is preferred on this link (rule 41): 1 to 65535; a missing
+    one is 0."""
     weighs: bool = True
-    """The sender heeds preferences: speakers of a minor version before 6 go by the score alone."""
+    """The sender heeds preferences; speakers of a minor version before 6 go only by the score."""
     moves: Mapping[IPAddress, str] = _NONE
-    """Asked of the named node: claim this EIP, make before break (rebalance)."""
+    """Requests to the named nodes: claim this EIP, make before break (rebalance)."""
     unanswered: frozenset[Accused] = frozenset()
-    """Peers that answer for none of what they hold, by what the sender asked (rule 37)."""
+    """Peers that answered none of the sender's questions for what they hold (rule 37)."""
     addresses: Addresses = ()
-    """Where to send what its kernel alone can forward. In one of the parts."""
+    """Where to send packets that only the sender's kernel can forward. In one of the parts."""
     own: frozenset[IPAddress] = frozenset()
-    """What is bound on the link that this leaves by: no EIP for anybody."""
+    """Addresses bound on the link that this is sent on: they are no EIPs for anybody."""
     link: int = 0
-    """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
-    on one link and replayed on another proves no hearing there."""
+    """The sender's own number (ifindex) of the link that this is sent on. Peers echo it in ``heard``, so a frame sent
+    on one link and replayed on another does not prove that it was heard there."""
     group: str = ""
-    """Name of the sender's group; "": it has none."""
+    """Name of the sender's group; "": none."""
     part: int = 0
     """Which part of message ``sequence`` this is; set by ``frames.encode``."""
 
     @property
     def stamp(self) -> tuple[Incarnation, int, int]:
-        """Grows with every frame of a node; one that is not above the last was replayed, doubled or overtaken
-        (rule 5)."""
+        """Grows with every frame of a node; a frame whose stamp is not above the last was replayed, doubled or
+        overtaken (rule 5)."""
         return self.incarnation, self.sequence, self.part
 
 
@@ -197,7 +200,7 @@ def _rank(entry: tuple[tuple[int, int], IPAddress]) -> tuple[int, int]:
 
 
 class Ordered:
-    """A set of EIPs. Whoever adds one knows that it is not there, whoever removes one that it is."""
+    """A set of EIPs. The caller knows that an EIP is absent before adding it, and present before removing it."""
 
     __slots__ = ("_entries",)
 
@@ -220,6 +223,6 @@ class Ordered:
         return [eip for _, eip in self._entries[first:end]]
 
     def since(self, first: IPAddress, count: int) -> tuple[list[IPAddress], bool]:
-        """The next ``count`` from ``first`` on, and whether there are more behind them."""
+        """The next ``count`` from ``first`` on, and whether there are more after them."""
         start = bisect_left(self._entries, rank(first), key=_rank)
         return [eip for _, eip in self._entries[start : start + count]], start + count < len(self._entries)

@@ -1,8 +1,8 @@
-"""Edge: asks one link, and listens for a second to who answers and to whether anybody speaks there at all.
+"""Edge: asks one link, and listens for a second who answers, and whether anybody speaks there at all.
 
 Two packet sockets, so that a flood of broadcasts drowns no answer. Whatever the LAN sends, the kernel drops what says
-nothing new, and the rest is read a few frames at a time. Nothing wakes for answers while nobody listens to what others
-say as well: they wait until they are read (``read``).
+nothing new, and the rest is read a few frames at a time. Answers alone wake nobody: unless broadcasts are listened to
+as well, they wait until they are read (``read``).
 """
 
 import asyncio
@@ -17,43 +17,44 @@ from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
 
 LISTEN, LISTEN_FOR_ANSWERS = 1.0, 2.5
-"""Seconds after the last question until the sockets are closed; until the one for answers is, where no other was open:
-longer than from one sample to the next (``machine/unanswered.py``)."""
+"""Seconds after the last question until the sockets are closed; and until the one for answers is closed, if only that
+was open, which is longer than from one sample to the next (``machine/unanswered.py``)."""
 PAUSE = 0.02
-"""Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
+"""Seconds in which at most FRAMES are read from each socket, and in which broadcasts of others are reported once."""
 FRAMES = 64
 FRAMES_THAT_WAIT = 5 * FRAMES
-"""Read at a time of what waits, nearly all that the kernel keeps; of a flood not before 4 PAUSEs are over."""
+"""Frames read at a time from those that wait: nearly all that the kernel keeps. In a flood, not again before 4 PAUSEs
+are over."""
 MAX_ASKED = 1024
-"""Addresses whose answers are told, while the sockets are open; of more those asked for last."""
+"""Addresses whose answers are reported while the sockets are open; if there are more, those asked for last."""
 
 _TALK_BUFFER, _ANSWER_BUFFER = 1 << 13, 1 << 17
-"""Bytes: one frame that others speak is enough; an answer must not be lost."""
+"""Bytes: one broadcast of others is enough, but no answer must be lost."""
 
 
 class AsksLinks(Protocol):
-    """Who wants to know. Links are named by their index."""
+    """Interface of the asker. Links are named by their index."""
 
     def is_ours(self, mac: Mac) -> bool:
-        """Whether it is one of this host's."""
+        """Whether it is one of this host's MACs."""
 
     def hear_frame(self, link: int, version: int | None, waited: float | None = None) -> None:
         """Another host was heard within LISTEN seconds of asking others: it answers for an address of this IP version,
-        or sent a broadcast (None). ``waited``: for so many seconds at most; None: it comes at this moment."""
+        or sent a broadcast (None). ``waited``: for at most so many seconds; None: it has just arrived."""
 
     def hear_answer(self, link: int, answer: Answer, waited: float | None = None) -> None:
-        """Somebody says that an address asked for is its own: once for each MAC and turn, at most FRAMES times in
-        PAUSE. ``waited``: as above."""
+        """Somebody says that an address that was asked for is its own: once for each MAC and turn, at most FRAMES times
+        per PAUSE. ``waited``: as above."""
 
 
 class Inquirer:
-    """On ``link``, for ``asker``."""
+    """Asks on ``link``, for ``asker``."""
 
     def __init__(self, link: Link, asker: AsksLinks, supervisor: Supervisor) -> None:
         self._link, self._asker, self._supervisor = link, asker, supervisor
         self._asked: dict[IPAddress, None] = {}
         self.awaited: set[IPAddress] = set()
-        """Of those asked for lately what nobody was heard to answer for yet. Other answers may wait unread."""
+        """Of the addresses asked for recently, those without an answer so far. Other answers may wait unread."""
         self._asked_at = float("-inf")
         self._others_until = 0.0
         """Until when answers of others count. At rest, answers to other programs of this host arrive all the time."""
@@ -62,17 +63,17 @@ class Inquirer:
         """Listens as long as the one above is open."""
         self._heard_at: dict[int | None, float] = {}
         self._ends: dict[bool, asyncio.TimerHandle] = {}
-        """Of listening to what others say to all (True), and of all."""
+        """The end of listening to broadcasts (True), and of all listening."""
 
     @property
     def listens(self) -> bool:
-        """To what others say to all as well."""
+        """Whether broadcasts are listened to as well."""
         return self._talk is not None
 
     def open(self, *, talk: bool = True) -> None:
-        """Listen for answers from now on, and with ``talk`` to what others say to all, until LISTEN seconds after the
-        last question. A tenth of a millisecond. Raises EdgeError: the link is gone, or there are no descriptors
-        left."""
+        """Listens for answers from now on, and with ``talk`` also for broadcasts, until LISTEN seconds after the last
+        question. Takes a tenth of a millisecond. Raises EdgeError: the link is gone, or there are no descriptors left.
+        """
         what, link = f"{self._link.name}: asking", self._link
         try:
             if talk and self._talk is None:
@@ -90,7 +91,7 @@ class Inquirer:
         self._stay(talk)
 
     def read(self, waited: float) -> bool:
-        """The answers that wait, for so many seconds at most. Whether these are all."""
+        """Reads the answers that wait, for at most so many seconds. Returns whether these are all."""
         if self._answers is None or self._talk is not None:
             return True
         if (frames := self._answers.waiting()) is None:
@@ -102,9 +103,9 @@ class Inquirer:
     def ask(
         self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True, others: bool = True
     ) -> None:
-        """Sends ``questions``, of which some are to ``others``; ``answered`` is called for who answers for one of
-        ``eips``. What finds no room is asked again or never. To be opened before, alike. Raises EdgeError: the link is
-        down or gone, and all is closed."""
+        """Sends ``questions``, of which some are to ``others``; the asker hears who answers for one of ``eips``. A
+        question for which there is no room is asked again, or never. Call ``open`` before, with the same ``talk``.
+        Raises EdgeError: the link is down or gone, and everything is closed."""
         now = asyncio.get_running_loop().time()
         if others:
             self._others_until = now + LISTEN
@@ -112,7 +113,7 @@ class Inquirer:
             self.awaited.clear()
         self._asked_at = now
         if not self.awaited and self._talk is None and self._answers is not None:
-            self._answers.asker.drop(FRAMES_THAT_WAIT)  # what came before is no answer to this
+            self._answers.asker.drop(FRAMES_THAT_WAIT)  # what came before is not an answer to this
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
@@ -151,7 +152,8 @@ class Inquirer:
             self._answers.rest()
 
     def close(self) -> None:
-        """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
+        """Closes in another thread: the kernel waits for all its processors before it releases a packet socket,
+        15 ms."""
         self._end(False, None)
         self._close_talk()
         if self._answers is not None:
@@ -186,7 +188,7 @@ class Inquirer:
 
 
 class _Listener:
-    """To one socket. ``take`` is given what was read in a turn, and says whether there may be more before the next
+    """Reads one socket. ``take`` gets what was read in a turn, and returns whether there may be more before the next
     PAUSE."""
 
     def __init__(self, asker: Asker, take: Callable[[list[bytes]], bool], supervisor: Supervisor) -> None:
@@ -202,7 +204,7 @@ class _Listener:
             self.asker.listen(self._read)
 
     def rest(self) -> None:
-        """Also from within ``take``."""
+        """May be called from within ``take``."""
         self._listens = False
         self.asker.rest()
         if self._again is not None:
@@ -234,11 +236,11 @@ class _Listener:
             self._again = self._loop.call_at(self._until, self.asker.listen, self._read)
 
     def close(self) -> None:
-        """Also from within ``take``."""
+        """May be called from within ``take``."""
         self.rest()
         closing = self._loop.create_task(in_thread(self.asker.close), name="close")
         closing.add_done_callback(self._let_go)
 
     def _let_go(self, closing: "asyncio.Task[None]") -> None:
-        if not closing.cancelled() and closing.exception() is not None:  # no thread can be had
+        if not closing.cancelled() and closing.exception() is not None:  # no thread is available
             self.asker.close()

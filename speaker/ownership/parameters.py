@@ -1,7 +1,7 @@
-"""The times that make failover fast and safe, each with the reason it may not be otherwise. Pure.
+"""The times that make failover fast and safe, each with the reason why it must be so. Pure.
 
-Seconds throughout. ``docs/ownership.md`` says what they are for; ``Parameters.for_hello`` scales what follows the hello
-interval and leaves what follows the API server alone.
+Always in seconds. ``docs/ownership.md`` says what they are for. ``Parameters.for_hello`` scales times that depend on
+the hello interval, and not those that depend on the API server.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _DEFAULT_HELLO = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """A set that cannot work is refused with ``SettingError``, naming the rule it breaks."""
+    """A set that cannot work is refused with a ``SettingError`` that names the broken rule."""
 
     hello: float = _DEFAULT_HELLO
     """Between two hellos of a node on a link."""
@@ -27,49 +27,49 @@ class Parameters:
     dead: float = 0.32
     """A peer nobody heard for this long is dead."""
     disputed: float = 2.0
-    """How long what a first probe found counts: a little longer than until the next (``layer2/holdings.py``)."""
+    """How long the result of a first probe counts: a little longer than until the next (``layer2/holdings.py``)."""
     touch: float = 5.0
-    """A node whose peers are all gone is in touch with the LAN for so long after a frame of somebody else."""
+    """How long a node whose peers are all gone counts as in touch with the LAN after another host's frame."""
     slot: float = 0.02
     """Between claimants of neighbouring rank."""
     ranks: int = 3
     """The highest rank that waits longer than the one before it."""
     pace: float = 0.005
-    """The least time between two hellos sent out of turn: many claims in a row share a frame."""
+    """The shortest time between two hellos sent out of turn: many claims in a row share a frame."""
     record_timeout: float = 2.0
     """For one write of a record; the API server counts as down after it. Nothing that clients notice waits for one."""
     first_list: float = 0.2
-    """At boot, the longest wait for the records there are: they say who may hold what is not heard."""
+    """At boot, the longest wait for existing records: they say who may hold EIPs without being heard."""
     record_grace: float = 0.35
-    """How long a holder leaves a record alone that names a peer which it hears, and which does not claim the EIP."""
+    """How long a holder leaves a record alone that names a peer which it hears, but which does not claim the EIP."""
     record_stale: float = 60.0
-    """And one that names a node which it does not hear: that one may hold it for others, and write as well."""
+    """The same for a node that it does not hear: that node may hold the EIP for others, and write as well."""
     writes: int = 8
     """Records written at a time: the API server has others to serve."""
     self_lease: float = 0.2
-    """Answers are given until this long after the last hello left."""
+    """Answers are given until this long after the last hello was sent."""
     request_age: float = 0.05
-    """Requests that waited longer in the kernel are dropped unanswered (the wire's edge does that)."""
+    """Requests that waited longer in the kernel are dropped unanswered (by the wire's edge)."""
     listen: float = 0.4
     """After boot, link up or a freeze: hear everyone before claiming."""
     sync: float = 1.5
     """At boot, the longest wait for peers whose claims are not all known yet."""
     yielded: float = 1.0
-    """How long a yielded (EIP, term) is repeated in hellos, and a changed claim too."""
+    """How long a yielded (EIP, term), or a changed claim, is repeated in hellos."""
     drain: float = 3.0
-    """The longest a draining node answers for an EIP that nobody takes."""
+    """The longest time for which a draining node answers for an EIP that nobody takes."""
     moves_a_hello: int = 4
     """Moves that a rebalancing node asks for in one hello interval: neighbours learn new MACs, connections move."""
     move_patience: float = 1.0
     """How long a move is asked for before it counts as refused."""
     linger: float = 3.0
-    """Forwarding goes on this long after an EIP was given away: neighbours are still moving."""
+    """How long forwarding goes on after an EIP was given away: neighbours are still switching over."""
     lease: float = 40.0
-    """Session Lease duration; renewed every ``renew``. It says something only to who never heard anybody."""
+    """Session Lease duration; renewed every ``renew``. It matters only to nodes that never heard anybody."""
     renew: float = 15.0
-    """Seldom: each renewal is a request to the API by every node, for as long as the cluster stands."""
+    """Seldom, as each renewal is a request to the API by every node, for as long as the cluster exists."""
     alone: bool = False
-    """There are no other nodes: no rule of what they need holds."""
+    """There are no other nodes, so rules about them do not apply."""
 
     def __post_init__(self) -> None:
         for holds, rule in self._rules():
@@ -132,10 +132,11 @@ class Parameters:
 
     @classmethod
     def for_one(cls) -> Self:
-        """Of a node without peers: nobody is to be heard before a claim, or claims anything while it stands still."""
+        """For a node without peers: nobody has to be heard before a claim, and nobody claims anything while it stands
+        still."""
         return cls(alone=True, hello=0.25, listen=0.0, self_lease=inf, request_age=inf)
 
     @property
     def worst_failover(self) -> float:
-        """From a crash to the last claim; a lost hello more is allowed for (see docs/failover.md)."""
+        """From a crash to the last claim; allows for one more lost hello (see docs/failover.md)."""
         return self.dead + (self.ranks + 1) * self.slot + self.hello

@@ -8,9 +8,9 @@ from speaker.model import LabelRule, LabelSelector, Pool, Preference, PreferredN
 
 
 class Preferred(NamedTuple):
-    """Which node an EIP prefers most of those that are there, for a person to read. ``node`` None: one of them heeds no
-    preference, so all are alike. ``weight``: its, and ``holders``: of who holds the EIP. ``back``: seconds since it
-    came, or the EIP moved; ``moves_in``: seconds until the EIP moves to it; None: it stays where it is."""
+    """The node that an EIP prefers most among those present, for people to read. ``node`` None: a node here heeds no
+    preference, so all are equal. ``weight``: of that node; ``holders``: of the EIP's holder. ``back``: seconds since it
+    came, or the EIP moved. ``moves_in``: seconds until the EIP moves to it; None: it stays where it is."""
 
     node: str | None
     weight: int = 0
@@ -20,24 +20,25 @@ class Preferred(NamedTuple):
 
     def words(self, holder: str) -> str:
         if self.node is None:
-            return "prefers some of the nodes, but a speaker here has a release that heeds no preference"
+            return "prefers some nodes, but a speaker here runs a release that does not heed preferences"
         if self.node == holder:
-            return f"preferred most of the nodes that are here (weight {self.weight})"
+            return f"the most preferred of the nodes that are here (weight {self.weight})"
         known = f"{self.node} is preferred (weight {self.weight}, {holder} has {self.holders})"
         if self.moves_in is None:
             return f"{known}, but the EIP stays where it is (failback): `speaker rebalance` moves it"
         if self.moves_in <= 0:
-            return f"{known}, and the EIP should move to it now: ask there if it does not"
+            return f"{known}, and the EIP should move to it now: look there if it does not"
         return f"{known}, but has been there for only {self.back:.0f} s: the EIP moves in {self.moves_in:.0f} s"
 
 
 _OF_A_SERVICE = 1 << 63
-"""Of too many preferences hellos tell of those with the lowest numbers: of the pools', which a tenant cannot write."""
+"""If there are too many preferences, hellos carry those with the lowest numbers: the pools', which a tenant cannot
+write."""
 
 
 def preference(pool: Pool | None, services: Iterable[Service], labels: Mapping[str, str]) -> Preference | None:
-    """``services``: those on the EIP, in order; the first that prefers some nodes counts, and no other, nor the pool.
-    ``labels``: this node's. None: all nodes are alike."""
+    """``services``: those on the EIP, in order. Only the first that prefers some nodes counts; then neither other
+    Services nor the pool do. ``labels``: this node's. None: all nodes are equal."""
     asked, terms = _terms(pool, services)
     if not terms:
         return None
@@ -48,7 +49,7 @@ def preference(pool: Pool | None, services: Iterable[Service], labels: Mapping[s
 
 
 def described(pool: Pool | None, services: Iterable[Service]) -> str:
-    """``80 zone=a, disk In hdd or ssd; 20 zone=b; moves back after 300 s``; '' where all nodes are alike."""
+    """``80 zone=a, disk In hdd or ssd; 20 zone=b; moves back after 300 s``; '' if all nodes are equal."""
     _, terms = _terms(pool, services)
     failback = pool.failback if pool is not None and terms else None
     words = [f"{term.weight} {', '.join(map(_rule, term.selector.rules))}" for term in terms]
@@ -70,7 +71,8 @@ def _terms(
 
 
 def _number(terms: Iterable[PreferredNodes], nodes: LabelSelector) -> int:
-    """63 bits of BLAKE2b over what is preferred among which nodes: what is alike has the same on every node."""
+    """63 bits of BLAKE2b over what is preferred among which nodes, so that equal preferences have the same number on
+    every node."""
     written = [(term.weight, _written(term.selector)) for term in terms], _written(nodes)
     return int.from_bytes(blake2b(repr(written).encode(), digest_size=8).digest(), "big") >> 1
 

@@ -1,7 +1,7 @@
-"""Who would hold an EIP if all else were equal: rendezvous hashing, and a bound on what one node takes. Pure.
+"""Who would hold an EIP if everything else were equal: rendezvous hashing, and a bound on what one node takes. Pure.
 
-Every node computes the same score from the same two names, in every release: it settles equal terms, so it is part of
-the protocol (docs/decisions/0013-rendezvous-score.md).
+Every node, in every release, computes the same score from the same two names. As it decides between equal terms, it is
+part of the protocol (docs/decisions/0013-rendezvous-score.md).
 """
 
 from hashlib import blake2b
@@ -9,7 +9,7 @@ from hashlib import blake2b
 from speaker.model import IPAddress
 
 _SLACK = 10
-"""Percent. A node with its share and this much more lets the others claim first. Rendezvous hashing alone gives 100
+"""Percent. A node that has its share and so much more lets the others claim first. Rendezvous hashing alone gives 100
 EIPs on 5 nodes a max/mean of 1.25 in the median (standard deviation of a node's count: 4 of 20)."""
 
 

@@ -1,8 +1,8 @@
-"""Whether the EIPs that others hold are answered: which node asks, when, and what its answers say. Pure.
+"""Whether the EIPs that others hold are answered: which node asks, when, and what the answers mean. Pure.
 
-Each EIP has one asker on its link: of the living nodes but the holder the one with the best score, so that all who hear
-the same come to the same. All nodes go through the EIPs at one pace, and each asks for its own among them: however many
-nodes there are, a LAN hears RATE requests a second.
+Each EIP has one asker on its link: of the living nodes other than the holder, the one with the best score, so all that
+hear the same agree. All nodes go through the EIPs at the same pace, and each asks for its own share: however many nodes
+there are, a LAN gets RATE requests a second.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,55 +12,55 @@ from speaker.model import IPAddress, Mac
 from speaker.ownership.score import score
 
 RATE = 5.0
-"""Requests a second, of all nodes of a link together, on the average: those of a turn leave together, since each time
+"""Requests a second, of all nodes of a link together, on average. Those of a turn are sent together, since each time
 they wake whoever answers."""
 PERIOD = 10.0
-"""Seconds between two turns, and between two requests for one EIP, at least."""
+"""The shortest time between two turns, and between two requests for one EIP, in seconds."""
 IN_DOUBT = 2.0
 """The same while the last answers contradict those before."""
 SURE = 3
-"""Requests in a row that have to say so, before an EIP counts as answered by nobody or by several, or by several no
-more: frames get lost, EIPs move."""
+"""Requests in a row that have to agree before an EIP counts as answered by nobody or by several, or no longer by
+several: frames get lost, EIPs move."""
 
 
 class Place(NamedTuple):
-    """Where an EIP is asked for: on the link of this index. ``holder`` None: nobody says that it holds it."""
+    """Where to ask for an EIP: on the link with this index. ``holder`` None: nobody says that it holds it."""
 
     link: int
     holder: str | None
 
 
 class Way(NamedTuple):
-    """By which an EIP is asked for: ARP or neighbour solicitation, on the link of this index."""
+    """How to ask for an EIP: by ARP or neighbour solicitation, on the link with this index."""
 
     link: int
     version: int
 
 
 def asker(eip: IPAddress, holder: str | None, nodes: Iterable[str]) -> str | None:
-    """Which of the living ``nodes`` of its link asks for it; None: there is no other than its holder."""
+    """Which of the living ``nodes`` of its link asks for it; None if only its holder is there."""
     return max((node for node in nodes if node != holder), key=lambda node: (score(eip, node), node), default=None)
 
 
 class Witness:
-    """What this node asks, and what came of it. ``verdicts``: how many hosts answer for each EIP, as far as this node
-    asks for it."""
+    """What this node asks for, and the results. ``verdicts``: how many hosts answer for each EIP that this node asks
+    for."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._places: Mapping[IPAddress, Place] = {}
         self._in_turn: list[IPAddress] = []
         self._at, self._due = 0, 1.0
-        """Which is next, and how many are due by now."""
+        """Which EIP is next, and how many are due by now."""
         self._unsure: dict[IPAddress, tuple[int, int]] = {}
-        """What the last answers say that the ones before did not, and how often in a row."""
+        """What the last answers say that contradicts the verdict, and how often in a row."""
         self._asked: dict[IPAddress, None] = {}
         self._alive: Mapping[int, frozenset[str]] = {}
-        """Those that the verdicts reckon with."""
+        """The nodes that the verdicts are based on."""
         self.verdicts: dict[IPAddress, int] = {}
 
     def follow(self, places: Mapping[IPAddress, Place]) -> None:
-        """All that others hold, or nobody does. What was found out of one that moved counts no more."""
+        """All EIPs that others hold, or nobody holds. What was found out about one that moved no longer counts."""
         before, self._places = self._places, places
         self._in_turn = list(places)
         for eip in [eip for eip in (*self.verdicts, *self._unsure) if places.get(eip) != before.get(eip)]:
@@ -72,7 +72,7 @@ class Witness:
         return IN_DOUBT if self._unsure else PERIOD
 
     def due(self, alive: Mapping[int, Collection[str]]) -> list[IPAddress]:
-        """What to ask for in this turn: first what is in doubt. ``alive``: the other living nodes by link."""
+        """What to ask for in this turn; first what is in doubt. ``alive``: the other living nodes by link."""
         self._reckon_with({link: frozenset(nodes) for link, nodes in alive.items()})
         known = len(self._in_turn)
         self._due += self.pause * min(RATE, known / PERIOD)
@@ -90,7 +90,7 @@ class Witness:
         return [*self._asked]
 
     def _reckon_with(self, alive: Mapping[int, frozenset[str]]) -> None:
-        """Others ask for some from now on: what was found out of these is theirs to say, long before their turn."""
+        """Other nodes now ask for some EIPs: verdicts about these are theirs to give, long before their turn."""
         before, self._alive = self._alive, alive
         if alive != before:
             for eip in [eip for eip in self.verdicts if not self._is_mine(eip)]:
@@ -102,12 +102,12 @@ class Witness:
 
     @property
     def silent(self) -> set[Way]:
-        """Where it is to be shown, in this turn, that our requests arrive: on it hangs whether a holder is silent."""
+        """Where it must be shown, in this turn, that our requests arrive: whether a holder is silent depends on it."""
         return {self._way(eip) for eip in self.doubted}
 
     @property
     def doubted(self) -> list[IPAddress]:
-        """Of those that are asked for in this turn, the ones whose holder was silent in the last."""
+        """The EIPs of this turn whose holder was silent in the last one."""
         asked = [eip for eip in self._asked if self._unsure.get(eip, (1, 0))[0] == 0]
         return [eip for eip in asked if self._places[eip].holder is not None]
 
@@ -120,8 +120,8 @@ class Witness:
         unasked: Collection[IPAddress] = (),
         arriving: Collection[Way] = (),
     ) -> None:
-        """The turn is over: who answered for what was ``due``; ``unasked``: of them those for which no request left;
-        ``arriving``: where others answered us meanwhile."""
+        """The turn is over. ``answers``: who answered for what was ``due``. ``unasked``: those of them for which no
+        request was sent. ``arriving``: where others answered us meanwhile."""
         macs: dict[IPAddress, set[Mac]] = {eip: set() for eip in self._asked if eip not in unasked}
         for eip, mac in answers:
             if eip in macs:
@@ -137,7 +137,7 @@ class Witness:
         if self.verdicts.get(eip) == hosts:
             return
         times = times + proven if said == hosts else 1
-        # One answer proves that somebody is there; only several that nobody else is.
+        # One answer proves that somebody is there, but only several prove that nobody else is.
         if (hosts == 1 and self.verdicts.get(eip, 0) < hosts) or times >= SURE:
             self.verdicts[eip] = hosts
         else:

@@ -1,6 +1,7 @@
 """Edge: asks every agent of a cluster, from wherever a kubeconfig works, by running ``speaker`` in its pod.
 
-Nothing new listens anywhere. The cluster's right to run commands in those pods (``pods/exec``) decides who may ask.
+No new port listens anywhere. Who may ask is decided by the cluster's right to run commands in those pods
+(``pods/exec``).
 """
 
 import asyncio
@@ -25,10 +26,10 @@ from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.files import is_there
 
 SECONDS = 15.0
-"""For the answer of one agent: it looks for 5 at most, and a program has to start where the CPU may be scarce."""
+"""Time for one agent's answer: it looks for at most 5 s, and a program has to start where CPU may be scarce."""
 AT_ONCE = 32
 MOST = 16 * 2**20
-"""Bytes of one answer: ten thousand EIPs take a quarter of it."""
+"""Most bytes in one answer; ten thousand EIPs take a quarter of it."""
 LABELS = "app.kubernetes.io/name=eip-speaker,app.kubernetes.io/component=agent"
 CONTAINER = "agent"
 
@@ -37,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Whose agents are asked. ``nodes``: only those; all where none is named."""
+    """The cluster whose agents are asked. ``nodes``: only the agents there; empty means all."""
 
     access: Access
     namespace: str = AGENTS_NAMESPACE
@@ -47,7 +48,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[_T]):
-    """By node: what it said, and why it said nothing."""
+    """By node: its answer, or why there is none."""
 
     told: Mapping[str, _T]
     silent: Mapping[str, str]
@@ -74,21 +75,21 @@ class PodObject(Object, frozen=True, gc=False):
 
 
 def kubeconfig(given: Path | None, home: Callable[[], Path] = Path.home) -> Path | None:
-    """As kubectl finds it; None: a pod's own ServiceAccount. Raises EdgeError where it may not look."""
+    """Found as kubectl finds it; None means a pod's own ServiceAccount. Raises EdgeError if it may not look."""
     if given is not None:
         return given
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
     try:
         usual = home() / ".kube" / "config"
-    except RuntimeError:  # a user of a number alone, without $HOME
+    except RuntimeError:  # a user that is only a number, without $HOME
         return None
     return usual if is_there(usual) else None
 
 
 async def ask(cluster: Cluster, command: Sequence[str], read: Callable[[str, bytes], _T]) -> Answers[_T]:
-    """Of ``speaker COMMAND…`` in each agent's pod. ``read``, given the node and the answer, raises EdgeError for what
-    is none. Raises SettingError, EdgeError where no agent can be asked at all."""
+    """The answers to ``speaker COMMAND…`` in each agent's pod. ``read`` gets the node and the answer, and raises
+    EdgeError if that is invalid. Raises SettingError; and EdgeError if no agent can be asked at all."""
     async with Client(await configure(cluster.access)) as client:
         pods = await _pods(client, cluster)
         turns = asyncio.Semaphore(AT_ONCE)
@@ -111,7 +112,7 @@ async def ask(cluster: Cluster, command: Sequence[str], read: Callable[[str, byt
 
 
 async def _pods(client: Client, cluster: Cluster) -> dict[str, PodObject]:
-    """By node; of several there the one that stays."""
+    """By node; if there are several, the one that stays."""
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     pods = await listed(client, path, PodObject, {"labelSelector": LABELS})
     if not pods:
@@ -126,7 +127,7 @@ async def _said(client: Client, cluster: Cluster, pod: PodObject, command: Seque
     group = ["--group", cluster.group] if cluster.group else []
     said = await execute(client, *place, ("speaker", *command[:1], *group, *command[1:]), within=SECONDS, most=MOST)
     if not said.out:
-        first = next(iter(said.err.splitlines()), "") or said.failed or "it said nothing"
+        first = next(iter(said.err.splitlines()), "") or said.failed or "it sent no answer"
         raise EdgeError(first.removeprefix("speaker: "))
     return said.out
 
@@ -135,7 +136,7 @@ async def _said(client: Client, cluster: Cluster, pod: PodObject, command: Seque
 
 
 async def unserved(access: Access) -> list[str]:
-    """Services that have no EIP or lack one, and pools that are out of use, a sentence each; or why nobody can tell."""
+    """Services that have no EIP or lack one, and pools that are out of use, a sentence each; or why that is unknown."""
     try:
         async with Client(await configure(access)) as client:
             services, pools = await listed(client, SERVICES, NamingObject), await listed(client, EIPS, EipObject)
@@ -154,13 +155,13 @@ def _out_of_use(pools: Iterable[EipObject]) -> Iterator[str]:
     for each in pools:
         ready = condition_of(each.status.conditions, "Ready") or {}
         if ready.get("status") != "True":
-            yield f"pool {each.metadata.name}: {ready.get('message') or ready.get('reason', 'says nothing of itself')}"
+            yield f"pool {each.metadata.name}: {ready.get('message') or ready.get('reason', 'has no condition Ready')}"
 
 
 # ── Which Services have kube-proxy send an EIP elsewhere than to the Service that has it (CVE-2020-8554) ────
 
 _ZEROS = re.compile(r"(?<![0-9a-fA-F:.])0+(?=\d)|(?<=\.)0+(?=\d)")
-"""Leading zeros of the parts of an IPv4 address; in IPv6 they mean nothing."""
+"""Leading zeros in the parts of an IPv4 address; in IPv6 they mean nothing."""
 
 
 class NamingSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -168,7 +169,7 @@ class NamingSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class NamingObject(Object, frozen=True, gc=False):
-    """A Service, by what kube-proxy forwards for it besides its cluster IP."""
+    """The parts of a Service that kube-proxy forwards besides its cluster IP."""
 
     spec: NamingSpec = NamingSpec()
     status: AssignedStatus = AssignedStatus()
@@ -179,7 +180,7 @@ class NamingObject(Object, frozen=True, gc=False):
 
 
 async def taking(access: Access) -> tuple[list[Finding], dict[str, str]]:
-    """What is found, and why it cannot be told; {} where it can."""
+    """The findings, and why there may be others (empty if everything could be read)."""
     try:
         async with Client(await configure(access)) as client:
             return findings(await listed(client, SERVICES, NamingObject)), {}
@@ -203,11 +204,11 @@ def _of(found: NamingObject, owners: dict[IPAddress, str]) -> Iterator[Finding]:
     for eip in sorted({*_addresses(found.spec.external_ips)} & owners.keys(), key=str):
         whose = "its own EIP" if owners[eip] == found.named else f"the EIP of {owners[eip]}"
         what = f"Service {found.named} lists {eip}, {whose}, in spec.externalIPs: kube-proxy forwards it as well"
-        mend = f"{edit}   # without it; and turn on the admission plugin DenyServiceExternalIPs"
+        mend = f"{edit}   # remove it; also turn on the admission plugin DenyServiceExternalIPs"
         yield Finding("external_ips", what, mend, str(eip))
     for eip in () if found.status.is_ours else sorted({*_in_status(found)} & owners.keys(), key=str):
-        what = f"the status of Service {found.named} has {eip}, the EIP of {owners[eip]}, and not from the speaker"
-        mend = f"{edit} --subresource=status   # without it; and see who may write services/status"
+        what = f"the status of Service {found.named} has {eip}, the EIP of {owners[eip]}, but not from the speaker"
+        mend = f"{edit} --subresource=status   # remove it; also check who may write services/status"
         yield Finding("external_ips", what, mend, str(eip))
 
 
@@ -216,7 +217,7 @@ def _in_status(found: NamingObject) -> Iterator[IPAddress]:
 
 
 def _addresses(texts: Iterable[str]) -> Iterator[IPAddress]:
-    """As kube-proxy reads them (``ParseIPSloppy``): with leading zeros, and IPv4 that is written as IPv6."""
+    """Reads addresses like kube-proxy (``ParseIPSloppy``): with leading zeros, and IPv4 written as IPv6."""
     for text in texts:
         try:
             address = ip_address(_ZEROS.sub("", text))

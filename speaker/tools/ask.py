@@ -1,7 +1,7 @@
 """``speaker status|drain|undrain|rebalance``: asks the speaker on this host, or for ``status`` all agents of a cluster,
 and puts the answers into words.
 
-Each returns the exit code. If no speaker answers or it refuses, the EdgeError is for ``cli.py``.
+Each returns the exit code. If no speaker answers, or it refuses, an EdgeError goes to ``cli.py``.
 """
 
 import argparse
@@ -25,15 +25,15 @@ from speaker.system.decoding import UNFIT
 from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
 
-if TYPE_CHECKING:  # they bring the API's client with them
+if TYPE_CHECKING:  # they need the API's client
     from speaker.tools.agents import Answers, Cluster
 
 QUICK = 10.0
-"""Seconds within which a speaker that is well has answered what takes no time."""
+"""A speaker that is well answers within so many seconds, if the answer takes no work."""
 
 
 def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = False) -> Iterator[str]:
-    """Of all, or of one ``eip``; without them where it is a ``summary``."""
+    """All EIPs, or one ``eip``; none in a ``summary``."""
     for answer in ask(runtime_dir, "status", QUICK):
         told = {name: value for name, value in answer.items() if name != "done"}
         if eip:
@@ -54,7 +54,7 @@ def only(eips: Iterable[Mapping[str, Any]], eip: str) -> list[Mapping[str, Any]]
 
 
 def drain(args: argparse.Namespace) -> int:
-    """1 where an EIP found no taker before the speaker gave it up."""
+    """Returns 1 if nobody took an EIP before the speaker gave it up."""
     if not 0 < args.timeout < 86400:
         raise SettingError(f"--timeout {args.timeout:g}: must be seconds above 0 and below a day")
     left: list[str] = []
@@ -78,14 +78,14 @@ def undrain(args: argparse.Namespace) -> int:
 
 
 def rebalance(args: argparse.Namespace) -> int:
-    """Every change of the numbers; 1 where a move was refused."""
+    """Prints every change of the numbers. Returns 1 if a move was refused."""
     told: _Moves | None = None
     for answer in ask(args.runtime_dir, "rebalance"):
         if "planned" in answer and (moves := _read(answer, _Moves)) != told:
             told = moves
             write(sys.stdout, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
     if told is not None and told.preferred:
-        write(sys.stdout, [f"{told.preferred} EIPs prefer some of the nodes: they went or stayed there, level or not"])
+        write(sys.stdout, [f"{told.preferred} EIPs prefer certain nodes: they went or stayed there, balanced or not"])
     return 1 if told is not None and told.refused else 0
 
 
@@ -109,7 +109,7 @@ class _Moves(msgspec.Struct):
 
 
 LATEST = 253_402_300_799
-"""Seconds since 1970, to the end of the year 9999: behind it there is no date."""
+"""Seconds since 1970, to the end of the year 9999; there are no dates after that."""
 
 
 class SeenEip(msgspec.Struct, omit_defaults=True):
@@ -157,7 +157,7 @@ class _Use(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """What ``describe`` reads."""
+    """The parts that ``describe`` reads."""
 
     node: str
     draining: bool
@@ -174,11 +174,11 @@ _T = TypeVar("_T")
 
 
 def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
-    """Raises EdgeError: the speaker that runs was perhaps not started again since this program was replaced."""
+    """Raises EdgeError: perhaps the running speaker was not restarted after this program was replaced."""
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise EdgeError(f"the speaker is of another version than this program: {error}") from error
+        raise EdgeError(f"the speaker has another version than this program: {error}") from error
 
 
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +188,7 @@ HEAD = "EIP", "HOLDER", "TERM", "LINK", "SINCE (UTC)", "SERVICES"
 
 
 def of_one(eip: Mapping[str, Any]) -> Iterator[str]:
-    """All that is known of an EIP."""
+    """Everything known about an EIP."""
     _, holder, term, link, since, _ = _eip(eip)
     known = {
         "holder": holder + (" (this node)" if eip["claimed"] else ""), "since": since and f"{since} UTC", "term": term,
@@ -205,7 +205,7 @@ def _counted(number: int | None, what: str) -> str:
 
 
 def held(eips: Iterable[Mapping[str, Any]]) -> str:
-    """How many each node holds."""
+    """How many EIPs each node holds."""
     found = Counter(eip["holder"] or "nobody" for eip in eips)
     by = ", ".join(f"{number} by {node}" for node, number in sorted(found.items()))
     return f"{_counted(found.total(), 'EIP')}{f': held {by}' if by else ''}"
@@ -231,7 +231,7 @@ def describe(told: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]
     for dead in told.get("assisting", ()):
         yield ""
         since = _utc(dead["since"])
-        yield printable(f"kube-proxy is assisted since {since} UTC: no new connections to the dead {dead['node']}")
+        yield printable(f"kube-proxy is assisted since {since} UTC: no new connections to the dead node {dead['node']}")
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables
@@ -266,7 +266,7 @@ def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _lost(loss: int | None, loses: int) -> str:
-    """Of its hellos here, and of ours there where it says so."""
+    """Lost hellos: the peer's here, and ours there if the peer says so."""
     here = "" if loss is None else f"{loss} %"
     return f"{here}, of ours {loses} %" if loses else here
 
@@ -280,7 +280,7 @@ def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def troubles(told: Mapping[str, Any]) -> Iterator[str]:
-    """All that is not as it was asked for, a sentence each."""
+    """Everything that is not as it was asked for, a sentence each."""
     if not told.get("ready", True):
         yield "not ready: not everything requested has been in force yet"
     yield from map(str, told.get("problems", ()))
@@ -289,12 +289,12 @@ def troubles(told: Mapping[str, Any]) -> Iterator[str]:
 # ── Once or whenever it changes, of this host or of every node of a cluster ───────────────────────────────────
 
 AGAIN, CLUSTER_AGAIN = 1.0, 5.0
-"""Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""
+"""Seconds between two looks, at this host and at a cluster, where every look starts a process in every agent's pod."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
 def command(args: argparse.Namespace) -> int:
-    """1 where an agent of the cluster, or this host's speaker, did not answer. Raises SettingError."""
+    """Returns 1 if this host's speaker, or an agent of the cluster, did not answer. Raises SettingError."""
     try:
         eip = str(ip_address(args.eip)) if args.eip else ""
     except ValueError as error:
@@ -335,8 +335,8 @@ async def _cluster(cluster: "Cluster") -> tuple["Answers[Mapping[str, Any]]", li
 
 
 def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
-    """What ``look`` gives, whenever that is not what it was: on a terminal in place of it, else below. Until ``wait``
-    raises. That nobody can be asked is shown, and asked again."""
+    """Prints what ``look`` yields whenever it has changed: on a terminal in place of the last print, otherwise below
+    it. Ends when ``wait`` raises. If nobody can be asked, prints that and tries again."""
     shown: list[str] = []
     while True:
         try:
@@ -353,7 +353,7 @@ def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], Non
 
 
 class SeenStatus(msgspec.Struct, omit_defaults=True):
-    """What is put together of what a node's speaker says, be it of another release."""
+    """The parts of a node's status that are combined; the node may run another release."""
 
     draining: bool
     eips: list[SeenEip]
@@ -375,7 +375,7 @@ def read(_: str, body: bytes) -> dict[str, Any]:
 
 
 def together(answers: "Answers[Mapping[str, Any]]") -> dict[str, Any]:
-    """One entry for each EIP, and each problem with the nodes that tell of it. Pure."""
+    """One entry for each EIP, and each problem with the nodes that report it. Pure."""
     eips: dict[str, dict[str, Any]] = {}
     for node, told in answers.told.items():
         for eip in told.get("eips", ()):
@@ -393,7 +393,7 @@ def together(answers: "Answers[Mapping[str, Any]]") -> dict[str, Any]:
 
 
 def _add(whole: dict[str, Any], node: str, eip: Mapping[str, Any]) -> None:
-    """What a node says of an EIP. Who holds it knows more than the others."""
+    """Adds what a node says about an EIP. The holder knows more than the others."""
     whole.setdefault("services", eip["services"])
     if eip["claimed"]:
         whole["holders"].append(node)
@@ -410,7 +410,7 @@ def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 MOST_UNSERVED = 20
-"""Lines of Services and pools, so that what is wrong with nodes stays on the screen."""
+"""The most lines about Services and pools, so that problems of nodes stay on the screen."""
 
 
 def describe_cluster(whole: Mapping[str, Any], *, summary: bool = False) -> Iterator[str]:
@@ -431,7 +431,7 @@ def describe_cluster(whole: Mapping[str, Any], *, summary: bool = False) -> Iter
 
 
 def _row(eip: Mapping[str, Any]) -> Sequence[str]:
-    """Whom others name, and who did not say so, is none that is known to hold it."""
+    """A node that others name as the holder, but that did not say so itself, is not known to hold it."""
     named = ", ".join(f"{node}?" for node in eip["named"])
     holder = ", ".join(eip["holders"]) or named
     return _eip({"term": 0, **eip, "holder": holder})

@@ -27,11 +27,12 @@ from speaker.tools.terminal import write
 
 ANSWERS = "answers"
 ANSWER_SECONDS = 2.0
-"""For the word of a speaker that runs here."""
+"""For the answer of a speaker that runs here."""
 
 
 class Part(NamedTuple):
-    """``remove`` names what it removed; ``left`` are names of what shows, without its help, that it has work."""
+    """``remove`` returns the names of what it removed; ``left`` are names that show, without its help, that there is
+    work for it."""
 
     name: str
     remove: Callable[[], Awaitable[tuple[str, ...]]]
@@ -43,13 +44,13 @@ def command(args: argparse.Namespace) -> int:
 
 
 async def _cleanup(kind: Forwarding, runtime_dir: Path, group: Group) -> int:
-    """Of every kind of forwarder for AUTO, and of that group alone. Prints what it removed; 1 where something is
-    left, or may be.
+    """Every kind of forwarder for AUTO, and that group alone. Prints what it removed. Returns 1 if something is left,
+    or may be.
 
-    Raises EdgeError where it may not look, or a speaker that forwards runs here.
+    Raises EdgeError if it may not look, or if a speaker that forwards runs here.
     """
     if not may_administer_network():
-        raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined, and nothing removed")
+        raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined or removed")
     with ExitStack() as stack:
         parts = _parts(kind, runtime_dir, group)
         try:
@@ -57,7 +58,7 @@ async def _cleanup(kind: Forwarding, runtime_dir: Path, group: Group) -> int:
         except EdgeError as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
-            # Beside one that does not forward, nftables' table is nobody's. What IPVS has may be kube-proxy's by now.
+            # Without forwarding, nftables' table is nobody's. IPVS's entries may be kube-proxy's by now.
             if not _leaves_it_alone(runtime_dir) or (kind is not Forwarding.NFTABLES and _ipvs_left(group)):
                 why = "stop it first (SIGTERM), or its EIPs are answered and not forwarded"
                 raise EdgeError(f"{error}: {why}") from error
@@ -74,7 +75,7 @@ async def _cleanup(kind: Forwarding, runtime_dir: Path, group: Group) -> int:
 
 
 def _leaves_it_alone(runtime_dir: Path) -> bool:
-    """Whether the speaker that runs here says that it neither forwards nor hands over."""
+    """Whether the running speaker says that it neither forwards nor hands over."""
     try:
         (answer,) = ask(runtime_dir, "facts", ANSWER_SECONDS, about="")
         known = known_from(answer.get("knowledge"))
@@ -84,24 +85,24 @@ def _leaves_it_alone(runtime_dir: Path) -> bool:
 
 
 def _beside(part: Part, runtime_dir: Path) -> Part:
-    """The same part, which is left alone if another speaker has started meanwhile."""
+    """The same part, but left alone if another speaker has started meanwhile."""
 
     async def remove() -> tuple[str, ...]:
         if not _leaves_it_alone(runtime_dir):
-            raise EdgeError("left alone: another speaker runs here now, and this may be its own")
+            raise EdgeError("left alone: another speaker runs here now, and this may belong to it")
         return await part.remove()
 
     return part._replace(remove=remove)
 
 
 async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:
-    """What was removed, and what was not and why. One part that cannot be removed keeps none of the others."""
+    """What was removed, and what was not, with the reason. A failure of one part does not affect the others."""
     removed: list[str] = []
     left: list[str] = []
     for part in parts:
         try:
             removed += await part.remove()
-        except Unsupported as error:  # what this kernel does not support has left nothing in it, as a rule
+        except Unsupported as error:  # usually, what this kernel does not support has left nothing in it
             left += (f"{name} is still there: {error}" for name in part.left())
         except EdgeError as error:
             left.append(f"{part.name}: {error}")
@@ -109,7 +110,7 @@ async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:
 
 
 def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...]:
-    """What hands unknown flows over goes first: it may stand beside any forwarder."""
+    """The part that hands unknown flows over goes first: it may exist beside any forwarder."""
 
     def of(each: Forwarding) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def remove() -> tuple[str, ...]:
@@ -132,7 +133,7 @@ def _parts(kind: Forwarding, runtime_dir: Path, group: Group) -> tuple[Part, ...
 
 
 def _tables_left(*tables: tuple[str, str]) -> tuple[str, ...]:
-    """``family name``: the kernel says so itself, without the program nft."""
+    """``family name`` of each, asked of the kernel directly, without the program nft."""
     return tuple(f"nftables table {family} {name}" for family, name in tables if _is_there(family, name))
 
 

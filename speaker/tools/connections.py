@@ -23,12 +23,12 @@ class Source(NamedTuple):
     file: Path
     dialect: Dialect
     eips: Collection[IPAddress] | None
-    """None: all that is in there."""
+    """None: all that are there."""
 
 
 def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: bool, group: Group = NO_GROUP) -> int:
-    """Writes how many connections each real server has, then ``limit`` connections; only those of ``eip`` where it is
-    not ''. 0, or EdgeError where the kernel shows none, and SettingError for an EIP or a limit that is none."""
+    """Writes how many connections each real server has, then ``limit`` connections; if ``eip`` is not '', only those of
+    it. Returns 0. Raises EdgeError if the kernel shows none, and SettingError for an invalid EIP or limit."""
     shown = number("--limit", limit, 0, 10**9 - 1)
     source = _source(runtime_dir, group, _address(eip))
     try:
@@ -52,7 +52,7 @@ def _address(text: str) -> IPAddress | None:
 
 
 def _source(runtime_dir: Path, group: Group, eip: IPAddress | None) -> Source:
-    """The group's link says that IPVS forwards here. Its table is that of virtual servers; conntrack's is that of
+    """The group's link shows that IPVS forwards here. IPVS's table has only virtual servers, but conntrack's has
     everything, so there one must know which addresses are EIPs."""
     asked = None if eip is None else (eip,)
     if any(name == group.link for _, name in socket.if_nameindex()):

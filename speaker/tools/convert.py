@@ -1,4 +1,6 @@
-"""``speaker convert``: manifests of another balancer, or keepalived.conf → ours, and what has no equivalent."""
+"""``speaker convert``: turns another balancer's manifests, or keepalived.conf, into ours, and lists what has no
+equivalent.
+"""
 
 import argparse
 import json
@@ -25,14 +27,14 @@ from speaker.system.files import shown, write_atomically
 STDIN = "-"
 KEEPALIVED = "keepalived"
 NAMES = ("pools.yaml", "services.yaml", "back/services.yaml")
-"""What is written into a directory; the last is not applied with it."""
+"""Files written into a directory; the last one is not applied with the others."""
 
 LONGEST = 80
-"""Of a value, in characters; the JSON report has it whole."""
+"""Longest value shown, in characters; the JSON report has all of it."""
 
 
 def command(args: argparse.Namespace) -> int:
-    """As the command line asks for; raises SettingError."""
+    """Carries the command out. Raises SettingError."""
     peers = {peer.value: peer for peer in Balancer}
     if "" in args.sources:
         raise SettingError('PATH "": must be a path: this directory is .')
@@ -41,7 +43,7 @@ def command(args: argparse.Namespace) -> int:
     if args.peer == KEEPALIVED or all(source.endswith(".conf") for source in args.sources):
         if args.classes or args.default_class or args.adopt:
             raise SettingError(
-                "--adopt, --class and --default-class are of Services, which keepalived.conf has none of"
+                "--adopt, --class and --default-class are for Services, which keepalived.conf does not have"
             )
         return _written(*_of_keepalived(args.sources, args.config_id), args.output, args.json, sys.stdout, sys.stderr)
     settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
@@ -51,10 +53,10 @@ def command(args: argparse.Namespace) -> int:
 def convert(
     sources: Sequence[str], settings: Settings, into: Path | None, as_json: bool, out: TextIO, err: TextIO
 ) -> int:
-    """Writes the manifests to ``out``, or into the directory ``into``, and the report to ``err``; with ``as_json`` one
+    """Writes the manifests to ``out``, or into the directory ``into``, and the report to ``err``; with ``as_json``, one
     object with both to ``out``.
 
-    Returns 0 where all is converted, 1 where somebody has to decide something, 2 where the input cannot be read; then
+    Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read; then
     nothing is written.
     """
     objects, problems = _read(sources)
@@ -120,7 +122,7 @@ def _of_path(path: Path) -> Iterator[_Found]:
 
 
 def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
-    """None: whoever started this has closed it."""
+    """``stream`` None: whoever started this has closed it."""
     place = Place("stdin")
     if stream is None:
         yield [], [Unreadable("", None, "must be open, or name files or directories", place=place)]
@@ -134,7 +136,7 @@ def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
         yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
         return
     try:
-        # kubectl -o json writes JSON, which is YAML but for characters beyond U+FFFF.
+        # kubectl -o json writes JSON, which is YAML except for characters beyond U+FFFF.
         parsed = parse("stdin.json" if content.lstrip().startswith(b"{") else "stdin", content.decode())
     except UnicodeDecodeError as error:
         yield [], [no_utf8("stdin", error)]
@@ -143,8 +145,8 @@ def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without aliases, which are hard on people, and with quotes around text that Go's YAML takes for a number or a
-    boolean and Python's does not, such as ``12e4`` and ``y``."""
+    """Without aliases, which are hard to read. Text that Go's YAML takes for a number or a boolean and Python's does
+    not, such as ``12e4`` and ``y``, is quoted."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -168,7 +170,7 @@ def _yaml(manifests: Iterable[object]) -> str:
 
 
 def _report(found: Conversion) -> Iterator[str]:
-    """Decisions one by one, notes once for all objects that they are true of, then the sum."""
+    """Decisions one by one, then notes, each once for all objects that it applies to, then the totals."""
     yield from (_line(each) for each in found.decisions)
     notes = [each for each in found.listed if not each.do]
     kinds = Counter((_general(each.path), each.why) for each in notes)

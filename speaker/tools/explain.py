@@ -1,6 +1,7 @@
-"""``speaker explain`` and ``speaker doctor``: facts of this node, or of every node of a cluster, judged and reported.
+"""``speaker explain`` and ``speaker doctor``: judge and report the facts of this node, or of every node of a cluster.
 
-The rest is imported when one of them is used, because every ``speaker`` command asks this module for its flags.
+Other modules are imported when one of the two is used, because every ``speaker`` command asks this module for its
+flags.
 """
 
 import argparse
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LONGEST = 512
 CHOICES = 20
-"""Services of one name that are listed."""
+"""How many Services of one name are listed."""
 FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 
 
@@ -33,7 +34,7 @@ def add_commands(commands: flags.Commands) -> None:
         "explain",
         help="why an EIP is not reachable: each step of its way, the first broken one, and how to fix it",
         description="Looks from this host, or with --cluster from every node, within 5 s each. Exits with 1 if a step "
-        "is broken, and with 2 if that cannot be told.",
+        "is broken, and with 2 if that is unknown.",
     )
     one.add_argument("about", metavar="EIP|[NAMESPACE/]SERVICE|POOL")
     one.set_defaults(command=_explain, working="looking")
@@ -55,7 +56,7 @@ def add_commands(commands: flags.Commands) -> None:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told."""
+    """0: nothing is broken; 1: a step is, and is named; 2: unknown."""
     args.about = asked_about(args.about)
     return _look(args)
 
@@ -74,14 +75,14 @@ def _look(args: argparse.Namespace) -> int:
 
 
 def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
-    """What every agent of a cluster is to run; the rest of the flags is for whoever puts the answers together."""
+    """The command that every agent of a cluster runs; the remaining flags are for whoever combines the answers."""
     words = [command, "--facts"]
     words += ["--forwarder", forwarder] if forwarder else []
     return [*words, "--", about] if about else words
 
 
 def asked_about(about: str) -> str:
-    """An EIP in its shortest form. Raises SettingError for what can be no name."""
+    """An EIP in its shortest form. Raises SettingError for an impossible name."""
     from speaker.node.known.knowledge import an_address
 
     if not about or len(about) > LONGEST or not about.isprintable():
@@ -104,7 +105,7 @@ def _explained(args: argparse.Namespace, facts: "Facts") -> int:
 
 
 def several(about: str, seen: Iterable["Facts"]) -> str:
-    """What to ask instead, where Services of several namespaces have that name; '' where it means one thing."""
+    """What to ask instead, if Services of several namespaces have that name; '' if it is unambiguous."""
     known = [facts.knowledge for facts in seen]
     keys = sorted({each.key for one in known for each in one.services.first if each.key.partition("/")[2] == about})
     if len(keys) < 2 or any(pool.name == about for one in known for pool in one.pools.first):
@@ -130,13 +131,13 @@ def _examined(args: argparse.Namespace, facts: "Facts") -> int:
 
 
 def _together(cluster: "Cluster", args: argparse.Namespace) -> int:
-    """Each agent looks; what they saw is judged here. The codes of ``explain``."""
+    """Each agent looks; what they saw is judged here. Returns the codes of ``explain``."""
     from speaker.diagnosis import report, together
     from speaker.diagnosis.facts import decode
     from speaker.tools.agents import ask, taking
 
     if args.facts:
-        raise SettingError("--facts: are those of one node: not together with --cluster")
+        raise SettingError("--facts: are for one node: not together with --cluster")
     judged, merged, told = (
         (together.explaining, together.explanation, report.explanation_lines)
         if args.about
@@ -160,7 +161,7 @@ def _together(cluster: "Cluster", args: argparse.Namespace) -> int:
 
 
 def judged_with(judge: "Callable[[str, Facts], Part]", node: str, facts: "Facts") -> "Part":
-    """Raises EdgeError where that fails, whatever ``node`` says: what the others say is told all the same."""
+    """Raises EdgeError if that fails, whatever ``node`` sent: the others' answers are shown all the same."""
     try:
         return judge(node, facts)
     except Exception as error:

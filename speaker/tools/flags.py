@@ -1,6 +1,6 @@
 """The command line: its parser, and the flags that several commands have, each group added by a function.
 
-Errors are for people: what cannot work is named with its flag, its value, the rule and what was meant.
+Errors are for people: they name the flag, its value, the rule, and what was probably meant.
 """
 
 import argparse
@@ -46,20 +46,21 @@ _IN_WORDS = (
     (re.compile(r"^(\S+): ignored explicit argument '?(.*?)'?$"), r"\1=\2: takes no value"),
     (re.compile(r"^ambiguous option: (\S+) could match (.*)$"), r"\1: could be any of \2"),
 )
-"""argparse's messages, of every Python that we run on, and ours. Each is tried once, in turn."""
+"""argparse's messages, in every Python version that we support, and ours. Each is tried once, in order."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends the process with 2 and two lines on stderr: what is wrong, and the command that says what would be right."""
+    """Ends the process with code 2 and two lines on stderr: what is wrong, and a command that shows what would be
+    right."""
 
     _into: argparse._ActionsContainer | None = None
 
     def group(self, title: str, text: str) -> None:
-        """The flags that follow belong to it."""
+        """The flags added after this belong to the group."""
         self._into = self.add_argument_group(title, text)
 
     def flag(self, name: str, text: str, **how: Any) -> None:
-        """As ``add_argument`` takes it."""
+        """``how``: as for ``add_argument``."""
         (self._into or self).add_argument(name, help=text, **how)
 
     def switch(self, name: str, text: str) -> None:
@@ -81,7 +82,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\nNext: speaker help{' ' * bool(command)}{command}\n")
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """For words that nothing takes."""
+        """Refuses words that no argument takes."""
         word = printable(unknown[0])
         if not word.startswith("-"):
             self.error(f"{written(unknown[0])}: is one word too many")
@@ -100,7 +101,7 @@ class Parser(argparse.ArgumentParser):
         self._cannot_be(action, said, f"must be one of {', '.join(choices)}{meant}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        if action.type is Path and not arg_string:  # of a variable that is not set: Path takes it for this directory
+        if action.type is Path and not arg_string:  # from an unset variable
             self._cannot_be(action, arg_string, "must be a path: this directory is .")
         try:
             return super()._get_value(action, arg_string)
@@ -112,7 +113,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
-    """``given``: what every command finds in its arguments besides. Ends the process as ``Parser.error`` does."""
+    """``given``: attributes that every command gets besides. Ends the process like ``Parser.error``."""
     args, unknown = parser.parse_known_args(argv, argparse.Namespace(argv=argv, parser=parser, **given))
     if unknown:
         getattr(args, "spoken_to", parser).refuse(unknown)
@@ -121,7 +122,7 @@ def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
 
 
 def _place(args: argparse.Namespace) -> None:
-    """What a group has for itself, where it was not told otherwise. Raises SettingError."""
+    """Sets the defaults of a group, unless flags say otherwise. Raises SettingError."""
     args.group = parse_group(getattr(args, "group", ""))
     for name, default in (("runtime_dir", DEFAULT_RUNTIME_DIR), ("state", DEFAULT_STATE)):
         if getattr(args, name, None) is default:
@@ -131,7 +132,7 @@ def _place(args: argparse.Namespace) -> None:
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
-    """The commands of ``parser``, by name and in their order."""
+    """The commands of ``parser``, by name, in their order."""
     (action,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
     return dict(action.choices)
 
@@ -139,7 +140,7 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
 # ── Flags ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
+"""Where a command is added: ``commands.add_parser(NAME)``, with its function as the default of ``command``."""
 
 DIRECTORY = "directory of *.yaml, *.yml and *.json files; subdirectories are not read"
 KUBECONFIG = "kubeconfig for --cluster (default: as kubectl finds it, or the pod's)"
@@ -174,7 +175,7 @@ def cluster(parser: Parser) -> None:
 
 
 def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
-    """None where this host is asked. Raises SettingError."""
+    """None if this host is asked. Raises SettingError."""
     if not args.cluster:
         for flag in ("kubeconfig", "context", "namespace", "nodes"):
             if getattr(args, flag):
@@ -189,8 +190,8 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
 
 
 def serving(parser: Parser) -> None:
-    """Of all that serve: how long each doubts, and where it is watched: its metrics, its page, a broker that it
-    publishes to, and its log."""
+    """Flags of all commands that serve: how long each doubts, and where it is watched: its metrics, its page, a broker,
+    and its log."""
     lack = (
         "if everything, or much, is suddenly missing from the manifests or the API, wait S seconds and look again "
         "before believing it; 0: believe it at once (default %(default)g)"
@@ -212,7 +213,7 @@ def serving(parser: Parser) -> None:
 
 
 def node(parser: Parser) -> None:
-    """Of both commands that work on a node."""
+    """Flags of both commands that work on a node."""
     key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})"
     parser.path("--key", key)
     hello = (
@@ -271,7 +272,7 @@ def kernel(parser: Parser, text: str = FORWARDS) -> None:
 
 
 def forwarder_of_cluster(parser: Parser, text: str) -> None:
-    """The same on all of its nodes: none of them chooses."""
+    """The same on all of the cluster's nodes: none of them chooses."""
     kinds = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
     parser.flag("--forwarder", text, choices=kinds, default=Forwarding.NONE.value)
 

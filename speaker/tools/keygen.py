@@ -1,12 +1,12 @@
-"""``speaker keygen``: makes the cluster key, and replaces it in three steps during which every host is understood.
+"""``speaker keygen``: makes the cluster key, and replaces it in three steps, while all hosts accept each other.
 
 Each step changes one file on one host, which is then copied to all the others before the next step:
 
-1. ``--add``      a second key: every host accepts it, none signs with it yet.
-2. ``--promote``  the second key signs, the first is still accepted.
-3. ``--retire``   the first key is gone.
+1. ``--add``      a second key: every host accepts it, but none signs with it yet.
+2. ``--promote``  the second key signs, and the first is still accepted.
+3. ``--retire``   the first key is removed.
 
-At every moment, half copied or not, each host accepts what any other signs.
+At every moment, even before all copies are made, each host accepts what any other signs.
 """
 
 import os
@@ -23,7 +23,7 @@ from speaker.tools.terminal import following
 
 
 class Step(Enum):
-    """Of a key's life; the value is the flag's name."""
+    """A step in a key's life; the value is the flag's name."""
 
     MAKE = "make"
     ADD = "add"
@@ -32,17 +32,17 @@ class Step(Enum):
 
 
 def keygen(file: Path, step: Step) -> tuple[str, ...]:
-    """Does the step and returns what to say about it, lines with ids only, never a key.
+    """Does the step and returns what to say about it: lines with ids, never with a key.
 
-    Raises SettingError where the file is not as the step needs it, and EdgeError where it cannot be written.
+    Raises SettingError if the file is not ready for the step, and EdgeError if it cannot be written.
     """
     owner = None
     if step is Step.MAKE:
         content = _new(file)
     else:
         content = _changed(file, step)
-        with suppress(OSError):  # it is gone by now: then it is ours
-            owner = file.stat()  # root may replace what belongs to the user that a speaker runs as
+        with suppress(OSError):  # it has been removed meanwhile: then it is ours
+            owner = file.stat()  # root may replace a file of the user that a speaker runs as
     keys = parse(content, str(file))
     write_atomically(Path(os.path.realpath(absolute(file))), content, mode=0o600, new=step is Step.MAKE, owner=owner)
     return f"{shown(file)}: {_told(keys)}", *_next(file, step)

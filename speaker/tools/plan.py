@@ -1,7 +1,7 @@
 """``speaker plan NOW THEN``: what would change for each Service if the files in THEN replaced those in NOW; and
 ``speaker run --dry-run``: what this node would do with these manifests.
 
-It uses the decisions of a running speaker and what that remembers. Nothing is written, and ``plan`` asks no kernel.
+It uses the decisions of a running speaker, and the memory of one. Nothing is written, and ``plan`` asks no kernel.
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """``forwarding``: of a speaker that forwards, for all EIPs, whichever host holds them."""
+    """``forwarding``: what a speaker that forwards would do for all EIPs, whichever host holds them."""
 
     services: tuple[Changed, ...]
     forwarding: tuple[Change, ...]
@@ -55,7 +55,7 @@ class Planned:
 
 
 def foresee(allocator: Allocator, before: World, after: World, now: float) -> Planned:
-    """``allocator``: as the speaker remembers; it is settled for both worlds, one after the other."""
+    """``allocator``: with the speaker's memory. It is settled for both worlds, one after the other."""
     fates, plan = _came_to(allocator, before, now)
     later, later_plan = _came_to(allocator, after, now)
     keys = sorted(fates.keys() | later.keys())
@@ -64,7 +64,7 @@ def foresee(allocator: Allocator, before: World, after: World, now: float) -> Pl
 
 
 def drained(world: World, nodes: frozenset[str]) -> World:
-    """Without the pods of these nodes, and before others have taken their place."""
+    """Without the pods of these nodes, before other pods have replaced them."""
     left = {key: tuple(each for each in found if each.node not in nodes) for key, found in world.endpoints.items()}
     return replace(world, endpoints=left)
 
@@ -109,7 +109,7 @@ def _of_files(args: argparse.Namespace) -> Planned:
 
 
 def tell(find: Callable[[], Planned], out: TextIO, err: TextIO, *, as_json: bool) -> int:
-    """Returns 0 where nothing changes, 1 where something does, 2 where manifests, state or cluster cannot be read."""
+    """Returns 0 if nothing changes, 1 if something does, 2 if manifests, state or cluster cannot be read."""
     try:
         found = find()
     except (InvalidManifests, EdgeError) as error:
@@ -164,9 +164,9 @@ def _json_fate(fate: Fate | None) -> dict[str, object] | None:
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
-    """Print it; 0, or 1 when the manifests are wrong, or would not count, or a Service is refused.
+    """Prints the plan. Returns 0, or 1 if the manifests are wrong, would be doubted, or a Service is refused.
 
-    Raises as ``run`` does where that could not start: SettingError, EdgeError, Unsupported.
+    Raises like ``run`` if that could not start: SettingError, EdgeError, Unsupported.
     """
     if settings.peers is not None:
         read_keys(settings.peers.key_file)
@@ -189,7 +189,7 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
 
 
 def _must_count(settings: RunSettings, world: World, allocator: Allocator, now: float) -> None:
-    """Raises DoubtfulManifests where ``run``, started now, would wait for others."""
+    """Raises DoubtfulManifests if ``run``, started now, would first wait for better ones."""
     directory = settings.directory
     patience = Patience(shown(directory), settings.settle_seconds, bool(allocator.holders))
     if (doubt := patience.doubt(world, mount(directory), now)) is not None:

@@ -1,6 +1,6 @@
 """``speaker plan --cluster``: what the controller would decide if these manifests were applied to a live cluster.
 
-It uses the controller's own decision (``controller/decider.py``) on what the API says now. Nothing is written there.
+It makes the controller's own decision (``controller/decider.py``) on what the API says now, and writes nothing there.
 ``read`` asks the API.
 """
 
@@ -34,13 +34,13 @@ from speaker.tools.validate import Fate, foreseen
 
 NAMESPACED = frozenset(("Service", "EndpointSlice"))
 _ALLOCATED = "ipFamilies", "ipFamilyPolicy"
-"""Of a Service's spec: the API server sets them where nobody says them, and nobody else changes them."""
+"""Fields of a Service's spec that the API server sets if nobody does; nobody else changes them."""
 _DUAL = frozenset(("PreferDualStack", "RequireDualStack"))
 _FIRST = Key("default", "kubernetes")
-"""The Service that every cluster has, of its first family."""
+"""The Service that every cluster has; its first family is the cluster's."""
 
 ROUNDS = 3
-"""Decisions more: what one gives up the next reading may give to who waits."""
+"""How often the decision is repeated: what one reading frees may be given to a waiting Service by the next."""
 
 _T = TypeVar("_T", bound=Object)
 
@@ -60,8 +60,8 @@ _SETTINGS = ControllerSettings()
 
 
 def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
-    """As ``kubectl apply`` of these: each takes the place of what has its name, and keeps what the API server and the
-    controller wrote there. ``at``: RFC 3339. Raises EdgeError for what is no such object. Pure."""
+    """As after ``kubectl apply``: each document replaces the object with its name, and keeps what the API server and
+    the controller wrote there. ``at``: RFC 3339. Raises EdgeError for an invalid object. Pure."""
     services, eips = dict(live.services), dict(live.eips)
     namespaces, slices = dict(live.namespaces), dict(live.slices)
     for document in documents:
@@ -79,7 +79,7 @@ def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
 
 
 def drained(live: Live, nodes: frozenset[str]) -> Live:
-    """Without the pods of these nodes, and before others have taken their place. Pure."""
+    """Without the pods of these nodes, before other pods have replaced them. Pure."""
     left = {
         key: msgspec.structs.replace(
             found, endpoints=tuple(each for each in found.endpoints or () if each.node_name not in nodes)
@@ -90,9 +90,9 @@ def drained(live: Live, nodes: frozenset[str]) -> Live:
 
 
 def foresee(live: Live, then: Live, now: float, at: str, settings: ControllerSettings = _SETTINGS) -> Planned:
-    """What a controller that leads decides after the change, beside what it decided before. Pure."""
+    """What a leading controller decides after the change, and what it decided before. Pure."""
     modes = {each.ip_mode for found in live.services.values() for each in found.status.load_balancer.ingress}
-    ip_mode = IpMode.PROXY if IpMode.PROXY in modes else IpMode.VIP  # as it is told to the cluster today
+    ip_mode = IpMode.PROXY if IpMode.PROXY in modes else IpMode.VIP  # as the cluster knows it today
     decider = Decider(replace(settings, ip_mode=ip_mode))
     before = _decided(decider, News(live.services, live.eips, live.namespaces, live.nodes), live, now, at)
     news = News(
@@ -157,7 +157,7 @@ def _allocated(live: Live, found: kinds.ServiceObject | None, policy: object) ->
         known: dict[str, Any] = msgspec.to_builtins(found.spec)
         return {name: known[name] for name in _ALLOCATED if name in known}
     families = [*live.services[_FIRST].spec.ip_families[:1]] if _FIRST in live.services else []
-    if policy in _DUAL:  # where the cluster is
+    if policy in _DUAL:  # the cluster's own
         families += {other for each in live.services.values() for other in each.spec.ip_families} - {*families}
     return {"ipFamilies": families, "ipFamilyPolicy": "SingleStack"}
 
@@ -201,6 +201,6 @@ def plan(live: Live, then: Path | None, drain: frozenset[str], settings: Control
 
 
 def _documents(directory: Path) -> list[ApiObject]:
-    """Raises InvalidManifests for every mistake in them: an API server would store some of them."""
+    """Raises InvalidManifests for every mistake in them, although an API server would store some of them."""
     load(directory)
     return [document for file in manifest_files(directory) for document in read_file(file)[0]]

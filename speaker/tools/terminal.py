@@ -1,4 +1,6 @@
-"""What commands print for people: tables of text that strangers may have written, next steps, and what takes long."""
+"""What commands print for people: tables of text that strangers may have written, next steps, and notes while something
+takes long.
+"""
 
 import shlex
 import shutil
@@ -16,7 +18,7 @@ def write(out: TextIO, lines: Iterable[str]) -> None:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines with the columns under each other; an empty cell is a dash."""
+    """Lines with aligned columns; an empty cell is a dash."""
     cells = [head, *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -32,7 +34,7 @@ def printable(text: str) -> str:
 
 
 def following(*words: str, argv: Sequence[str] | None = None) -> str:
-    """``Next: speaker WORD…``, by the name that this process was started by where a shell finds no ``speaker``."""
+    """``Next: speaker WORD…``, with the name that this process was started by if a shell would not find ``speaker``."""
     return f"Next: {command(*words, argv=argv)}"
 
 
@@ -45,12 +47,12 @@ def command(*words: str, argv: Sequence[str] | None = None) -> str:
 # ── A word on stderr for what takes longer than somebody who waits expects ──────────────────────────────────
 
 SOON, THEN = 2.0, 10.0
-"""Seconds until the first word, and between the next ones."""
+"""Seconds until the first note, and between the next ones."""
 
 
 @contextmanager
 def progress(what: str, stream: TextIO | None = None, soon: float = SOON, then: float = THEN) -> Iterator[None]:
-    """``what`` is being done in the block: ``speaker: still reads the manifests after 2 s``."""
+    """Says that ``what`` takes long while the block runs: ``speaker: still reading the manifests after 2 s``."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         yield
@@ -63,7 +65,7 @@ def progress(what: str, stream: TextIO | None = None, soon: float = SOON, then: 
             print(f"speaker: still {what} after {passed:g} s", file=stream, flush=True)
             wait, passed = then, passed + then
 
-    # A daemon: it must not keep a process that ends by an error.
+    # A daemon thread: it must not keep a process alive that ends with an error.
     teller = threading.Thread(target=tell, name="progress", daemon=True)
     teller.start()
     try:

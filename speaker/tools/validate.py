@@ -1,6 +1,6 @@
-"""What a running speaker would do with manifests, without doing it: decide, and write the result down for the kernel.
+"""Works out what a running speaker would do with manifests, without doing it, up to the form that the kernel would get.
 
-``validate`` and ``run --dry-run`` use it, so that nothing is accepted that a speaker would fail on.
+``validate`` and ``run --dry-run`` use it, so nothing is accepted that a speaker would fail on.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from speaker.tools.terminal import following, write
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:
-    """As ``settle``; raises what a running speaker would set a Service aside for."""
+    """Like ``settle``, but raises the errors for which a running speaker would set a Service aside."""
     settlement = settle(allocator, world, now)
     for error in settlement.failed.values():
         raise error
@@ -44,13 +44,14 @@ def settled(allocator: Allocator, world: World, now: float) -> Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a Service has and what it lacks. ``nodes``: under ``externalTrafficPolicy: Local`` those that may answer."""
+    """What a Service has and what it lacks. ``nodes``: with ``externalTrafficPolicy: Local``, the nodes that may
+    answer."""
 
     assignment: Assignment | None
     refusal: Refusal | None
     nodes: tuple[str, ...] | None = None
     preferred: str = ""
-    """Of these the ones that are preferred, in words."""
+    """The preferred ones of these nodes, in words."""
 
     @classmethod
     def of(
@@ -59,7 +60,7 @@ class Fate:
         return cls(settlement.assignments.get(key), settlement.refusals.get(key), nodes, preferred)
 
     def given(self) -> Iterator[str]:
-        """Each address in words."""
+        """Each address, in words."""
         if (has := self.assignment) is not None:
             for address, pool in zip(has.addresses, has.pools, strict=True):
                 yield f"{address} from {pool}{' (which no longer offers it)' if address in has.flagged else ''}"
@@ -79,7 +80,7 @@ class Fate:
 
 
 def rehearse(world: World, settlement: Settlement) -> None:
-    """On a host without any link: what is decided of those is not in the manifests."""
+    """Decides for a host without any link, as links are not in the manifests."""
     decision = decide(world, settlement.assignments, Snapshot({}), Node("rehearsal"))
     plan = expressible(decision.forwarding)
     for made in (forwarder_ruleset(plan), guard_ruleset(plan)):
@@ -90,9 +91,9 @@ def rehearse(world: World, settlement: Settlement) -> None:
 
 @contextmanager
 def foreseen(directory: Path) -> Iterator[None]:
-    """What nobody foresaw, which a running speaker would come upon as well, is a mistake of these manifests.
+    """Turns an unexpected error, which a running speaker would meet as well, into a mistake of these manifests.
 
-    Raises InvalidManifests with what it was and where.
+    Raises InvalidManifests, which says what it was and where.
     """
     try:
         yield
@@ -111,7 +112,7 @@ def foreseen(directory: Path) -> Iterator[None]:
 
 
 def addresses_here() -> Mapping[IPAddress, str]:
-    """This host's own, and the link that each is bound on; none where the kernel does not say."""
+    """This host's own addresses, and the link that each is bound on; none if the kernel does not say."""
     try:
         return asyncio.run(look()).own
     except EdgeError:
@@ -131,13 +132,13 @@ def validate(
     own: Callable[[], Mapping[IPAddress, str]] = dict,
     honoured: Collection[Balancer] = (),
 ) -> int:
-    """Writes a line for each problem, or a summary; returns 0 where there is no problem, and 1 where there is, or where
-    a Service is refused.
+    """Writes a line for each problem, or a summary. Returns 0 if there is no problem, and 1 if there is one or a
+    Service is refused.
 
-    ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
-    what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
-    must name its addresses. ``honoured``: other balancers whose annotations count.
-    ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is named.
+    ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. Services get what a speaker
+    without a memory would give them; a running one keeps what it gave. ``with_peers``: every Service must name its
+    addresses. ``honoured``: other balancers whose annotations count. ``own``: see ``addresses_here``; no Service gets
+    these, and a pool that contains any is named.
     """
     addresses = own()
     try:

@@ -1,5 +1,5 @@
-"""Edge: the first process of a node becomes two. It stays as the wire process (``parent.py``), and a copy of it goes on
-as the main process.
+"""Edge: the first process of a node becomes two. It stays as the wire process (``parent.py``), and a copy of it
+continues as the main process.
 
 What both need is imported and made once, and its memory is shared. Only the first main process is a copy. Later ones
 run the same command again and inherit their end of the socket pair: a copy of a process with threads, sockets and
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import speaker
 
-# What both need and this file does not: it is imported once.
+# Needed by both processes, though not by this file: imported only once.
 import speaker.interfaces.rtnetlink
 import speaker.ownership.hellos.frames
 import speaker.system.retry
@@ -31,14 +31,14 @@ from speaker.system.files import Lock, absolute, locked
 from speaker.system.programs import end_with
 
 VARIABLE, STACKS = "EIP_SPEAKER_WIRE", "EIP_SPEAKER_STACKS"
-"""In the environment of a main process that is no copy: the file descriptors of its end, and of a file for the stacks
-of its threads."""
+"""Environment variables of a main process that is not a copy: the file descriptors of its end, and of a file for the
+stacks of its threads."""
 SHOW_STACKS = signal.SIGUSR2
 _M_ARENA_MAX = -8  # <malloc.h>
 
 
 class Copy:
-    """A copy of this process; as ``subprocess.Popen`` is of a program. One task waits for it."""
+    """A copy of this process, used like ``subprocess.Popen`` for a program. One task waits for it."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.returncode = pid, 0
@@ -68,7 +68,7 @@ class Copy:
 
 
 def inherited() -> socket.socket | None:
-    """The end of a main process that is no copy; None in the first process, which is to ``divide``."""
+    """The end of a main process that is not a copy; None in the first process, which should ``divide``."""
     number, stacks = os.environ.pop(VARIABLE, None), os.environ.pop(STACKS, None)
     if stacks is not None:
         _show_stacks_in(int(stacks))
@@ -76,8 +76,8 @@ def inherited() -> socket.socket | None:
 
 
 class First(NamedTuple):
-    """The main process that is a copy, our end of what lies between, the file for its stacks; and the lock of the
-    runtime directory, which is this process's for life."""
+    """The main process that is a copy, our end of the connection to it, the file for its stacks, and the lock of the
+    runtime directory, which this process keeps for life."""
 
     process: Copy
     end: socket.socket
@@ -86,15 +86,16 @@ class First(NamedTuple):
 
 
 def divide(runtime_dir: Path) -> socket.socket | First:
-    """Returns twice: in the main process with its end, and in the first one, which is to ``become`` the wire process.
+    """Returns twice: in the main process with its end, and in the first process, which should ``become`` the wire
+    process.
 
-    Raises EdgeError where another speaker has the runtime directory, or the kernel makes no copy.
+    Raises EdgeError if another speaker has the runtime directory, or the kernel makes no copy.
     """
     _settle()
     path, wire = absolute(runtime_dir / "lock"), os.getpid()
     lock, stacks = locked(path), os.memfd_create("stacks")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    gc.freeze()  # what the collector looks at it writes to, and then it is no longer shared
+    gc.freeze()  # the collector writes to what it looks at, which is then no longer shared
     try:
         copy = os.fork()
     except OSError as error:
@@ -111,23 +112,23 @@ def divide(runtime_dir: Path) -> socket.socket | First:
 
 
 def obey_only(parent: int) -> None:
-    """Of the main process. Only system calls, so that it may be called between fork and exec."""
-    # A service manager or a terminal signals every process: this one stops by its parent's word, or ends with it.
+    """Called in the main process. Only system calls, so that it may be called between fork and exec."""
+    # A service manager or a terminal signals every process: this one stops when its parent says so, or ends with it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with(parent)
 
 
 def _settle() -> None:
-    """From now on modules come from where this very program was imported from, here and in what this process starts:
-    never from the directory that it happens to run in. Threads share one arena of glibc's malloc: what one of them
-    freed is else of no use to the others."""
+    """From now on modules come from where this program was imported from, here and in what this process starts: never
+    from the current directory. Threads share one arena of glibc's malloc, as otherwise the others could not use what
+    one of them freed."""
     home = str(Path(speaker.__file__).parents[1])
     if not sys.flags.safe_path:
         sys.path[0] = home
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([home, *filter(None, [os.environ.get("PYTHONPATH")])]))
     os.environ.setdefault("MALLOC_ARENA_MAX", "1")
-    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # musl has one arena at most
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # musl has only one arena
         mallopt(_M_ARENA_MAX, int(os.environ["MALLOC_ARENA_MAX"]))
 
 

@@ -23,28 +23,28 @@ from speaker.wire.messages import Events, PeerSeen
 
 OVERDUE = 1.15
 """Times a peer's interval: when its next hello is later than that, the carrier may be gone, and the kernel is asked. As
-long as hellos come, it need not be."""
+long as hellos come, that is not necessary."""
 RETRY_MAX = 5.0
-"""Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
+"""The longest time between two tries to open a link's hello socket, in seconds: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
-"""For how long EIPs are gathered for which somebody answers whose hellos do not arrive, before they are reported."""
+"""How long EIPs answered by a node whose hellos do not arrive are collected before they are reported."""
 UNANSWERED = "requests are not answered there"
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
-"""How long after a flood of hellos, and how often, they are read without being waited for."""
+"""After a flood of hellos, for how long and how often they are read without waiting for them."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hellos]
-"""Of a link; what it is given counts frames, as ``Hellos`` says."""
+"""Opens the hellos of a link; its callback counts frames, as in ``Hellos``."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one node on a link."""
+    """What is known about one node on a link."""
 
     speaker: Speaker | None = None
     heard_at: float = float("-inf")
     """When its last hello came."""
     due: float = float("inf")
-    """When its next one is overdue."""
+    """When its next hello is overdue."""
     informed: bool = False
     headless: bool = False
 
@@ -53,18 +53,19 @@ _STRANGER = _Known()
 
 
 class Speakers:
-    """The other speakers on one link, as heard since it was opened: who they are, and who of them is missed. Pure.
+    """The other speakers on one link, as heard since it was opened: who they are, and which are missed. Pure.
 
-    Times are seconds of whatever clock the caller reads."""
+    Times are seconds of the caller's clock.
+    """
 
     def __init__(self, now: float) -> None:
         self._known: dict[str, _Known] = {}
         self._answered: set[tuple[IPAddress, str | None, bool]] = set()
-        """EIPs, who answered for them (a node, or a stranger), and whether a probe was what they answered."""
+        """EIPs, who answered for them (a node, or a stranger), and whether the answer was to a probe."""
         self._answered_since = now
-        """Those answers count already that came since then: no longer than PAUSE ago."""
+        """Answers since then have been counted; at most PAUSE ago."""
         self.filtered: dict[str, set[IPAddress]] = {}
-        """Nodes none of whose hellos arrives → EIPs that they answer for, about to be reported."""
+        """Nodes none of whose hellos arrives → EIPs that they answer for, soon to be reported."""
 
     def _of(self, node: str) -> _Known:
         if (known := self._known.get(node)) is None:
@@ -76,7 +77,7 @@ class Speakers:
     # ── who ──
 
     def meet(self, hello: Hello, mac: Mac) -> Speaker | None:
-        """A hello that counts says which MAC and which addresses are its sender's; None: no others than before."""
+        """A hello that counts says which MAC and which addresses its sender has. Returns None if they are unchanged."""
         known = self._of(hello.node)
         speaker = Speaker(mac, hello.addresses or (known.speaker.addresses if known.speaker is not None else ()))
         if known.speaker == speaker:
@@ -95,14 +96,14 @@ class Speakers:
         return frozenset(speaker.mac for _, speaker in self.items())
 
     def nodes(self, mac: Mac) -> Iterator[str]:
-        """Those whose hellos come from this MAC."""
+        """Nodes whose hellos come from this MAC."""
         return (node for node, speaker in self.items() if speaker.mac == mac)
 
     # ── what they know ──
 
     def inform(self, hello: Hello) -> bool:
-        """Its sender claims something, and not by what the API said before its start, or does not. Whether that is
-        news."""
+        """Whether the hello's sender claims something by what the API says now, not before its start. Returns whether
+        that is news."""
         known, knows = self._of(hello.node), hello.digest.count > 0 and not hello.recalled
         before, known.informed = known.informed, knows
         return before is not knows
@@ -111,13 +112,13 @@ class Speakers:
         return self._known.get(node, _STRANGER).informed
 
     def is_headless(self, node: str) -> bool:
-        """It has no main process that works, as it says; one of an earlier release does not say so."""
+        """It says that it has no working main process; an earlier release does not say so."""
         return self._known.get(node, _STRANGER).headless
 
     # ── whose hellos come ──
 
     def heard(self, hello: Hello, at: float, least: float) -> None:
-        """When it arrived. ``least``: seconds until its sender's next one."""
+        """``at``: when it arrived. ``least``: seconds until its sender's next one."""
         known = self._of(hello.node)
         known.headless, known.heard_at = hello.headless, at
         known.due = at + OVERDUE * max(least, hello.interval / 1000)
@@ -127,7 +128,7 @@ class Speakers:
         return now - self._known.get(node, _STRANGER).heard_at >= seconds
 
     def miss(self, now: float) -> bool:
-        """Whether some hello is overdue: its sender is not awaited any more until it is heard again."""
+        """Returns whether some hello is overdue. Its sender is not awaited any more until it is heard again."""
         late = [known for known in self._known.values() if known.due <= now]
         for known in late:
             known.due = float("inf")
@@ -136,7 +137,7 @@ class Speakers:
     # ── who answers ──
 
     def answer(self, eip: IPAddress, node: str | None, now: float, *, probed: bool) -> bool:
-        """Somebody answered for ``eip``. Whether that counts: of the same answer one does in a while."""
+        """Somebody answered for ``eip``. Returns whether that counts: the same answer counts only once in a while."""
         if now - self._answered_since >= PAUSE:
             self._answered.clear()
             self._answered_since = now
@@ -156,8 +157,8 @@ def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
 
 
 class HelloLink:
-    """A link that carries our hellos now. ``failed`` gets the reason when it stops; ``read`` are hellos that were read
-    but not heard yet."""
+    """A link that now carries our hellos. ``failed`` gets the reason when it stops. ``read``: hellos that were read but
+    not processed yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.link, self.failed = hellos, hellos.link, failed
@@ -166,34 +167,34 @@ class HelloLink:
         self.speakers = Speakers(now)
         self.crowded_until = now
         self.arrived = 0
-        """Urgent hellos, as the kernel had counted them when they were read last."""
+        """The kernel's count of urgent hellos when they were last read."""
 
     def fail(self, error: EdgeError) -> None:
-        """In words: the error itself holds who came upon it, and so this object."""
+        """In words, as the error itself refers to whoever met it, and so to this object."""
         if not self.failed.done():
             self.failed.set_result(str(error))
 
 
 class HelloUser(Protocol):
-    """Whose hellos the links carry."""
+    """The user of the links' hellos."""
 
     def opened(self, hello_link: HelloLink) -> None: ...
 
     def closed(self, link: int) -> None: ...
 
     def look(self) -> None:
-        """A hello waits that is not routine: all are heard, and what they lead to is judged."""
+        """A hello that is not routine waits: all hellos are read, and their consequences judged."""
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
-        """A hello, authentic and new. All that wait are heard before anything else happens."""
+        """An authentic, new hello. All that wait are heard before anything else happens."""
 
 
 class HelloLinks:
-    """Those of the links that are to carry hellos, by index, while they do.
+    """The links that should carry hellos, by index, while they do.
 
-    ``clock`` gives seconds; each link is served by one of ``tasks``. Hellos and answers have one life: what ends either
-    of them on a link ends what is claimed there, is reported, and the link is tried again (rule 35). So is one on which
-    no hello left for ``self_lease`` seconds.
+    ``clock`` returns seconds; each link is served by one of ``tasks``. Hellos and answers live together: what ends
+    either of them on a link ends what is claimed there, is reported, and the link is tried again (rule 35). The same
+    happens to a link on which no hello was sent for ``self_lease`` seconds.
     """
 
     def __init__(
@@ -213,9 +214,9 @@ class HelloLinks:
         """By index, MAC and MTU."""
         self._no_carrier: set[int] = set()
         self.indexes: frozenset[int] = frozenset()
-        """Of all links that are to carry hellos."""
+        """Of all links that should carry hellos."""
         self.doubted = asyncio.Event()
-        """Some link may have no carrier."""
+        """Set if some link may have no carrier."""
 
     def close(self) -> None:
         """No link carries hellos any more."""
@@ -234,7 +235,8 @@ class HelloLinks:
         return {index: hello_link.link for index, hello_link in self._open.items()}
 
     def get(self, link: int) -> HelloLink | None:
-        """Found as all are that are heard before anything is answered (rule 28): where that fails, no hello leaves."""
+        """Found like all links that are heard before anything is answered (rule 28); if that fails, no hello is
+        sent."""
         return next((hello_link for hello_link in self if hello_link.link.index == link), None)
 
     # ── who is there ── ``states``: by the index of the link, as the machine has them.
@@ -244,11 +246,11 @@ class HelloLinks:
         return [peer_seen(each.link.name, peer, each.speakers.get(peer.node)) for _, each, peer in heard]
 
     def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
-        """A living peer holds what it may by what it reads in the API."""
+        """Whether a living peer holds what it may by what it reads in the API."""
         return any(peer.alive and each.speakers.is_informed(peer.node) for _, each, peer in self._heard(states))
 
     def manned(self, states: Mapping[int, Iterable[PeerState]]) -> frozenset[int]:
-        """Links on which a living peer hears us that has a main process that works, and does not leave."""
+        """Links on which a living peer with a working main process hears us, and is not leaving."""
         return frozenset(
             index
             for index, each, peer in self._heard(states)
@@ -264,7 +266,7 @@ class HelloLinks:
     # ── what is asked ──
 
     def serve(self, links: Collection[Link]) -> None:
-        """These links and no others. A link whose MAC or MTU changed is another one."""
+        """These links and no others. A link whose MAC or MTU changed is a different one."""
         wanted = {(link.index, link.mac, link.mtu): link for link in links}
         for gone in self._serving.keys() - wanted.keys():
             self._serving.pop(gone).cancel()
@@ -276,11 +278,11 @@ class HelloLinks:
         self.doubted.set()
 
     def carrier(self, link: int, up: bool) -> None:
-        """Asked of the kernel more often than it tells by itself."""
+        """The kernel is asked more often than it reports on its own."""
         (self._no_carrier.discard if up else self._no_carrier.add)(link)
 
     def send(self, hello_link: HelloLink, order: SendHello, now: float) -> None:
-        """Unless requests are not answered there: a hello promises that they are (rule 35)."""
+        """Sends a hello, unless requests are not answered there: a hello promises that they are (rule 35)."""
         link = hello_link.link
         if not self._is_answered(link):
             hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}"))
@@ -300,7 +302,7 @@ class HelloLinks:
         return False
 
     def _leaves(self, hello_link: HelloLink, order: SendHello) -> bool | None:
-        """Whether the broadcast did. False: there is no room. None: it is refused, or met a bug of ours."""
+        """Whether the broadcast was sent. False: there is no room. None: it was refused, or met a bug of ours."""
         try:
             for node in order.direct:
                 if (speaker := hello_link.speakers.get(node)) is not None:
@@ -320,7 +322,8 @@ class HelloLinks:
             report("send hello", error, self._events)
 
     def hear(self) -> bool:
-        """Read every hello that waits. Whether one of them is not routine: once it was read, nothing wakes for it."""
+        """Reads every hello that waits. Returns whether one of them is not routine: once it was read, nothing else
+        wakes us for it."""
         news = False
         try:
             for hello_link in self:
@@ -336,14 +339,14 @@ class HelloLinks:
             hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
 
     def drop_queued(self) -> None:
-        """Hear none of those that wait."""
+        """Discards those that wait."""
         for hello_link in self:
             hello_link.read.clear()
             hello_link.hellos.drop_queued()
 
     def lost(self, link: Link, error: BaseException) -> None:
-        """Whatever ended its answers, or its hellos, ends its claims until it is answered on again: a claim that nobody
-        answers for is worse than none."""
+        """Whatever ended its answers or its hellos also ends its claims, until it is answered on again: a claim that
+        nobody answers for is worse than none."""
         hello_link = self._open.get(link.index)
         if hello_link is not None and hello_link.link.mac == link.mac:
             hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}: {error}"))
@@ -354,15 +357,15 @@ class HelloLinks:
     # ── hellos that do not come ──
 
     def miss(self) -> None:
-        """Where a hello is overdue the carrier may be gone. ``hear`` comes first: nobody is late whose hello lies here
-        unread."""
+        """If a hello is overdue, the carrier may be gone. ``hear`` comes first, so that no node is late whose hello
+        lies here unread."""
         now = self._clock()
         for hello_link in self:
             if hello_link.speakers.miss(now):
                 self.doubted.set()
 
     def note_filtered(self, hello_link: HelloLink, node: str, eip: IPAddress) -> None:
-        """``node`` answers for ``eip``, and none of its hellos arrives."""
+        """``node`` answers for ``eip``, but none of its hellos arrives."""
         filtered = hello_link.speakers.filtered
         if node not in filtered:
             filtered[node] = set()
@@ -374,7 +377,7 @@ class HelloLinks:
         if (hello_link := self._open.get(link)) is None or node not in hello_link.speakers.filtered:
             return
         eips, speaker = frozenset(hello_link.speakers.filtered.pop(node)), hello_link.speakers.get(node)
-        # After a cut it may answer a moment before its first hello comes.
+        # After a cut it may answer shortly before its first hello comes.
         if speaker is not None and hello_link.speakers.is_unheard(node, self._clock(), FILTERED_SECONDS):
             self._events.tell(HellosFiltered(hello_link.link, node, speaker.mac, eips))
 
@@ -410,7 +413,7 @@ class HelloLinks:
         self._events.count(HellosReceived(link, rejected), number)
 
     def _hear_or_drop(self, hello_link: HelloLink) -> bool:
-        """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
+        """What a bug of ours keeps from being read is discarded; otherwise it would be tried again without a pause."""
         try:
             return self._hear(hello_link)
         except BUGS as error:
@@ -426,7 +429,7 @@ class HelloLinks:
         except EdgeError as error:
             hello_link.fail(error)
             return news
-        while hello_link.read:  # what the first one leads to may be that none of them counts
+        while hello_link.read:  # the first one may have the effect that none of them counts
             received = hello_link.read.popleft()
             news |= not received.hello.routine
             self._user.heard(hello_link, received)
@@ -437,7 +440,7 @@ class HelloLinks:
         return news
 
     def _come_back(self, hello_link: HelloLink) -> None:
-        """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""
+        """A flood of frames that claim to be routine would wake nobody, and push the rest out of the queue."""
         now, loop = self._clock(), asyncio.get_running_loop()
         if hello_link.hellos.crowded:
             hello_link.crowded_until = now + CROWDED_SECONDS

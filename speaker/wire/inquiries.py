@@ -1,5 +1,6 @@
 """What the ownership machine has asked of the LAN (``events.Ask``), on all links. Nothing is open while nothing is
-asked."""
+asked.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,22 +19,22 @@ from speaker.packets.asking import question_from
 from speaker.wire.messages import Events
 
 NEIGHBORS = 8
-"""So many that the kernel knows on a link are asked as well: anybody's answer says that this node hears."""
+"""As many neighbours known to the kernel on a link are asked too: any answer shows that this node hears."""
 OTHERS = 3
-"""So many gateways, and so many other speakers, are asked together with one that did not answer."""
+"""As many gateways, and as many other speakers, are asked together with a speaker that did not answer."""
 SPEAKERS = 8
-"""So many silent ones are asked at a time, in turn."""
+"""As many silent speakers are asked at a time, in turn."""
 OVER_SECONDS = 10.0
-"""So long after the last refusal it counts as over: there may be no further question for months."""
+"""So long after the last failure it counts as over, as there may be no further question for months."""
 EDGE = "inquiry"
 
 
 _Target: TypeAlias = tuple[IPAddress, Mac | None]
-"""An address, and the MAC that alone is asked for it; None: everybody is."""
+"""An address, and the only MAC that is asked for it; None: everybody is asked."""
 
 
 class Inquiries:
-    """``asker`` hears the answers, ``events`` what goes wrong."""
+    """``asker`` hears the answers, ``events`` hears what goes wrong."""
 
     def __init__(self, asker: AsksLinks, events: Events) -> None:
         self._asker, self._events = asker, events
@@ -45,10 +46,10 @@ class Inquiries:
         self._over: dict[int, asyncio.TimerHandle] = {}
         self._turn = 0
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
-        """By the index of the link."""
+        """By index of the link."""
 
     def ask(self, link: Link, own: Addresses, order: Ask | Question, speakers: Mapping[str, Speaker]) -> None:
-        """As ``events`` says; ``speakers`` are all that are known. What goes wrong is reported; the next call tries
+        """Asks as ``events`` describes; ``speakers`` are all that are known. Errors are reported; the next call tries
         again."""
         talk = isinstance(order, Ask)
         try:
@@ -66,7 +67,7 @@ class Inquiries:
             self._recovered(link.index)
 
     def _doubts(self, link: int, order: Question, speakers: Mapping[str, Speaker]) -> Iterable[_Target]:
-        """The others come last: where only so much leaves, their answers say nothing of what did not."""
+        """The others come last: if not everything is sent, answers to what was sent say nothing about the rest."""
         targets: list[_Target] = [(eip, None) for eip in order.eips]
         if order.doubted:
             if (holder := speakers.get(order.node)) is not None:
@@ -78,16 +79,17 @@ class Inquiries:
         return targets
 
     def read(self, waited: float) -> bool:
-        """Answers for which nothing wakes, and that wait for so many seconds at most. Whether these are all."""
+        """Reads answers that wake nobody, and that have waited for at most so many seconds. Returns whether these are
+        all."""
         read = [inquirer.read(waited) for inquirer in [*self._inquirers.values()] if inquirer.awaited]
         return all(read)
 
     def retell(self) -> None:
-        """Somebody else listens from now on: what goes wrong still is news."""
+        """Somebody else listens from now on: what still fails is news."""
         self._failing.clear()
 
     def close(self, link: int) -> None:
-        """Hear nothing there any more."""
+        """Stop listening there."""
         if (inquirer := self._inquirers.pop(link, None)) is not None:
             inquirer.close()
         self._neighbors.pop(link, None)
@@ -105,8 +107,8 @@ class Inquiries:
         return inquirer
 
     def _targets(self, link: int, order: Ask, speakers: Mapping[str, Speaker]) -> Iterable[_Target]:
-        """The EIPs are asked of everybody, as a client would; others, whose answers say that this node hears, by their
-        MACs, which disturbs nobody else."""
+        """EIPs are asked of everybody, as a client would. Others, whose answers show that this node hears, are asked by
+        their MACs, which disturbs nobody else."""
         targets: dict[IPAddress, Mac | None] = dict.fromkeys(order.eips)
         if order.anybody:
             known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link, [])}
@@ -136,6 +138,6 @@ class Inquiries:
 
 
 def _in_turn(speakers: Sequence[Speaker], turn: int, most: int) -> Iterator[Speaker]:
-    """``most`` of them, from the ``turn``-th on, and round again."""
+    """``most`` of them, beginning with the ``turn``-th, and round again."""
     start = turn % len(speakers) if speakers else 0
     return islice((*speakers[start:], *speakers[:start]), most)

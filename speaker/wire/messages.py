@@ -1,9 +1,9 @@
-"""What the main process and the wire process say to each other: every message is a type of its own.
+"""What the main process and the wire process say to each other: every message has its own type.
 
-The main process says who it is with a ``Spec``, which ``Began`` answers. From then on it sends ``Request``s: each names
-a method of ``Commands``, is sent by ``remote.Wire``, done by ``process.Conversation`` or the owner, and answered by a
-``Reply``. It hears every ``WireEvent`` as it comes. Both processes are of one release: the wire process hangs up on
-whoever sends what it does not know, and ``parent.py`` starts another main process.
+The main process introduces itself with a ``Spec``, which ``Began`` answers. After that it sends ``Request``s: each
+names a method of ``Commands``, is sent by ``remote.Wire``, carried out by ``process.Conversation`` or the owner, and
+answered by a ``Reply``. It hears every ``WireEvent`` as it comes. Both processes are of one release: the wire process
+hangs up on a main process that sends something unknown, and ``parent.py`` starts another.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from speaker.system.supervise import Supervisor
 
 
 class ClaimStatus(NamedTuple):
-    """What is known of the claim to an EIP."""
+    """What is known about the claim to an EIP."""
 
     mine: bool
     holder: str | None
-    """Node; None: nobody's, as far as this node knows."""
+    """A node; None: nobody holds it, as far as this node knows."""
     term: int
-    """0 where no other node could have claimed it."""
+    """0 if no other node could have claimed it."""
     since: float | None
-    """Seconds since 1970 when this node claimed it; None unless ``mine``."""
+    """When this node claimed it, in seconds since 1970; None unless ``mine``."""
     link: int | None = None
-    """Index of the link on which a peer says that it holds it; None where none does."""
+    """Index of the link on which a peer says that it holds it; None if no peer does."""
     preferred: Preferred | None = None
-    """The node that it prefers; None: nobody holds it, or all are alike."""
+    """The node that it prefers; None: nobody holds it, or all nodes are equal."""
 
     @property
     def elsewhere(self) -> str | None:
-        """The node that it prefers to the one that holds it."""
+        """The node that it prefers to its holder."""
         node = self.preferred.node if self.preferred is not None else None
         return node if node != self.holder else None
 
@@ -58,33 +58,33 @@ class PeerSeen(NamedTuple):
     alive: bool
     draining: bool
     heard: bool = True
-    """By ourselves, within the time of a failover."""
+    """Heard by ourselves, within the time of a failover."""
     hears_us: bool = True
     hello_ms: int = 0
-    """Between its hellos, as it says; 0: it does not."""
+    """ms between its hellos, by its word; 0: it does not say."""
     began: int = 0
-    """By its own clock, seconds since 1970; later where it had to come after an earlier life."""
+    """By its own clock, seconds since 1970; later if it had to follow an earlier life."""
     mac: Mac | None = None
     addresses: Addresses = ()
     loss: int | None = None
-    """Percent of its last hellos that did not arrive here; None: it does not say how many there are."""
+    """Percentage of its last hellos that did not arrive here; None: it does not say how many there are."""
     loses: int = 0
-    """Percent of ours that it says it loses; 0: hardly any."""
+    """Percentage of ours that it says it loses; 0: hardly any."""
     sick: bool = False
-    """Our own link there loses what is said, not theirs (rule 40)."""
+    """Our own link there loses what is said, and theirs do not (rule 40)."""
     patience_ms: int = 0
-    """Of silence until it counts as dead, where that is longer than usual: its hellos came late (rule 38)."""
+    """ms of silence until it counts as dead, if longer than usual because its hellos came late (rule 38)."""
 
 
 class Taken(NamedTuple):
-    """An EIP that this node answers for, and the other node that had it last, if one is known."""
+    """An EIP that this node answers for, and the other node that had it last, if known."""
 
     placement: Placement
     before: str | None
 
 
 class Resumed(NamedTuple):
-    """What a main process finds when it comes to a wire process that is at work already."""
+    """What a main process finds when the wire process is already at work."""
 
     offered: Mapping[IPAddress, Placement] = {}
     held: Mapping[IPAddress, Taken] = {}
@@ -98,8 +98,8 @@ class Resumed(NamedTuple):
 
 
 class PeerSpec(Struct, frozen=True):
-    """``secrets``: of the key that signs, and of another that is accepted if there is one. ``api``: there is an API
-    server that keeps records; ``revision`` as in ``Hello``."""
+    """``secrets``: of the key that signs, and of a second one that is accepted, if any. ``api``: there is an API server
+    that keeps records. ``revision``: as in ``Hello``."""
 
     hello: float
     ethertype: int
@@ -110,8 +110,8 @@ class PeerSpec(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """The first message: what the wire process is to be. ``peers`` None: this node is alone. ``take_over``: from
-    another load balancer, which still answers. ``in_kernel``: plain requests are answered there where that may be."""
+    """The first message: what the wire process should be. ``peers`` None: this node is alone. ``take_over``: from
+    another load balancer, which still answers. ``in_kernel``: the kernel answers plain requests if possible."""
 
     node: str
     peers: PeerSpec | None
@@ -129,7 +129,8 @@ class Request(NamedTuple):
 
 
 class UseAddresses(Struct, frozen=True, gc=False):
-    """This node's own on its links, by index: one of each family, all of them, and those of its gateways there."""
+    """This node's own addresses on its links, by index: one of each family, and all of them; and those of its gateways
+    there."""
 
     own: Mapping[int, Addresses]
     bound: Mapping[int, frozenset[IPAddress]]
@@ -143,22 +144,22 @@ ApiEvent: TypeAlias = (
 
 
 class CommandsToAll(Protocol):
-    """What every wire process is asked."""
+    """Commands for every wire process."""
 
     def use_links(self, links: tuple[Link, ...], macs: frozenset[Mac]) -> None:
         """EIPs are announced on these links and no others. ``macs``: every MAC of this host."""
 
     def withdraw(self, eips: Sequence[IPAddress]) -> None:
-        """This node may hold these no longer: nothing is answered for them when the reply comes."""
+        """This node may no longer hold these: when the reply comes, nothing is answered for them."""
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
-        """This node may hold these as well. The reply names those that could not be taken."""
+        """This node may also hold these. The reply names those that could not be taken."""
 
     def offered_all(self) -> None:
-        """The main process has said all that may be held here."""
+        """The main process has offered everything that may be held here."""
 
     def claims_of(self, eips: Sequence[IPAddress]) -> list[ClaimStatus]:
-        """What is known of the claims to these, in order."""
+        """What is known about the claims to these, in order."""
 
     def ready(self) -> bool:
         """Whether each EIP that was offered is held, by this node or by one that it knows."""
@@ -173,12 +174,12 @@ class CommandsToAll(Protocol):
         """Lock the runtime directory again if somebody removed the lock."""
 
     def progress(self, loops: Mapping[str, float], where: str) -> None:
-        """The main process is alive: seconds that each of its loops has spent at one step, by name; ``where``: what the
-        longest of them waits for."""
+        """The main process is alive. ``loops``: by name, how many seconds each of its loops has spent at one step.
+        ``where``: what the longest of them waits for."""
 
 
 class Commands(CommandsToAll, Protocol):
-    """And what only one that has peers is."""
+    """And those for a wire process with peers."""
 
     def keys(self, secrets: tuple[bytes, ...]) -> None:
         """Sign and verify hellos with these from now on; as in ``PeerSpec``."""
@@ -192,10 +193,10 @@ class Commands(CommandsToAll, Protocol):
         """Hand everything over, or end that."""
 
     def rebalance(self) -> Rebalancing | None:
-        """Begin to level the load where that is not under way; how far it is."""
+        """Begin to even out the load, unless that is under way. Returns the progress."""
 
     def rebalancing(self) -> Rebalancing | None:
-        """How far the last rebalancing is."""
+        """The progress of the last rebalancing."""
 
     def demote(self, on: bool) -> None:
         """Other nodes go first, for a reason that concerns this whole node."""
@@ -204,7 +205,7 @@ class Commands(CommandsToAll, Protocol):
         """All EIPs for which other nodes go first, because this node's own endpoints are unwell."""
 
     def recalled(self, on: bool) -> None:
-        """What is offered is what the API said before the start of the main process."""
+        """What is offered is what the API said before the main process started."""
 
     def api_says(self, events: Sequence[ApiEvent]) -> None:
         """What the API server said, in order."""
@@ -228,8 +229,7 @@ NAMES = _names(CommandsToAll) | WITH_PEERS
 
 
 class Before(NamedTuple):
-    """The main process before this one: how it ended ('' where there was none), and for how many seconds there was
-    none."""
+    """The previous main process: how it ended ('' if there was none), and for how many seconds there was none."""
 
     end: str = ""
     away: float = 0.0
@@ -243,7 +243,7 @@ class Began(Struct, frozen=True, gc=False):
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """To the request of this number. ``error``: why there is no result; '' where there is one."""
+    """To the request with this number. ``error``: why there is no result, or ''."""
 
     number: int
     result: Any
@@ -261,7 +261,7 @@ FromWire: TypeAlias = Began | Reply | Stop | WireEvent
 
 
 class Events(Supervisor, Protocol):
-    """Who hears what happens in the wire process: each transition once, and how often what is only counted did."""
+    """Hears what happens in the wire process: each transition once, and numbers for what is only counted."""
 
     def tell(self, event: WireEvent) -> None: ...
 
@@ -269,7 +269,7 @@ class Events(Supervisor, Protocol):
 
 
 class Hears(Protocol):
-    """Who hears of it in the main process, and passes over what does not concern it."""
+    """Hears of it in the main process, and ignores what does not concern it."""
 
     def hear(self, event: Began | WireEvent) -> None: ...
 
@@ -282,7 +282,7 @@ _Received = TypeVar("_Received")
 
 
 class Channel(Generic[_Sent, _Received]):
-    """Edge: one end of a socket pair that nobody else holds. A message is pickled, behind its length: both ends are the
+    """Edge: one end of a socket pair that nobody else holds. A message is its length and a pickle: both ends are the
     same program, and no byte comes from anywhere else. ``send`` never waits: what the other end does not read is kept.
     """
 
@@ -295,13 +295,13 @@ class Channel(Generic[_Sent, _Received]):
         return cls(*await asyncio.open_unix_connection(sock=end))
 
     def send(self, message: _Sent) -> None:
-        if self._writer.is_closing():  # the other end is gone: asyncio would say so on stderr, unasked
+        if self._writer.is_closing():  # the other end is gone; asyncio would report it on stderr
             return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._writer.write(_LENGTH.pack(len(body)) + body)
 
     async def messages(self) -> AsyncIterator[_Received]:
-        """Until the other end is closed, however that came."""
+        """Until the other end is closed, for whatever reason."""
         while True:
             try:
                 (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
@@ -316,7 +316,7 @@ class Channel(Generic[_Sent, _Received]):
         return self._writer.transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Close it at once: what the other end has not read is lost."""
+        """Closes it at once: what the other end has not read is lost."""
         self._writer.transport.abort()
 
     def close(self) -> None:

@@ -40,38 +40,38 @@ from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 
 STACKS_SECONDS = 0.5
-"""That a main process gets to show its stacks."""
+"""How long a main process gets to show its stacks."""
 MOST_STACKS = 16384
-"""Bytes of them that are reported."""
+"""How many bytes of them are reported."""
 LOOK_SECONDS = 5.0
-"""Between two looks at the main process's progress, or half its limit where that is less."""
+"""Time between two looks at the main process's progress, or half its limit if that is shorter."""
 ENDING_SECONDS = 10.0
-"""A main process that ends gets so long for it before it is killed."""
+"""A main process that ends gets so long before it is killed."""
 COLLECTED = 20_000, 20, 100
-"""Thresholds of the garbage collector: there is little garbage, and to walk over 10,000 EIPs takes it 30 ms."""
+"""Thresholds of the garbage collector: there is little garbage, and looking at 10,000 EIPs takes it 30 ms."""
 
 
 _STARTER = Threads(1, "start", take_priority)
-"""Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either takes as
-long as a second, because whoever holds a lock of the kernel's may be kept from the CPU. A thread that stays: with the
-one that started it the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
+"""Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either may take
+a second, because whoever holds a kernel lock may be kept from the CPU. The thread stays, as the main process would end
+with the thread that started it (prctl(2), PR_SET_PDEATHSIG)."""
 POLL_SECONDS = 0.05
-"""Between two looks at whether a main process has ended, where the kernel cannot tell us."""
+"""Time between two checks whether a main process has ended, if the kernel cannot notify us."""
 _THREADS = 4
-"""For what else takes long: asking the kernel for carriers, closing sockets."""
+"""For other slow work: asking the kernel for carriers, closing sockets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Main:
-    """One main process, and our end of what lies between."""
+    """One main process, and our end of the connection to it."""
 
     process: subprocess.Popen[bytes] | Copy
     end: socket.socket
     stacks: int | None = None
-    """A file that it writes its stacks to, when it is asked or crashes."""
+    """A file to which it writes its stacks when it is asked or crashes."""
 
     async def show_stacks(self) -> str:
-        """Where its threads are; '' where it cannot say."""
+        """Where its threads are; '' if it cannot say."""
         with suppress(OSError):
             self.process.send_signal(SHOW_STACKS)
         await asyncio.sleep(STACKS_SECONDS)
@@ -97,7 +97,7 @@ class Main:
         self.process.wait()
 
     async def ended(self) -> str:
-        """Wait for it; how it ended, in words."""
+        """Waits for its end. Returns how it ended, in words."""
         loop = asyncio.get_running_loop()
         try:
             number = os.pidfd_open(self.process.pid)
@@ -113,10 +113,10 @@ class Main:
                 os.close(number)
         try:
             code = await _STARTER.run(self.process.wait)
-        except EdgeError:  # there is no thread for it, or no time
+        except EdgeError:  # no thread for it is available in time
             code = await self._polled()
         if code == OUT_OF_MEMORY:
-            return "it took more memory than it may"
+            return "it used more memory than it may"
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     async def _polled(self) -> int:
@@ -126,7 +126,7 @@ class Main:
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it."""
+        """As a shell reports it."""
         code = self.process.returncode
         return 128 - code if code < 0 else code
 
@@ -158,11 +158,11 @@ def _started(arguments: Sequence[str]) -> Main:
 
 
 async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | None = None) -> int:
-    """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code. One that is
-    only slow is followed by another, which gets longer.
+    """Runs until SIGTERM or SIGINT, or until a main process ends on its own with nothing offered. Returns the exit
+    code. A main process that is only slow is followed by another, with a longer limit.
 
-    While there is none, what was offered last is answered for. From ``outlive`` seconds on after the last one went that
-    had said all that may be held here, what a peer with a working main process can take over is given up.
+    While there is none, what was offered last is answered for. ``outlive`` seconds after the end of the last one that
+    had offered everything, EIPs that a peer with a working main process can take over are given up.
     """
     talk, stopping = Conversation(lock), asyncio.Event()
     heed_callbacks(talk.events)
@@ -198,7 +198,7 @@ def _say(words: str, stacks: str = "") -> None:
 
 
 def _log(event: str, **fields: object) -> None:
-    """What no main process can tell of. Raises nothing."""
+    """Logs what no main process can report. Raises nothing."""
     with suppress(*BUGS):
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"event": event, **fields, "level": "error", "timestamp": now}
@@ -206,7 +206,7 @@ def _log(event: str, **fields: object) -> None:
 
 
 class _LastWords:
-    """A supervisor that needs nobody who listens."""
+    """A supervisor that works without anybody listening."""
 
     def internal_error(self, task: str, error: BaseException) -> None:
         _log_bug(BugMet(task, *described(error)))
@@ -217,7 +217,7 @@ def _log_bug(bug: BugMet) -> None:
 
 
 def _tell_untold(talk: Conversation) -> None:
-    """What nobody has heard, and nobody will."""
+    """Logs what nobody has heard, and nobody will."""
     heed_callbacks(_LastWords())
     with contained("last words", _LastWords()):
         untold, again = talk.events.last_words()
@@ -234,12 +234,12 @@ def _tell_untold(talk: Conversation) -> None:
 async def _one(
     begin: Begin, talk: Conversation, stopping: asyncio.Event, stack: AsyncExitStack, patience: Patience
 ) -> tuple[str, int, bool]:
-    """The life of one main process; how it ended, in words and as an exit code, and whether it was too slow."""
+    """The life of one main process. Returns how it ended, in words and as an exit code, and whether it was too slow."""
     if stopping.is_set():
         return "", 0, False
     try:
         main = await begin()
-    except Exception as error:  # without memory nearly anything is raised
+    except Exception as error:  # without memory nearly any exception may be raised
         if not (talk.offered or isinstance(error, NotDone)):
             raise
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
@@ -253,7 +253,7 @@ async def _one(
     why = ""
     try:
         await talk.hold(main.end, stack)
-    except Exception as error:  # it may be of another version than this process
+    except Exception as error:  # it may have another version than this process
         if not talk.offered:
             raise
         why = f"its message was not understood ({type(error).__name__}: {error}), "
@@ -268,7 +268,7 @@ async def _one(
         why = f"it made no progress ({late}), "
         told = f"it made no progress ({late}) and was replaced"
         talk.events.replaced(told, stacks)
-        if not talk.offered:  # perhaps nobody comes so far as to tell it
+        if not talk.offered:  # perhaps nobody else gets to report it
             _say(f"main process: {told}", stacks)
     elif crash := main.shown:
         talk.events.replaced(words, crash)
@@ -281,7 +281,7 @@ async def _one(
 
 
 async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
-    """Why it was replaced, and where its threads and loops stood. Endless for one that makes progress."""
+    """Returns why it was replaced, and where its threads and loops stood. Endless while it makes progress."""
     progress, why, look = MainProgress(limit), None, min(LOOK_SECONDS, limit / 2)
     talk.main_progress = progress
     while why is None:
@@ -292,12 +292,12 @@ async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tup
     stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
     main.process.kill()
     with suppress(OSError):
-        main.end.shutdown(socket.SHUT_RDWR)  # nothing of it is heard any more
+        main.end.shutdown(socket.SHUT_RDWR)  # nothing from it is heard any more
     return why, stacks[:MOST_STACKS]
 
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:
-    """Its end is closed: it ends by itself within ``ENDING_SECONDS``, or it is killed."""
+    """Its end of the connection is closed: it ends on its own within ``ENDING_SECONDS``, or it is killed."""
     await asyncio.wait((ending,), timeout=ENDING_SECONDS)
     if not ending.done():
         main.process.kill()
@@ -305,14 +305,15 @@ async def _end(main: Main, ending: asyncio.Task[str]) -> str:
 
 
 def _reap() -> None:
-    """What a main process that was killed had started is ours now where we are the first process of a container."""
+    """If we are the first process of a container, what a killed main process had started is ours now."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
 
 
 async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) -> None:
-    """One that is asked to stop before it can hear of it has nothing to hand over. Endless for one that can."""
+    """A main process that is asked to stop before it can hear has nothing to hand over. Endless for one that
+    can hear."""
     await stopping.wait()
     if talk.listened:
         await asyncio.Event().wait()
@@ -320,15 +321,15 @@ async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) ->
 
 
 async def _with_threads(work: Awaitable[int]) -> int:
-    """All threads there will be, of our priority: answers wait for one that holds the interpreter's lock or is only
-    just starting, and so for whatever keeps that from the CPU."""
-    with suppress(EdgeError):  # a host that has none left: what needs one says so
+    """Starts all threads there will be, with our priority: answers wait for a thread that holds the interpreter's lock
+    or is just starting, and so for whatever keeps that thread from the CPU."""
+    with suppress(EdgeError):  # a host that has no threads left: what needs one says so
         start_threads(_THREADS, take_priority)
     return await work
 
 
 def become(first: First, arguments: Sequence[str], outlive: float) -> int:
-    """Be the wire process of ``speaker ARGUMENTS``; the exit code."""
+    """Becomes the wire process of ``speaker ARGUMENTS``. Returns the exit code."""
     mains = iter((Main(first.process, first.end, first.stacks),))
 
     async def begin() -> Main:

@@ -59,8 +59,9 @@ OUTLIVED = (
 
 
 class Conversation:
-    """With one main process after the other. ``owner`` and its tasks outlive them: it is None before the first has said
-    what it is. ``lock`` is that of the runtime directory. Does those of ``Commands`` that the owner does not."""
+    """Talks with one main process after the other. ``owner`` and its tasks outlive them; it is None before the first
+    one has introduced itself. ``lock`` is that of the runtime directory. Carries out those of ``Commands`` that the
+    owner does not."""
 
     def __init__(self, lock: Lock | None = None) -> None:
         self._lock = lock
@@ -69,15 +70,15 @@ class Conversation:
         self.owner: SharedOwner | None = None
         self._peers: PeerSpec | None = None
         self._keys: Keys
-        """Of the moment; none where this node is alone."""
+        """The current keys; none if this node is alone."""
         self.ended: tuple[str, float] | None = None
-        """How the main process before this one ended, and when."""
+        """How the previous main process ended, and when."""
         self.is_all_offered = False
-        """The main process of the moment has said all that may be held here."""
+        """The current main process has offered everything that may be held here."""
         self.main_progress = MainProgress()
-        """Of the main process of the moment."""
+        """Of the current main process."""
         self._outlived = False
-        """EIPs are answered for though no main process has said so for too long."""
+        """EIPs are still answered for, although no main process has said so for too long."""
 
     @property
     def listened(self) -> bool:
@@ -90,13 +91,14 @@ class Conversation:
         return self.owner is not None and bool(self.owner.placements)
 
     def stop(self) -> None:
-        """Asks the main process to hand over and to end."""
+        """Asks the main process to hand over and end."""
         self.events.end()
         self._sender.send(Stop())
 
     def forsake(self) -> bool:
-        """For too long no main process has said what this node may hold: what a peer can take over that has one is
-        given up. Of the rest nobody would gain by silence. Whether it is news that there is a rest."""
+        """For too long no main process has said what this node may hold. EIPs that a peer with a main process can take
+        over are given up; for the others, silence would help nobody. Returns whether it is news that there are others.
+        """
         if (owner := self.owner) is None:
             return False
         manned = owner.hello_links.manned(owner.machine.peers(boottime()))
@@ -106,8 +108,8 @@ class Conversation:
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack) -> None:
         """Serves one main process until it closes its end. The owner that begins with it is entered on ``stack``.
-        Raises WireError, or what pickle does, where the other end does not speak as this process does."""
-        self.is_all_offered = False  # also for one that never comes to say what it is
+        Raises WireError, or what pickle raises, if the other end does not speak as this process does."""
+        self.is_all_offered = False  # also for one that never introduces itself
         channel = await ToMain.over(end)
         messages = channel.messages()
         try:
@@ -132,10 +134,10 @@ class Conversation:
             channel.close()
             self._headless(True)
             if self.owner is not None and self._peers is not None and self._peers.api:
-                self.owner.api_says([ApiDown()])  # who talks to it has ended
+                self.owner.api_says([ApiDown()])  # the main process has ended
 
     def _before(self) -> Before:
-        """It took a second or so from the start of this one until it came."""
+        """It took about a second from the start of this one until it arrived."""
         return Before() if self.ended is None else Before(self.ended[0], boottime() - self.ended[1])
 
     async def _begin(self, spec: Spec, stack: AsyncExitStack) -> SharedOwner:
@@ -172,7 +174,7 @@ class Conversation:
         return SharedOwner(machine, self._open_hellos, boottime, self.events, layer2, group)
 
     def _open_hellos(self, link: Link, count: Callable[[Enum | None, int], None]) -> Hellos:
-        assert self._peers is not None  # or there is nobody to hear them
+        assert self._peers is not None  # otherwise there is nobody to hear them
         return Hellos(link, lambda: self._keys, self._peers.ethertype, boottime, count, Group(self._peers.group))
 
     def _reply(self, owner: SharedOwner, request: Request) -> Reply:
@@ -191,7 +193,7 @@ class Conversation:
             return Reply(number, None, f"{command}: {type(error).__name__}: {error}")
 
     def _headless(self, on: bool) -> None:
-        """Whether no main process works: said to peers, and at the end of a time without one to the next."""
+        """Whether there is no working main process: said to peers, and after a time without one to the next."""
         if self.owner is not None:
             self.owner.machine.headless = on
         if self._outlived and not on:
@@ -214,7 +216,7 @@ class Conversation:
 
     def keys(self, secrets: tuple[bytes, ...]) -> None:
         if self.owner is not None:
-            self.owner.look()  # what waits was signed with the keys until now
+            self.owner.look()  # what waits was signed with the keys used until now
         self._keys = _keys(secrets)
 
 

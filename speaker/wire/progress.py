@@ -18,30 +18,31 @@ from speaker.system.threads import hanging
 from speaker.system.waiting import Progress, tick
 
 TELL_SECONDS = 5.0
-"""Between two words of the main process."""
+"""Time between two reports of the main process."""
 LIMIT = 90.0
-"""Seconds at one step after which a main process is replaced. Work in a thread, and a program, has a limit of its own,
-and counts as rest: only what nothing else ends comes this far."""
+"""Seconds at one step after which a main process is replaced. Work in a thread, and a program, has its own limit and
+counts as rest: only what nothing else ends comes this far."""
 LONGEST = 1440.0
-"""Seconds to which the limit doubles with each main process in a row that made no progress: a slow one gets longer."""
+"""The longest limit, to which it doubles with each main process in a row that made no progress: a slow one gets
+longer."""
 WHERE_SECONDS = 10.0
-"""At one step, after which the report says where."""
+"""Seconds at one step after which the report says where."""
 MOST_FRAMES = 30
 
 
 class Loops:
-    """Of the main process, by name."""
+    """The loops of the main process, by name."""
 
     def __init__(self) -> None:
         self._loops: dict[str, Progress] = {}
 
     def measured(self, name: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """``work``, whose progress is reported. It rests only in what ``system/waiting.py`` has for that."""
+        """``work``, with its progress reported. It rests only in what ``system/waiting.py`` provides for that."""
         progress = self._loops.setdefault(name, Progress())
         return partial(progress.of, work)
 
     async def run(self, tell: Callable[[Mapping[str, float], str], Awaitable[None]], supervisor: Supervisor) -> None:
-        """Endless. ``tell`` hears of seconds by name, and where the longest of them stand."""
+        """Endless. ``tell`` hears seconds by name, and where the longest-standing loops are."""
         while True:
             await tick(TELL_SECONDS)
             with contained("progress", supervisor):
@@ -58,7 +59,7 @@ class Loops:
 
 
 def where(loop: str, at: Any) -> str:
-    """What it waits for, the innermost last: a task that waits is on no thread's stack. ``at``: its coroutine."""
+    """What it waits for, the innermost last: a waiting task is on no thread's stack. ``at``: its coroutine."""
     lines = [f"Loop {loop}:"]
     while at is not None and len(lines) < MOST_FRAMES:
         frame, inner = _frame(at)
@@ -76,7 +77,7 @@ def _frame(at: Any) -> tuple[Any, Any]:
 
 
 class MainProgress:
-    """Of one main process, as it is heard. ``limit``: seconds. Pure."""
+    """The reported progress of one main process. ``limit``: seconds. Pure."""
 
     def __init__(self, limit: float = LIMIT) -> None:
         self._limit, self._quiet = limit, 0.0
@@ -87,12 +88,12 @@ class MainProgress:
         self._quiet, self._loops, self.where = 0.0, loops, where
 
     def pass_by(self, seconds: float) -> None:
-        """So long this process has run."""
+        """This process has run for so many seconds."""
         self._quiet += seconds
 
     @property
     def stuck(self) -> str | None:
-        """Why it is to be replaced; None: it makes progress."""
+        """Why it should be replaced; None: it makes progress."""
         if self._quiet >= self._limit:
             return f"nothing was heard of it for {self._quiet:.0f} s"
         late = {name: stood for name, stood in self._loops.items() if stood >= self._limit}
@@ -100,14 +101,14 @@ class MainProgress:
 
 
 class Patience:
-    """The limit of the main process of the moment, at first ``least``. Pure."""
+    """The limit of the current main process, at first ``least``. Pure."""
 
     def __init__(self, least: float = LIMIT) -> None:
         self.seconds = self._least = least
 
     def ended(self, *, stuck: bool, worked: bool) -> None:
-        """``worked``: it had come so far as to say all that may be held. One that fails on its way there proves
-        nothing about how long that takes."""
+        """``worked``: it got as far as offering everything that may be held. A failure on the way there proves nothing
+        about how long that takes."""
         if stuck:
             self.seconds = min(2 * self.seconds, LONGEST)
         elif worked:

@@ -29,13 +29,13 @@ from speaker.wire.messages import (
 )
 
 A_SLICE = 50
-"""EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
+"""EIPs in one message: the wire process takes some milliseconds for it, and answers requests in between."""
 _K = TypeVar("_K")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 Among: TypeAlias = Collection[IPAddress] | None
-"""Only of these anything has changed since the call before; None: of any."""
+"""Only these may have changed since the previous call; None: any."""
 
 
 def _asks(command: Callable[Concatenate[Commands, _P], _R]) -> Callable[Concatenate["Wire", _P], Awaitable[_R]]:
@@ -46,8 +46,8 @@ def _asks(command: Callable[Concatenate[Commands, _P], _R]) -> Callable[Concaten
 
 
 class Wire:
-    """Entered, it knows us, and each of ``hearers`` hears of its events for as long as ``watch`` runs; ``supervisor``
-    of what goes wrong there. ``end`` is the socket that it gave us."""
+    """Entering it introduces us. While ``watch`` runs, each of ``hearers`` hears its events, and ``supervisor`` hears
+    what goes wrong there. ``end`` is the socket that the wire process gave us."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Wire:
     ) -> None:
         self._end, self._spec, self._supervisor, self._hearers = end, spec, supervisor, hearers
         self._offered: dict[IPAddress, Placement] = {}
-        """As the wire process has it: what is to change there is what is asked for."""
+        """As the wire process has it; the difference from what is asked for has to be changed there."""
         self._unsure: set[IPAddress] = set()
-        """Of those the ones whose offer it has not answered, or met a bug over: they are offered again."""
+        """EIPs whose offer it has not answered, or met a bug over: they are offered again."""
         self._held: set[IPAddress] = set()
         """As far as it has reported."""
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
@@ -69,9 +69,9 @@ class Wire:
         self._addresses: UseAddresses | None = None
         """As last sent."""
         self.draining = False
-        """As it was last asked for."""
+        """As last asked for."""
         self.peers_changed = asyncio.Event()
-        """One was heard, or fell silent."""
+        """Set when a peer was heard or fell silent."""
         self._channel: ToWire
 
     async def __aenter__(self) -> Self:
@@ -88,13 +88,13 @@ class Wire:
         return frozenset(self._held)
 
     async def watch(self, stop: Callable[[], None] = lambda: None) -> None:
-        """Hear what it tells; ``stop`` is called when it asks for the end. Never returns; raises EdgeError when it is
+        """Hears its events. ``stop`` is called when it asks for the end. Never returns; raises EdgeError when it is
         gone."""
         heard = 0
         async for message in self._channel.messages():
             heard += 1
             if heard % A_SLICE == 0:
-                await asyncio.sleep(0)  # what was read in one go is there without waiting
+                await asyncio.sleep(0)  # what was read together is available without waiting
             if isinstance(message, Stop):
                 stop()
                 continue
@@ -115,7 +115,7 @@ class Wire:
 
     def _take_reply(self, reply: Reply) -> None:
         waiting = self._replies.pop(reply.number)
-        if waiting.done():  # whoever asked was cancelled
+        if waiting.done():  # the caller was cancelled
             return
         if reply.error:
             waiting.set_exception(WireError(f"the wire process: {reply.error}"))
@@ -153,7 +153,7 @@ class Wire:
     # ── what this node may hold ──
 
     async def withdraw_except(self, placements: Mapping[IPAddress, Placement], among: Among = None) -> None:
-        """Give up what is not in ``placements``, or is there on another link. Nothing is answered for it on return."""
+        """Give up what is not in ``placements``, or is there on another link. On return, nothing is answered for it."""
         offered = self._offered
         asked = offered if among is None else among
         gone = [a for a in asked if a in offered and not _same_link(offered[a], placements.get(a))]
@@ -170,18 +170,18 @@ class Wire:
         macs: frozenset[Mac],
         among: Among = None,
     ) -> bool:
-        """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
-        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner,
-        ``shared.py``. Whether all were taken: the others are offered again the next time."""
+        """This node may hold these and no others, on ``links``; forwarding for them is in place. ``macs``: every MAC of
+        this host, so that it is not taken for a stranger. In the wire process ``process.py`` hands this to the owner,
+        ``shared.py``. Returns whether all were taken; the others are offered again the next time."""
         await self.withdraw_except(placements, among)
         self._unsure &= placements.keys()
-        await self._ask(Commands.use_links, tuple(links), macs)  # as they were, too: the carriers are looked at then
+        await self._ask(Commands.use_links, tuple(links), macs)  # even if unchanged: the carriers are checked then
         asked = placements if among is None else among
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
         changed |= {a: placements[a] for a in self._unsure if a in placements}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
-            self._offered.update(these)  # before it is held, which may be reported before the reply comes
+            self._offered.update(these)  # before it is held, as that may be reported before the reply comes
             self._unsure.update(these)
             refused = await self._ask(Commands.offer, these)
             for address in refused:
@@ -196,22 +196,22 @@ class Wire:
         bound: Mapping[int, frozenset[IPAddress]] = MappingProxyType({}),
         gateways: Mapping[int, tuple[IPAddress, ...]] = MappingProxyType({}),
     ) -> None:
-        """This node's own on its links, by index, for its hellos, one of each family and all of them; and those of its
-        gateways there. Only with peers."""
+        """This node's own addresses on its links, by index, for its hellos: one of each family, and all of them; and
+        its gateways' addresses there. Only with peers."""
         told = UseAddresses(dict(own), dict(bound), dict(gateways))
-        if told != self._addresses:  # each reply that is waited for keeps an EIP from its answer
+        if told != self._addresses:  # each reply that is waited for delays an EIP's answer
             self._addresses = None
             await self._ask(Commands.use_addresses, told)
             self._addresses = told
 
     def offered(self, address: IPAddress) -> Placement | None:
-        """Where this node may hold it; None where it may not."""
+        """Where this node may hold it; None if it may not."""
         return self._offered.get(address)
 
     # ── what the API server says; only with one ──
 
     async def records(self, records: Iterable[tuple[IPAddress, events.Record]]) -> None:
-        """As they stand there now."""
+        """As they are now."""
         for some in _slices(records):
             await self._ask(Commands.api_says, [events.RecordRead(*each) for each in some])
 
@@ -220,7 +220,7 @@ class Wire:
         await self._ask(Commands.api_says, [events.RecordsRestored()])
 
     async def written(self, order: events.WriteRecord, succeeded: bool, record: events.Record | None) -> None:
-        """The reply to ``order``; ``record``: what stands there now, where that is known."""
+        """The reply to ``order``. ``record``: what is there now, if known."""
         await self._ask(Commands.api_says, [events.RecordWritten(order.eip, order.attempt, succeeded, record)])
 
     async def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
@@ -250,7 +250,7 @@ class Wire:
     # ── what an operator asks; only with peers ──
 
     async def drain(self) -> AsyncIterator[tuple[IPAddress, str | None]]:
-        """Hand everything over; each EIP as it goes, with the node that took it (None: it was given up)."""
+        """Hand everything over. Yields each EIP as it goes, with the node that took it (None: it was given up)."""
         queue: asyncio.Queue[tuple[IPAddress, str | None]] = asyncio.Queue()
         self._handing_over.append(queue)
         try:
@@ -265,12 +265,12 @@ class Wire:
             self._handing_over.remove(queue)
 
     async def set_draining(self, on: bool) -> None:
-        """As ``drain``, without waiting for it; or the end of it."""
+        """Like ``drain``, without waiting; or the end of it."""
         self.draining = on
         await self._ask(Commands.drain, on)
 
     async def rebalance(self) -> AsyncIterator[Rebalancing]:
-        """Move EIPs until the load is level; how far it is, over and over until it is done."""
+        """Moves EIPs until the load is even. Yields the progress until it is done."""
         state = await self._ask(Commands.rebalance)
         while state is not None:
             yield state
@@ -285,7 +285,7 @@ _FOLLOW = 0.05
 
 
 def _same_link(placement: Placement, other: Placement | None) -> bool:
-    """Answered on the same link with the same MAC: one can become the other without a gap."""
+    """Answered on the same link with the same MAC, so one can become the other without a gap."""
     return other is not None and (placement.link.index, placement.link.mac) == (other.link.index, other.link.mac)
 
 

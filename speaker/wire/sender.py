@@ -12,21 +12,21 @@ from speaker.system.waiting import tick
 from speaker.wire.messages import Events, FromWire, ToMain, WireEvent
 
 MAX_WAITING = 64 * 2**20
-"""Bytes that a main process may leave unread: one that does not read them is replaced."""
+"""Bytes that a main process may leave unread before it is replaced."""
 MAIN_TASK = "main process"
-"""The task under which a main process without progress is counted among unforeseen errors."""
+"""The name under which a main process without progress is counted among unexpected errors."""
 MAX_FAILURES = 100
-"""Of links, that wait for somebody who listens; further ones are not told."""
+"""Failures of links that wait for a listener; more are not reported."""
 MAX_DELAYS = 1000
-"""That wait to be told; of more only the longest is."""
+"""Delays that wait to be reported; beyond that, only the longest is."""
 COUNT_SECONDS = 2.0
-"""Counts are handed on so long after the first of them at most, and when whoever reads them wakes anyway."""
+"""Counts are passed on at most so long after the first of them, and whenever the reader is awake anyway."""
 FORGETTING = 60.0
-"""Seconds after which peers are counted again although none changed, so that those long gone are forgotten."""
+"""Seconds after which peers are counted again even if none changed, so that those long gone are forgotten."""
 
 
 class EventSender:
-    """Sends transitions at once and counts a few times a second, to whoever reads ``channel``; None: nobody does.
+    """Sends transitions at once, and counts a few times a second, to the reader of ``channel``; None: there is none.
     ``messages.Events``."""
 
     def __init__(self, channel: ToMain | None = None) -> None:
@@ -34,18 +34,18 @@ class EventSender:
         self._counts: Counter[events.Countable] = Counter()
         self._delays: list[tuple[float, float]] = []
         self._counted = asyncio.Event()
-        """There is something to hand on."""
+        """Set if there is something to pass on."""
         self._bugs: set[tuple[str, str]] = set()
-        """Task and place of those that were told."""
+        """Task and place of those that were reported."""
         self._untold: dict[Hashable, WireEvent] = {}
-        """What happened while nobody listened, and is not in ``Resumed``: claims that stand, by EIP, with the seconds
-        that they took then; bugs, by task and place, the first of each; what failed, and how often this process
-        froze."""
+        """What happened while nobody listened and is not in ``Resumed``: claims that stand, by EIP, with the seconds
+        that they took then; bugs, by task and place, the first of each; what failed; and how often this process froze.
+        """
         self._ending = False
 
     def send(self, message: FromWire) -> None:
-        """Without a main process the message is dropped: the next one is sent the whole state, and the claims and bugs
-        that nobody heard of. One that does not read for too long is cut off."""
+        """Without a main process the message is dropped: the next one gets the whole state, and the claims and bugs
+        that nobody heard of. A main process that does not read for too long is cut off."""
         if self.channel is not None:
             self.channel.send(message)
             if self.channel.waiting > MAX_WAITING:
@@ -53,7 +53,7 @@ class EventSender:
 
     @property
     def _is_read(self) -> bool:
-        """There is a main process, and it has read nearly all that it was sent."""
+        """There is a main process, and it has read nearly everything that it was sent."""
         return self.channel is not None and self.channel.waiting < MAX_WAITING // 64
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What happened while nobody listened."""
+        """Sends what happened while nobody listened."""
         untold, self._untold = self._untold, {}
         for event in untold.values():
             if isinstance(event, events.BugMet):
@@ -83,7 +83,7 @@ class EventSender:
             self.send(event)
 
     def end(self) -> None:
-        """Who listens is asked to end as well: what is met from now on is among the ``last_words``."""
+        """The listener is asked to end as well: what is met from now on is among the ``last_words``."""
         self._ending = True
 
     def last_words(self) -> tuple[list[events.BugMet | events.LinkLost | events.JoinFailed], dict[str, int]]:
@@ -124,10 +124,10 @@ class EventSender:
                 if failures < MAX_FAILURES:
                     self._untold[object()] = event
             case _:
-                self.send(event)  # dropped there: the next main process is sent the whole state
+                self.send(event)  # dropped there: the next main process gets the whole state
 
     def internal_error(self, task: str, error: BaseException) -> None:
-        """The first from one line of code with its traceback, further ones by their number."""
+        """The first error from a line of code is sent with its traceback, later ones as a number."""
         words, place, trace = described(error)
         key, bug, listened = (task, place), events.BugMet(task, words, place, trace), self.channel is not None
         if key in (self._bugs if listened else self._untold):
@@ -144,8 +144,8 @@ class EventSender:
 
 
 class News:
-    """What was last reported of peers, names and addresses: ``events`` hears of what changed, and a new main process of
-    all."""
+    """What was last reported about peers, names and addresses: ``events`` hears what changed, and a new main process
+    hears all of it."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -153,9 +153,9 @@ class News:
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
         self._heard: dict[tuple[int, str], None] = {}
-        """Those that were reported as alive, and not as silent since."""
+        """Nodes that were reported as alive, and not as silent since."""
         self._claims_heard = 0
-        """Changes of what others claim that were reported."""
+        """Changes of others' claims that were reported."""
         self._counted: dict[str, tuple[int, int]] = {}
         """Name of the link → how many are alive there, and how many silent."""
         self._peers_changed: int | None = None
@@ -176,7 +176,7 @@ class News:
             self._events.tell(event)
 
     def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
-        """``claims_heard``: so many changes of what others claim there were by now."""
+        """``claims_heard``: how many changes of others' claims there have been."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._events.tell(events.LifeBegan(incarnation))
@@ -185,7 +185,7 @@ class News:
             self._events.count(events.PeersClaims(), 1)
 
     def tell(self, event: PeersAddress | NameClash | NameFree) -> None:
-        """What the machine says, and what of it a new main process must hear."""
+        """What the machine says, and the part of it that a new main process must hear."""
         match event:
             case PeersAddress(eip=eip, node=node):
                 self._peers_own.pop(eip, None)
@@ -198,7 +198,7 @@ class News:
         self._events.tell(event)
 
     def may_have_changed(self, peers_changed: int, now: float) -> bool:
-        """Whether there may be news for ``peers``. ``peers_changed``: so many changes there were by now."""
+        """Whether there may be news for ``peers``. ``peers_changed``: how many changes there have been."""
         if peers_changed == self._peers_changed and now < self._counted_at + FORGETTING:
             return False
         self._peers_changed, self._counted_at = peers_changed, now
@@ -208,9 +208,9 @@ class News:
         self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link], fresh: Collection[int] = ()
     ) -> bool:
         """Reports who lives on the ``links`` that carry hellos (``states``, by their index), and who is silent without
-        having said that it goes. On a link that no longer carries them nobody is counted; who fell silent there is
-        reported when it carries them again and is not one of the ``fresh``, where nobody had the time to be heard yet.
-        Whether anything is news."""
+        having announced it. On a link that no longer carries them nobody is counted. Silence there is reported when it
+        carries them again and is not one of the ``fresh`` links, where nobody has had the time to be heard yet. Returns
+        whether anything is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
@@ -235,5 +235,5 @@ class News:
                 self._counted[name] = count
                 self._events.tell(events.PeersCounted(name, *count))
         if fresh:
-            self._peers_changed = None  # there is more to tell soon, though nothing changes
+            self._peers_changed = None  # there will be more to report soon, though nothing changes
         return changed

@@ -36,18 +36,18 @@ from speaker.wire.messages import NOBODYS, ApiEvent, ClaimStatus, Events, PeerSe
 from speaker.wire.sender import News
 
 AGAIN_SECONDS = 0.02
-"""After an error that nobody foresaw the ownership machine is asked again."""
+"""Seconds after an unexpected error until the ownership machine is asked again."""
 HOLD = 1.0
-"""Seconds for which a node without peers answers after it looked last: one that hangs falls silent by itself."""
+"""Seconds for which a node without peers answers after its last look: if it hangs, it falls silent on its own."""
 FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
 
 class SharedOwner:
-    """One of several speakers on its links, or the only one: then no hello leaves, and links are up.
+    """One of several speakers on its links, or the only one: then no hello is sent, and links are up.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, reported
-    and tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
+    ``clock`` returns seconds of CLOCK_BOOTTIME; ``layer2`` answers on the links. A link that fails is lost, reported
+    and tried again. An unexpected error costs only the EIP, the hello or the link that it concerns.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class SharedOwner:
         self.hello_links = HelloLinks(self, self._layer2, open_hellos, times.self_lease, clock, events, self._tasks)
         self._inquiries = Inquiries(self, events)
         self._answers_read_at = 0.0
-        """When none of those that wake nobody was left unread."""
+        """When no answer that wakes nobody was left unread."""
         self.placements: dict[IPAddress, Placement] = {}
-        """Where each EIP may be held. The main process decides it; this is the copy that goes on without it."""
+        """Where each EIP may be held. The main process decides it; this copy continues without it."""
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
@@ -81,18 +81,18 @@ class SharedOwner:
         """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
-        """This host's, and those that it had while we run: frames of ours with them may still come back."""
+        """This host's MACs, including those it had earlier while we run: our frames with them may still come back."""
         self._alone = times.alone
         self._up: set[int] = set()
-        """Alone: the links that the machine knows."""
+        """If alone: the links that the machine knows."""
         self._unused: set[IPAddress] = set()
-        """Alone: what we held, and nobody else was found to use then. Nobody has it since."""
+        """If alone: EIPs that we held when nobody else was found to use them. Nobody has taken them since."""
         self._addresses = UseAddresses({}, {}, {})
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
         self._group = group
         self._groups: dict[int, OtherGroups] = {}
-        """By link; and of what they hold, what we were offered as well."""
+        """By link; and which EIPs that they hold were offered to us too."""
         self._not_ours: dict[int, frozenset[IPAddress]] = {}
         self._unheard = 0
         """Looks in a row that met a bug of ours."""
@@ -120,7 +120,7 @@ class SharedOwner:
                     self._up.add(link.index)
                     self._step(events.LinkChanged(link.index, up=True))
             return
-        self._layer2.keep(links)  # first: a hello promises answers
+        self._layer2.keep(links)  # first, as a hello promises answers
         self.hello_links.serve(links)
         for hello_link in self.hello_links:
             self._acquaint(hello_link)
@@ -137,8 +137,8 @@ class SharedOwner:
                 self._step(events.EligibilityChanged(eip, None))
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> Sequence[IPAddress]:
-        """The machine hears of each, and claims it in its turn. Returns none: what a bug of ours keeps from that is set
-        aside for a while and tried again."""
+        """The machine hears of each, and claims it in its turn. Always returns an empty list: EIPs that meet a bug of
+        ours are set aside for a while and tried again."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
         self.placements.update(placements)
         for address in placements:
@@ -148,28 +148,28 @@ class SharedOwner:
         return []
 
     def gateway(self, link: int, answers: bool) -> None:
-        """A node whose gateway is silent claims behind the others (rule 13)."""
+        """A node whose gateway is silent claims after the others (rule 13)."""
         (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
         self._offer_again({link})
 
     def demote(self, on: bool) -> None:
-        """So does one that is not Ready."""
+        """So does a node that is not Ready."""
         self._demoted = on
         self._offer_again(self.hello_links.indexes)
 
     def behind(self, eips: frozenset[IPAddress]) -> None:
-        """And one whose own endpoints are unwell, for these."""
+        """And a node whose own endpoints are unwell, for these EIPs."""
         changed, self._behind = eips ^ self._behind, eips
         for address in changed & self.placements.keys():
             self._offer(address)
 
     def recalled(self, on: bool) -> None:
-        """And one that does not read the API: who does knows better."""
+        """And one that does not read the API, as a node that does knows better."""
         self._recalled = on
         self._offer_again(self.hello_links.indexes)
 
     def _offer_again(self, links: Collection[int]) -> None:
-        """What is placed there, soon: a bug in it ends nothing else."""
+        """What is placed there, soon; a bug in this ends nothing else."""
         self._tasks.create_task(self._offer_each(links), name="offer again")
 
     async def _offer_each(self, links: Collection[int]) -> None:
@@ -182,7 +182,7 @@ class SharedOwner:
     def _offer(self, address: IPAddress) -> None:
         link, preference = self.placements[address].link.index, self.placements[address].preference
         if self._recalled and self.informed():
-            self._step(events.EligibilityChanged(address, None))  # a peer knows better whose it is
+            self._step(events.EligibilityChanged(address, None))  # a peer knows better who owns it
             return
         demoted = self._demoted or self._recalled or link in self._silent_gateways
         behind = address in self._behind
@@ -203,7 +203,7 @@ class SharedOwner:
         self._inquiries.retell()
 
     def carrier(self, link: int, up: bool) -> None:
-        """The kernel is asked for it more often than it reports it by itself."""
+        """The kernel is asked more often than it reports on its own."""
         self.hello_links.carrier(link, up)
         if not up and (hello_link := self.hello_links.get(link)) is not None:
             self._step(events.LinkChanged(link, up=False))
@@ -265,7 +265,7 @@ class SharedOwner:
         self._step(events.LinkChanged(link, up=False))
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
-        """What it leads to is judged with the event that made us read it."""
+        """Its consequences are judged with the event that made us read it."""
         (hello, mac, age), now = received, self.clock()
         event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
         with contained("ownership", self._events):
@@ -275,7 +275,7 @@ class SharedOwner:
             self._carry_out(orders, now)
 
     def _meet(self, hello_link: HelloLink, hello: Hello, mac: Mac, at: float) -> None:
-        """A hello that counts says which MAC and which addresses are its sender's."""
+        """A hello that counts says which MAC and which addresses its sender has."""
         if not self.machine.believed(hello_link.link.index, hello):
             return
         if hello_link.speakers.inform(hello) and self._recalled:
@@ -285,7 +285,7 @@ class SharedOwner:
             self._acquaint(hello_link)
         hello_link.speakers.heard(hello, at, self._times.hello)
 
-    # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
+    # What others say on the LAN. Hellos first, so that no node is silent whose hello lies here unread.
 
     def hear_frame(self, link: int, version: int | None, waited: float | None = None) -> None:
         if waited is None:
@@ -293,7 +293,7 @@ class SharedOwner:
         self._hear(events.FrameHeard(link, version), waited)
 
     def _read_answers(self) -> None:
-        """Those that came with what this node asks at its beats: what they lead to is judged with the beat."""
+        """Reads answers to what this node asks at its beats; their consequences are judged with the beat."""
         now = self.clock()
         if self._inquiries.read(now - self._answers_read_at):
             self._answers_read_at = now
@@ -328,7 +328,8 @@ class SharedOwner:
             self._inquiries.ask(hello_link.link, own, order, known)
 
     def excuses(self, link: int, address: bytes, mac: Mac) -> bool:
-        """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
+        """A peer's MAC alone does not excuse it for claiming an EIP of ours on the LAN: its hellos must claim it, or
+        have done so recently."""
         hello_link, eip, now = self.hello_links.get(link), ip_address(address), self.clock()
         return (
             hello_link is None
@@ -337,16 +338,16 @@ class SharedOwner:
         )
 
     def _acquaint(self, hello_link: HelloLink) -> None:
-        """Tells layer 2 the MACs of speakers: what these say of EIPs is judged by their hellos."""
+        """Tells layer 2 the MACs of speakers, as their hellos decide what to make of their ARP and NDP."""
         self._layer2.peers(hello_link.link.index, self._macs | hello_link.speakers.macs)
 
     def before_answering(self) -> None:
-        """Rule 28: what news leads to is not only heard but done before any request is answered."""
+        """Rule 28: news is not only heard but acted on before any request is answered."""
         if self.hello_links.hear():
             self.look()
 
     def is_ours(self, mac: Mac) -> bool:
-        """This host has it, or had it while we run."""
+        """This host has it, or has had it while we run."""
         return mac in self._ever_macs
 
     def failed(self, link: int, address: bytes) -> None:
@@ -358,25 +359,25 @@ class SharedOwner:
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """The alarm: reads the hellos that wait, and asks the machine what is due."""
+        """Called by the alarm: reads the hellos that wait, and asks the machine what is due."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         self._unheard += 1
         with contained("hear", self._events):
-            self.hello_links.hear()  # nobody is silent whose hello lies here unread
+            self.hello_links.hear()  # no node is silent whose hello lies here unread
             self.hello_links.miss()
             self._unheard = 0
         with contained("inquiry", self._events):
             self._read_answers()
-        if self._unheard > 1:  # who reads none is to say none: it would claim what it cannot know to be held
+        if self._unheard > 1:  # a node that reads no hellos must send none: it would claim EIPs that may be held
             self.hello_links.give_up()
         self._step(events.Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
         with contained("other groups", self._events):
             for hello_link in self.hello_links:
-                # At first as often as there is anything to hear: before it claims, a node is to know.
+                # At first as often as there is anything to hear: a node should know all before it claims.
                 if (now := self.clock()) >= hello_link.groups_at:
                     hello_link.groups_at = now + (PAUSE if now >= hello_link.opened_at + PAUSE else 0)
                     self._hear_groups(hello_link, now)
@@ -396,7 +397,7 @@ class SharedOwner:
         self._not_ours[link] = frozenset(self.placements.keys() & known.held.keys())
 
     def _answered_by_us(self, eip: IPAddress) -> bool:
-        """By this node or a peer."""
+        """Answered by this node or a peer."""
         return self.claim_status(eip).holder is not None and not self._layer2.is_unproven(eip)
 
     def _tell_of_groups(self) -> None:
@@ -404,7 +405,7 @@ class SharedOwner:
         self._events.tell(OtherGroupsHold(held))
 
     def _step(self, event: events.Event) -> None:
-        """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
+        """Whatever is raised ends the effects of this event, but never the alarms that follow."""
         if not isinstance(event, events.Tick | events.FrameHeard):
             with contained("hear", self._events):
                 if self.clock() >= self.machine.watch_at:
@@ -478,7 +479,7 @@ class SharedOwner:
             self._events.tell(EipClaimed(order.eip, placements[order.eip], order.term, *came))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
-        """Soon: not in the middle of other orders."""
+        """Soon, and not in the middle of other orders."""
         for eip in eips:
             asyncio.get_running_loop().call_soon(self._step, events.SetAside(eip))
 
@@ -497,7 +498,7 @@ class SharedOwner:
         if (hello_link := self.hello_links.get(link)) is None:
             return
         if self.clock() - now > self._times.request_age:
-            # Frozen between deciding and sending: what it says of the others' ages is no longer true.
+            # Frozen between deciding and sending: what it says about the others' ages is no longer true.
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
@@ -509,7 +510,7 @@ class SharedOwner:
         self.hello_links.send(hello_link, events.SendHello(link, hello, order.direct), now)
 
     def _listen(self) -> None:
-        """This process did not run for too long: what waits unread is out of date."""
+        """This process did not run for too long: what waits unread is outdated."""
         self._layer2.extend(float("-inf"))
         self._layer2.drop_queued()
         self.hello_links.drop_queued()

@@ -1,4 +1,4 @@
-"""The files of one keepalived configuration, an edge: a file, and all that it includes."""
+"""Edge: reads the files of one keepalived configuration, and everything that they include."""
 
 import platform
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ MAX_FILES, MAX_BYTES = 1000, 32 * 1024 * 1024
 
 
 def read_files(sources: Sequence[str], config_id: str, stdin: BinaryIO | None) -> Read:
-    """``sources``: files, directories that hold one, or ``-``. ``config_id``: '' is this host's name, as keepalived has
-    it. What cannot be read is a problem."""
+    """``sources``: files, directories with one, or ``-``. ``config_id``: '' means this host's name, as in keepalived.
+    What cannot be read is a problem."""
     files = _Files(stdin)
     try:
         texts = [files.text(source) for source in sources]
@@ -29,7 +29,7 @@ def read_files(sources: Sequence[str], config_id: str, stdin: BinaryIO | None) -
 
 
 class _Files:
-    """Each is read once. Raises InvalidField where one cannot be read."""
+    """Each file is read once. Raises InvalidField if one cannot be read."""
 
     def __init__(self, stdin: BinaryIO | None) -> None:
         self._stdin = stdin

@@ -1,7 +1,7 @@
 """``keepalived.conf`` → pools, Services and their endpoints, and what became of each line.
 
-An address that a ``vrrp_instance`` carries is in a pool of its instance and link, which gives it only to a Service that
-names it. A ``virtual_server`` at such an address is a Service; its ``real_server`` are the endpoints.
+The addresses of a ``vrrp_instance`` go into a pool for its instance and link, which gives an address only to a Service
+that names it. A ``virtual_server`` at such an address becomes a Service, and its ``real_server`` become the endpoints.
 """
 
 import re
@@ -37,18 +37,18 @@ MAX_SERVICES = 1000
 NAMESPACE = "default"
 
 _SCHEDULER, _PERSISTENCE = "wlc", 360
-"""keepalived's own where none is named: ``IPVS_DEF_SCHED``; ``IPVS_SVC_PERSISTENT_TIMEOUT``, seconds."""
+"""keepalived's defaults: ``IPVS_DEF_SCHED``, and ``IPVS_SVC_PERSISTENT_TIMEOUT`` in seconds."""
 _MAX_PERSISTENCE = 86400
 _PREEMPTS = 5
-"""Seconds after which a router of higher priority takes over: three times ``advert_int``, and a little."""
+"""Seconds after which a router of higher priority takes over: a little more than three times ``advert_int``."""
 _DELAY_LOOP, _CONNECT_TIMEOUT = 60.0, 5.0
-"""Likewise, seconds."""
+"""keepalived's defaults, in seconds."""
 _OWNER = "255"
-"""The priority of a router that has the address anyway, and always takes packets to it in (RFC 5798)."""
+"""The priority of a router that owns the address, and so always accepts packets to it (RFC 5798)."""
 
 _CORRECT = "correct it and convert again"
-_UNKNOWN = ("is no keyword that is known here, and might narrow something", "correct it or take it away")
-_LEFT_OUT = ("is left out, as not all of it can be read", _CORRECT)
+_UNKNOWN = ("is not a known keyword, and might restrict something", "correct it or remove it")
+_LEFT_OUT = ("is left out, as parts of it cannot be read", _CORRECT)
 
 _INSTANCE = names(
     "interface virtual_ipaddress virtual_ipaddress_excluded priority nopreempt preempt preempt_delay no_accept "
@@ -67,14 +67,14 @@ _TABLES = {
     **dict.fromkeys(("virtual_server", "real_server"), words.SERVER),
     **dict.fromkeys((*_CHECKERS, "url"), words.CHECK),
 }
-"""What stands in a block that is converted and has no equal, by the block's keyword."""
+"""Statements without an equal in a block that is converted, by the block's keyword."""
 _CONVERTED = frozenset(_TABLES) | {"virtual_server_group", "vrrp_strict", "vrrp_garp_master_refresh"}
 _KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, _SERVER, _CHECK, words.SHOWN)
 _DIFFER = names("state priority router_id interface unicast_src_ip mcast_src_ip")
-"""What hosts have in common anyway is not lost where they differ in these."""
+"""A difference between hosts in these loses nothing that hosts have in common."""
 
 _SECRETS = names("auth_pass auth_hmac key password")
-"""Keywords that stand before a secret, in the right place or elsewhere."""
+"""Keywords followed by a secret, in the right place or elsewhere."""
 _SAFE = re.compile(r"[\w.:/%,-]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -82,7 +82,7 @@ _HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(slots=True)
 class Site:
-    """What was made of it. ``slices``: EndpointSlices, by Service. ``lines``: carries what is listed of lines."""
+    """The result. ``slices``: EndpointSlices, by Service. ``lines``: everything that is listed about lines."""
 
     pools: list[Pool] = field(default_factory=list)
     services: list[Service] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Site:
 
 @dataclass(slots=True)
 class _Carried:
-    """An address of an instance. ``shut``: it takes nothing in."""
+    """An address of an instance. ``shut``: it accepts no packets."""
 
     entry: Statement
     shut: bool
@@ -101,18 +101,18 @@ class _Carried:
 
 @dataclass(slots=True)
 class _Real:
-    """``port``: 0 is the virtual server's."""
+    """``port`` 0 means the virtual server's port."""
 
     statement: Statement
     address: IPAddress
     port: int
     ready: bool
     check: str = ""
-    """The annotation that its checker would be; '' for none."""
+    """The annotation that stands for its checker, or ''."""
 
 
 def site(read: Read) -> Site:
-    """Of what was read without problems."""
+    """Converts a configuration that was read without problems."""
     made = _Site(read)
     made.instances()
     made.servers()
@@ -132,7 +132,7 @@ class _Site:
     found: Site = field(default_factory=Site)
     carried: dict[IPAddress, _Carried] = field(default_factory=dict)
     ordered: list[IPAddress] = field(default_factory=list)
-    """Those that are carried, once all are known."""
+    """The addresses that instances have, once all are known."""
     told: set[tuple[Place, str]] = field(default_factory=set)
     names: Counter[str] = field(default_factory=Counter)
     """How many pools would have had that name."""
@@ -148,7 +148,7 @@ class _Site:
     # ── What became of a statement ──
 
     def leave(self, statement: Statement, why: str, do: str = "") -> None:
-        """It and all in its block."""
+        """Lists it and everything in its block."""
         self.note(statement, why, do)
         _done(statement)
 
@@ -164,7 +164,7 @@ class _Site:
         self.found.lines.listed.append(Listed(line.place, line.condition, keyword, None, line.why, do))
 
     def rest(self, statement: Statement, table: dict[str, words.Told]) -> None:
-        """Lists what is not done."""
+        """Lists the statements that are not converted."""
         if not statement.done and statement.keyword in _CONVERTED - table.keys():
             statement.done = table is words.TOP
         if not statement.done:
@@ -174,7 +174,7 @@ class _Site:
             self.rest(inner, _TABLES.get(statement.keyword, {}))
 
     def understood(self, statement: Statement, more: frozenset[str]) -> bool:
-        """Whether each keyword of its block is known; if not, it is left out."""
+        """Whether every keyword of its block is known; if not, it is left out."""
         known = _TABLES[statement.keyword].keys() | more
         unknown = [inner for inner in statement.inner if inner.keyword not in known]
         for inner in unknown:
@@ -184,19 +184,19 @@ class _Site:
         return not unknown
 
     def last(self, statement: Statement, *keywords: str) -> Statement | None:
-        """What stands there last counts."""
+        """The last statement of these keywords, as keepalived uses that one."""
         said = [inner for inner in statement.inner if inner.keyword in keywords]
         for inner in said:
             inner.done = True
         for inner in said[:-1]:
-            self.note(inner, "stands there again below, and that counts")
+            self.note(inner, "appears again below, and the last one counts")
         return said[-1] if said else None
 
     def number(self, statement: Statement | None, low: int, high: int, default: int) -> int:
         text = _argument(statement)
         if statement is None or (_NUMBER.fullmatch(text) and low <= int(text) <= high):
             return int(text) if statement is not None else default
-        self.leave(statement, f"must be a number from {low} to {high}: {default} is taken", _CORRECT)
+        self.leave(statement, f"must be a number from {low} to {high}: {default} is used", _CORRECT)
         return default
 
     # ── vrrp_instance → pools ──
@@ -237,15 +237,15 @@ class _Site:
         self._preference(statement, self.found.pools[first:])
 
     def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
-        """Whether it takes nothing in that is sent to its addresses."""
+        """Whether it accepts no packets to its addresses."""
         strict, refused = self.last(statement, "strict_mode"), self.last(statement, "no_accept")
         accepts = any(inner.keyword == "accept" for inner in statement.inner)
         owner = any(inner.words[:2] == ("priority", _OWNER) for inner in statement.inner)
         is_strict = _is_on(strict) if strict is not None else _is_on(everywhere)
         if not owner and (refused or (is_strict and not accepts)):
-            why = "makes its addresses take nothing in: no Service is made of them"
+            why = "makes its addresses accept no packets: no Service is made of them"
             self.note(
-                refused or strict or statement, why, "take no_accept or vrrp_strict away if they should be reached"
+                refused or strict or statement, why, "remove no_accept or vrrp_strict if they should be reachable"
             )
             return True
         return False
@@ -258,12 +258,10 @@ class _Site:
             self.leave(entry, f"cannot be an EIP: {error}", _CORRECT)
             return None
         if address in self.carried:
-            self.leave(
-                entry, f"{address} is there already, at {self.carried[address].entry.place}: the first one counts"
-            )
+            self.leave(entry, f"{address} already appears at {self.carried[address].entry.place}: the first one counts")
             return None
         if {*entry.words[1::2]} - {"dev"}:
-            self.note(entry, "the speaker binds an EIP to no link: labels, scopes and the like say nothing")
+            self.note(entry, "the speaker binds an EIP to no link: labels, scopes and the like have no effect")
         return address
 
     def _pool(self, statement: Statement, link: str, beside: bool, addresses: list[IPAddress], every: int) -> None:
@@ -278,7 +276,7 @@ class _Site:
         self.found.pools.append(pool)
 
     def _preference(self, statement: Statement, pools: list[Pool]) -> None:
-        """Where lines ``@ID`` say each host's priority, the pools know them: an id is a host's name."""
+        """If lines ``@ID`` give each host's priority, the pools get these: an id is a host's name."""
         stays, delay = self.last(statement, "nopreempt"), self.last(statement, "preempt_delay")
         self.last(statement, "preempt")
         mine = self.last(statement, "priority")
@@ -286,7 +284,7 @@ class _Site:
         if len(priorities) < 2:
             for said in (mine, delay):
                 if said is not None:
-                    why = "no host is preferred, and who holds an EIP keeps it: of other hosts nothing is known here"
+                    why = "no host is preferred, and the holder keeps an EIP: nothing is known about other hosts here"
                     self.leave(said, why, "nothing, or write nodePreference and failback (docs/manifests.md)")
             return
         ranks = sorted(set(priorities.values()), reverse=True)
@@ -309,7 +307,7 @@ class _Site:
         return {name: int(each) for name, each in found.items()}
 
     def _for_others(self) -> dict[int, list[Passed]]:
-        """Lines ``@ID``, by the identity of the top block that they stand in, as far as their places tell."""
+        """Lines ``@ID``, by the identity of the top block that they are in, as far as their places tell."""
         starts: dict[str, list[Statement]] = {}
         for each in sorted(self.top, key=lambda each: each.place.line):
             starts.setdefault(each.place.file, []).append(each)
@@ -331,13 +329,13 @@ class _Site:
                 self._group(statement, groups.get(_argument(statement, 2)))
             elif kind == "fwmark":
                 why = "packets are marked by rules that the speaker does not read"
-                self.leave(statement, why, "write a virtual_server for its address and port, and convert again")
+                self.leave(statement, why, "write a virtual_server with its address and port, and convert again")
             elif (places := self._places(statement, kind, _argument(statement, 2), statement)) is not None:
                 self._server(statement, places)
 
     def _group(self, statement: Statement, group: Statement | None) -> None:
         if group is None:
-            self.leave(statement, "names a virtual_server_group that is not there", _CORRECT)
+            self.leave(statement, "names a virtual_server_group that does not exist", _CORRECT)
             return
         group.done = True
         places: list[tuple[IPAddress, int]] = []
@@ -350,28 +348,29 @@ class _Site:
         if places:
             self._server(statement, places)
         else:
-            self.leave(statement, "is left out, as its group has no address and port here")
+            self.leave(statement, "is left out, as its group has no usable address and port")
 
     def _places(self, said: Statement, text: str, port: str, blamed: Statement) -> list[tuple[IPAddress, int]] | None:
-        """Addresses that are carried, with the port; None, having left ``blamed`` out, where there are none."""
+        """The addresses that instances have, with the port. If there are none, leaves ``blamed`` out and
+        returns None."""
         try:
             block = parse_range(_long_form(text))
         except ValueError as error:
             self.leave(blamed, f"cannot be an EIP: {error}", _CORRECT)
             return None
         if not (_NUMBER.fullmatch(port) and 0 < int(port) < 2**16):
-            self.leave(blamed, "serves every port, or none that is known", "write a virtual_server for each port")
+            self.leave(blamed, "serves every port, or an invalid one", "write a virtual_server for each port")
             return None
         here = self._within(block)
         if not here:
-            why = "no vrrp_instance carries its address, so by this file nobody answers for it"
-            self.leave(blamed, why, "if the speaker should, write a pool and a Service for it")
+            why = "no vrrp_instance has its address, so this file lets nobody answer for it"
+            self.leave(blamed, why, "if the speaker should answer, write a pool and a Service for it")
             return None
         if any(self.carried[each].shut for each in here):
-            self.leave(blamed, "its vrrp_instance takes nothing in: nobody reached it")
+            self.leave(blamed, "its vrrp_instance accepts no packets, so nobody could reach it")
             return None
         if int(block.last) - int(block.first) >= len(here):
-            self.note(said, f"of its addresses only those are served that a vrrp_instance carries: {len(here)}")
+            self.note(said, f"only those of its addresses that a vrrp_instance has are served: {len(here)}")
         return [(each, int(port)) for each in here]
 
     def _within(self, block: AddressRange) -> list[IPAddress]:
@@ -394,7 +393,7 @@ class _Site:
         try:
             protocol = Protocol(_argument(self.last(statement, "protocol")) or "TCP")
         except ValueError:
-            self.leave(statement, "is left out: its protocol is none of TCP, UDP and SCTP", _CORRECT)
+            self.leave(statement, "is left out: its protocol is not TCP, UDP or SCTP", _CORRECT)
             return
         real = self._real_servers(statement, {address.version for address, _ in places})
         if not real:
@@ -407,22 +406,22 @@ class _Site:
             self._service(statement, (address, port, protocol), annotations, spec, real)
 
     def _direct(self, statement: Statement, inherited: bool) -> bool:
-        """Whether real servers get packets as clients sent them, and answer by themselves."""
+        """Whether real servers get packets as clients sent them, and answer clients directly."""
         said = self.last(statement, "lb_kind", "lvs_method")
         if said is None:
             return inherited
         if _argument(said) in ("DR", "TUN"):
-            why = "the forwarder translates addresses: servers see the node's address, and answer through it"
-            self.leave(said, why, "let servers listen on their own addresses, and take the EIP off their links")
+            why = "the forwarder translates addresses: servers see the node's address, and answer through the node"
+            self.leave(said, why, "let servers listen on their own addresses, and remove the EIP from their links")
         elif _argument(said) != "NAT":
-            self.leave(said, "is none of NAT, DR and TUN: NAT is taken", _CORRECT)
+            self.leave(said, "is not NAT, DR or TUN: NAT is used", _CORRECT)
         return _argument(said) in ("DR", "TUN")
 
     def _scheduler(self, statement: Statement) -> str:
         said = self.last(statement, "lb_algo", "lvs_sched")
         name = _argument(said) or _SCHEDULER
         if said is not None and name not in SCHEDULERS:
-            self.leave(said, f"is not an IPVS scheduler: {_SCHEDULER} is taken, as keepalived does", _CORRECT)
+            self.leave(said, f"is not an IPVS scheduler: {_SCHEDULER} is used, as in keepalived", _CORRECT)
             name = _SCHEDULER
         by_port = self.last(statement, f"{name}-port") if name in ("sh", "mh") else None
         return name if by_port is None else f"{name}-port"
@@ -448,7 +447,7 @@ class _Site:
                     found.append(real)
                     weights |= {weight: said or each} if weight else {}
         if len(weights) > 1:
-            why = f"endpoints have no weights: of {', '.join(map(str, sorted(weights)))} all are 1"
+            why = f"endpoints have no weights: {', '.join(map(str, sorted(weights)))} all become 1"
             self.note(weights[max(weights)], why, "nothing, or give the stronger server a second address")
         return found
 
@@ -460,12 +459,12 @@ class _Site:
             self.leave(statement, f"is left out: its address {error}", _CORRECT)
             return None
         if port.strip("0") and not (_NUMBER.fullmatch(port) and int(port) < 2**16):
-            self.leave(statement, "is left out: its port is none", _CORRECT)
+            self.leave(statement, "is left out: its port is not valid", _CORRECT)
         elif address.version not in families:
-            self.leave(statement, "is left out: its address is of another family than the EIP's", _CORRECT)
+            self.leave(statement, "is left out: its address is not of the EIP's family", _CORRECT)
         else:
             if direct and port.strip("0"):
-                self.note(statement, "packets came to the port of the virtual server, which counts here too")
+                self.note(statement, "packets came to the virtual server's port, so that port is used here too")
             return _Real(statement, address, 0 if direct or not port.strip("0") else int(port), weight > 0)
         return None
 
@@ -474,7 +473,7 @@ class _Site:
     def _check(self, real: Statement, server: Statement, port: int) -> str:
         checkers = [each for each in real.inner if each.keyword in _CHECKERS and self.understood(each, _CHECK)]
         for other in checkers[1:]:
-            self.leave(other, "a Service has one check, and this endpoint one already", "check what tells the most")
+            self.leave(other, "a Service has one check, and this endpoint has one already", "keep the best one")
         if not checkers:
             return ""
         checker = checkers[0]
@@ -504,7 +503,7 @@ class _Site:
         """'' for TCP. The first ``url`` counts."""
         urls = [each for each in checker.inner if each.keyword == "url" and self.understood(each, _CHECK)]
         for other in urls[1:]:
-            self.leave(other, "a check asks for one path", "serve one whose status tells of all")
+            self.leave(other, "a check asks for one path", "serve one path whose status covers all of them")
         for url in urls[:1]:
             url.done = True
         return "" if checker.keyword == "TCP_CHECK" else f":{_argument(_last(checker, 'url', 'path')) or '/'}"
@@ -522,7 +521,7 @@ class _Site:
         if (said := name or sni) is not None:
             yield f"server-name={_argument(said)}"
         if sni is not None and name is not None and _argument(sni) != _argument(name):
-            self.note(sni, "a check has one name: the one of virtualhost counts")
+            self.note(sni, "a check has one name: that of virtualhost is used")
 
     def _seconds(self, said: Statement | None, usual: float) -> str:
         try:
@@ -530,12 +529,12 @@ class _Site:
         except ValueError:
             seconds = 0.0
         if not SHORTEST <= seconds <= LONGEST and said is not None:
-            self.leave(said, f"must be {SHORTEST:g} to {LONGEST:g} seconds: {usual:g} is taken", _CORRECT)
+            self.leave(said, f"must be {SHORTEST:g} to {LONGEST:g} seconds: {usual:g} is used", _CORRECT)
             seconds = usual
         return f"{seconds:g}s"
 
     def _one_check(self, real: list[_Real]) -> dict[str, str]:
-        """What most endpoints have: keepalived's are of real servers, ours of Services."""
+        """The check that most endpoints have: in keepalived each real server has its own, here a Service has one."""
         counted = Counter(each.check for each in real if each.check)
         if not counted:
             return {}
@@ -544,8 +543,8 @@ class _Site:
             if each.check != check:
                 self.note(
                     each.statement,
-                    "a Service has one check: the one of most endpoints",
-                    "see that it fits this one, too",
+                    "a Service has one check: the one that most endpoints have",
+                    "make sure that it suits this endpoint too",
                 )
         return {HEALTH_CHECK: check}
 
@@ -584,17 +583,17 @@ class _Site:
         )
 
     def unused(self) -> None:
-        """What would not be answered for any more."""
+        """Lists addresses that nobody would answer for any longer."""
         for address, each in self.carried.items():
             if not each.services and not each.shut:
-                why = f"no virtual_server is at {address}: it is in the pool, and answered for when a Service names it"
+                why = f"{address} has no virtual_server: it is in the pool, and answered for once a Service names it"
                 self.note(
                     each.entry, why, "write a Service with the ports and endpoints (docs/migration/keepalived.md)"
                 )
 
 
 def _slices(key: ServiceKey, place: tuple[IPAddress, int, Protocol], real: list[_Real]) -> Iterator[dict[str, object]]:
-    """One for each port."""
+    """One slice for each port."""
     address, port, protocol = place
     for number in sorted({each.port or port for each in real}):
         endpoints: list[dict[str, object]] = [
@@ -640,7 +639,7 @@ def _subject(statement: Statement) -> str:
 
 
 def _path(statement: Statement) -> str:
-    """Keywords from the block down; what is none that is known may be a secret in the wrong place."""
+    """Keywords from the block down. An unknown one is left out, as it may be a secret in the wrong place."""
     steps: list[str] = []
     each: Statement | None = statement
     while each is not None and each.parent is not None:
@@ -665,7 +664,7 @@ def _key(address: IPAddress) -> tuple[int, int]:
 
 
 def _last(statement: Statement, *keywords: str) -> Statement | None:
-    """The last of that keyword in its block, the last of the next one in that one's, and so on."""
+    """The last of the first keyword in its block, then the last of the next keyword in that block, and so on."""
     found: Statement | None = statement
     for keyword in keywords:
         found = next((each for each in reversed(found.inner) if each.keyword == keyword), None) if found else None

@@ -1,7 +1,7 @@
-"""The text of ``keepalived.conf`` → statements, as keepalived.conf(5) and its ``lib/parser.c`` (9cbce3e) have it.
+"""The text of ``keepalived.conf`` → statements, as keepalived.conf(5) and its ``lib/parser.c`` (9cbce3e) define them.
 
-A line is stripped of its comment; then ``@id`` conditions, ``$NAME=`` definitions, ``~SEQ`` and ``~LST``, parameters
-and ``include`` are followed; what is left are keywords, and blocks in braces. Every line becomes a statement, a
+A comment is removed from each line; then ``@id`` conditions, ``$NAME=`` definitions, ``~SEQ`` and ``~LST``, parameters
+and ``include`` are expanded. What is left are keywords, and blocks in braces. Every line becomes a statement, a
 definition, or one that is ``passed`` over with the reason.
 """
 
@@ -13,17 +13,17 @@ from typing import NamedTuple, TypeAlias
 from speaker.errors import InvalidField, Place
 
 MAX_LINES = 100_000
-"""After all parameters, sequences and included files: keepalived itself knows no bound."""
+"""After expanding all parameters, sequences and included files. keepalived itself has no limit."""
 MAX_LINE = 10_000
-"""Characters, after parameters."""
+"""Characters, after expanding parameters."""
 MAX_STEPS = 200_000
-"""Replacements and rounds of sequences, of which one may lead to the next."""
+"""Replacements and rounds of sequences, as one may lead to the next."""
 MAX_NESTED = 20
-"""Blocks, included files and sequences in one another."""
+"""Nested blocks, included files and sequences."""
 
 Included: TypeAlias = Callable[[str, str], list[tuple[str, str]]]
-"""The pattern of an ``include`` and the file that it stands in → name and text of the files that it means. Raises
-InvalidField where one of them cannot be read."""
+"""The pattern of an ``include`` and the file that it is in → name and text of the included files. Raises InvalidField
+if one of them cannot be read."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,8 +47,8 @@ class Statement:
 
 
 class Passed(NamedTuple):
-    """A line that is no statement here. ``words``: of the statement that it would be. ``condition``: the id that it is
-    for, as written."""
+    """A line that is not a statement here. ``words``: of the statement that it would be. ``condition``: the id that it
+    is for, as written."""
 
     place: Place
     words: tuple[str, ...]
@@ -74,12 +74,13 @@ class Read:
 
 
 def _stop(place: Place, rule: str) -> InvalidField:
-    """What leaves the rest without a meaning."""
+    """An error that makes the rest meaningless."""
     return InvalidField("", None, rule, place=place)
 
 
 def read(files: list[tuple[str, str]], config_id: str, included: Included) -> Read:
-    """One configuration in ``files``, name and text of each. Where there are problems, the rest means nothing."""
+    """Reads one configuration; ``files`` has the name and text of each file. If there are problems, the other results
+    mean nothing."""
     reader = _Reader(config_id, included, Read(config_id))
     try:
         _blocks(reader.found, reader.of_files(files))
@@ -106,11 +107,11 @@ _VALUES = re.compile(r"\{([^}]*)\}|([^\s,{}]+)")
 
 
 def without_comment(line: str, place: Place) -> tuple[str, bool]:
-    """What is left of it, and whether it goes on in the next one."""
+    """The line without its comment, and whether it continues on the next one."""
     found = _COMMENT.fullmatch(line)
     kept, rest = (found["kept"], found["rest"]) if found else (line, "")
     if rest.startswith('"'):
-        raise _stop(place, "opens a quote that it does not close")
+        raise _stop(place, "has a quote that is not closed")
     goes_on = rest == "\\"
     return re.sub(r'("(?:\\.|[^"\\])*")|\\([#!])', lambda each: each[1] or each[2], kept).strip(), goes_on
 
@@ -123,7 +124,7 @@ class _Reader:
     definitions: dict[str, _Definition] = field(default_factory=dict)
     written: list[_Definition] = field(default_factory=list)
     _open: _Definition | None = None
-    """One that goes on in the next line."""
+    """A definition that continues on the next line."""
     _nested: int = 0
     _steps: int = 0
 
@@ -147,11 +148,11 @@ class _Reader:
             yield from self._expanded(text, place, goes_on)
 
     def _expanded(self, text: str, place: Place, goes_on: bool = False) -> Iterator[tuple[str, Place]]:
-        """The lines that one line stands for."""
+        """The lines that one line expands to."""
         while True:
             self._steps += 1
             if self._steps > MAX_STEPS or len(text) > MAX_LINE or self._nested > MAX_NESTED:
-                raise _stop(place, "stands for too much: parameters, sequences or files that lead to each other")
+                raise _stop(place, "expands to too much: parameters, sequences or files refer to each other")
             if text.startswith("@"):
                 if (text := self._for_us(text, place)) == "":
                     return
@@ -179,7 +180,7 @@ class _Reader:
         if (wanted == self.config_id) != condition.startswith("@^") and rest:
             return rest.strip()
         why = f"is for another host: config-id is {self.config_id!r} here"
-        do = "convert with the --config-id of each host, and compare"
+        do = "convert with each host's --config-id, and compare"
         self.found.passed.append(Passed(place, words(rest), why, do, condition))
         return ""
 
@@ -209,7 +210,7 @@ class _Reader:
             names, rest = re.split(r"[\s,]+", (listed[1] or listed[2]).strip()), listed[4]
             rounds = (re.split(r"\s*,\s*", (some or one).strip()) for some, one in _VALUES.findall(listed[3]))
         else:
-            raise _stop(place, "is no ~SEQ(NAME, FIRST, STEP, LAST) and no ~LST(NAME, VALUE, …)")
+            raise _stop(place, "is neither ~SEQ(NAME, FIRST, STEP, LAST) nor ~LST(NAME, VALUE, …)")
         for values in self._deeper(rounds):
             for n, name in enumerate(names):
                 value = values[n] if n < len(values) else ""
@@ -223,12 +224,12 @@ class _Reader:
         try:
             given = [_whole(each) for each in text.split(",")]
         except ValueError:
-            raise _stop(place, "has a sequence whose bounds are no numbers") from None
+            raise _stop(place, "has a sequence whose bounds are not numbers") from None
         last = given[-1]
         first = given[0] if len(given) > 1 else (1 if last >= 1 else -1)
         step = given[1] if len(given) == 3 else (1 if first <= last else -1)
         if len(given) > 3 or not step or (last - first) * step < 0:
-            raise _stop(place, "has a sequence that does not lead from its first number to its last")
+            raise _stop(place, "has a sequence that never reaches its last number")
         return (
             [format(number, "x" if found[1] else "d")] for number in range(first, last + (step > 0) - (step < 0), step)
         )
@@ -236,7 +237,7 @@ class _Reader:
     def _included(self, pattern: str, place: Place) -> Iterator[tuple[str, Place]]:
         files = self.included(pattern, place.file)
         if not files:
-            why = "leads to no file that can be read here: what it says is missing"
+            why = "includes no file that can be read here, so its contents are missing"
             self.found.passed.append(Passed(place, ("include",), why, "put the file there, and convert again"))
         yield from self._deeper(self.of_files(files))
 
@@ -271,18 +272,18 @@ def _blocks(found: Read, lines: Iterator[tuple[str, Place]]) -> None:
     last: Statement | None = None
     for number, (text, place) in enumerate(lines):
         if number >= MAX_LINES:
-            raise _stop(place, f"is more than {MAX_LINES} lines with all that they stand for")
+            raise _stop(place, f"is more than {MAX_LINES} lines after expansion")
         for part, brace in _PARTS.findall(text):
             if brace == "{":
                 if last is None or last.block is not None or len(parents) >= MAX_NESTED:
-                    raise _stop(place, "has a { that no keyword opens, or too many in one another")
+                    raise _stop(place, "has a { without a keyword, or too many nested blocks")
                 last.block = []
                 parents.append(last)
                 blocks.append(last.block)
                 last = None
             elif brace:
                 if not parents:
-                    raise _stop(place, "has a } too many")
+                    raise _stop(place, "has one } too many")
                 parents.pop()
                 blocks.pop()
                 last = None

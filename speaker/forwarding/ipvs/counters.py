@@ -30,11 +30,11 @@ SVC_STATS64 = 12
 
 
 def traffic(eips: Iterable[IPAddress], messages: Iterable[bytes], listing: Iterable[str]) -> Traffic:
-    """Of the virtual servers for ``eips``: ``messages`` is the dump of all, ``listing`` the lines of
-    ``/proc/net/ip_vs``, () where nobody wants to know of real servers. Raises EdgeError where they are none."""
+    """The traffic of the virtual servers for ``eips``. ``messages``: the dump of all. ``listing``: the lines of
+    ``/proc/net/ip_vs``, or () if real servers are not needed. Raises EdgeError if they are something else."""
     names = {eip.packed: str(eip) for eip in eips}
     virtual_servers: dict[Name, Counts] = {}
-    # The kernel may list one twice that another one pushed along meanwhile. A metric must not be there twice.
+    # The kernel may list one twice that was moved by another one meanwhile, and a metric must not be there twice.
     places: dict[tuple[str, str], Name] = {}
     for payload in messages:
         counted = parse_counters(payload)
@@ -57,7 +57,7 @@ def _real_servers(
 
 
 class Counted(NamedTuple):
-    """A virtual server in numbers, and what it has counted. ``address``: 4 or 16 bytes."""
+    """A virtual server in numbers, with its counters. ``address``: 4 or 16 bytes."""
 
     address: bytes
     protocol: int
@@ -73,7 +73,7 @@ _HEADS = tuple(
     for length, kind in ((6, tables.SVC_AF), (6, tables.SVC_PROTOCOL), (20, tables.SVC_ADDR), (6, tables.SVC_PORT))
 )
 _TAILS = (ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(ATTRIBUTE.pack(12, kind) for kind in range(1, 6)))
-"""As Linux begins and ends a virtual server where it need not align 64-bit numbers; and each header, as it must be."""
+"""How Linux begins and ends a virtual server if it need not align 64-bit numbers; and each header, as it must be."""
 
 
 def parse_counters(payload: bytes) -> Counted | None:
@@ -113,7 +113,7 @@ def _counted(af: int, protocol: int, address: bytes, port: bytes, counts: tuple[
 # ── /proc/net/ip_vs ───────────────────────────────────────────────────────────────────────────────────────────
 
 FILE = Path("/proc/thread-self/net/ip_vs")
-"""Of the calling thread's network namespace; ``/proc/net`` is that of the process's first thread."""
+"""For the calling thread's network namespace; ``/proc/net`` is that of the process's first thread."""
 
 _SIZE = re.compile(r"IP Virtual Server version \S+ \(size=(\d+)\)\s*")
 _REAL = "  -> "
@@ -130,7 +130,7 @@ class Listed(NamedTuple):
 
 
 def buckets(lines: Iterable[str]) -> int:
-    """How many hash buckets the table of connections has, from the first line. Raises EdgeError."""
+    """How many hash buckets the connection table has, from the first line. Raises EdgeError."""
     first = next(iter(lines), "")
     found = _SIZE.fullmatch(first)
     if found is None:
@@ -154,14 +154,14 @@ def listed(lines: Iterable[str]) -> Iterator[tuple[tuple[str, str], Listed]]:
 
 
 def hexadecimal(address: bytes, port: int) -> str:
-    """An address (4 or 16 bytes) and a port as they are written there."""
+    """An address (4 or 16 bytes) and a port as written there."""
     if len(address) == 4:
         return f"{address.hex().upper()}:{port:04X}"
     return f"[{address.hex(':', 2)}]:{port:04X}"
 
 
 def place(text: str) -> str:
-    """What ``hexadecimal`` writes, as people do. Raises EdgeError."""
+    """What ``hexadecimal`` writes, in the usual notation. Raises EdgeError."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise EdgeError(f"not an address and a port in /proc/net/ip_vs: {text!r}")

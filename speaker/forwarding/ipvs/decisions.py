@@ -18,7 +18,7 @@ class Owned(NamedTuple):
 
     ours: frozenset[IPAddress]
     foreign: frozenset[IPAddress]
-    """Another program's: left to it."""
+    """Another program's, which are left to it."""
 
 
 def owned(
@@ -28,12 +28,12 @@ def owned(
     *,
     beside_kube_proxy: bool,
 ) -> Owned:
-    """``served``: every address that there is a virtual server for; ``bound``: on our link, those of EIPs that went on;
-    ``asked``: EIPs that are to be forwarded; ``beside_kube_proxy``: in ipvs mode.
+    """``served``: every address with a virtual server. ``bound``: EIPs bound on our link, or bound there by us before.
+    ``asked``: EIPs that should be forwarded. ``beside_kube_proxy``: in ipvs mode.
 
-    There kube-proxy makes virtual servers for an EIP until its status says ``ipMode: Proxy``, and leaves them behind
-    then, because the pool has to be in its ``excludeCIDRs`` (pkg/proxy/ipvs/proxier.go, cleanLegacyService: it passes
-    over its own too). So those of an EIP that is asked for are taken over as they are, with their connections. Until
+    There kube-proxy makes virtual servers for an EIP until its status says ``ipMode: Proxy``, and then leaves them
+    behind, because the pool has to be in its ``excludeCIDRs`` (pkg/proxy/ipvs/proxier.go, cleanLegacyService: it skips
+    its own too). So those of an EIP that should be forwarded are taken over as they are, with their connections. Until
     then both keep them, for the same endpoints.
     """
     ours = bound | asked if beside_kube_proxy else bound
@@ -42,12 +42,12 @@ def owned(
 
 def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
     """``have``, with what the guard knows of a virtual server and IPVS does not: as we last set it, or, after a
-    restart, as it should be. The guard compares for itself."""
+    restart, as it should be. The guard itself compares."""
     servers: dict[VirtualServerKey, VirtualServer] = {}
     for key, server in have.virtual_servers.items():
         wanted = want.virtual_servers.get(key, server)
         found = _completed(server, remembered.virtual_servers.get(key, wanted))
-        servers[key] = wanted if found == wanted else found  # the same object: whoever compares next is done at once
+        servers[key] = wanted if found == wanted else found  # the same object, so the next comparison is quick
     return Plan(have.eips, servers)
 
 
@@ -77,8 +77,8 @@ def _to_either(have: VirtualServer, want: VirtualServer) -> VirtualServer:
 
 
 def standing(want: Plan, refused: Collection[Refusal], on_the_way: Plan = EMPTY) -> Plan:
-    """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
-    and so do all of an EIP that is not leaving yet. Where a real server would not go, it is as ``on_the_way``."""
+    """What the guard finally holds: ``want``, but ports of virtual servers that the kernel refused stay closed, and so
+    do all ports of an EIP that cannot leave yet. If a real server could not be removed, it is as in ``on_the_way``."""
     missing = _not_made(refused)
     changes = [refusal.change for refusal in refused]
     stuck = {change.key for change in changes if isinstance(change, RealChange) and change.before is not None}
@@ -91,7 +91,7 @@ def standing(want: Plan, refused: Collection[Refusal], on_the_way: Plan = EMPTY)
 
 
 def held_back(refused: Iterable[Refusal]) -> frozenset[IPAddress]:
-    """EIPs with a virtual server that would not go: unbound, it would not be known as ours again."""
+    """EIPs with a virtual server that could not be removed: unbound, it would not be recognised as ours."""
     changes = (refusal.change for refusal in refused)
     return frozenset(each.key[0] for each in changes if isinstance(each, ServerChange) and each.after is None)
 
@@ -116,7 +116,7 @@ def places(real_servers: Iterable[RealServer]) -> set[tuple[tuple[IPAddress, int
 
 
 def idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
-    """The connections of those that are given no new ones."""
+    """The connections of real servers that are given no new ones."""
     return {(key, *real.place): count for real, count in counted.items() if real.weight == 0}
 
 
@@ -155,7 +155,7 @@ class Draining:
 def draining(
     have: Plan, want: Plan, before: Draining, connections: Mapping[Place, int], now: float
 ) -> tuple[Plan, Draining]:
-    """``want`` with the real servers that ``have`` has beyond it and that must not go yet, at weight 0; and their time.
+    """``want`` with the real servers of ``have`` that must not go yet, at weight 0; and their time.
 
     ``connections`` counts those of each real server, as seen together with ``have``; one that is not counted has some.
     """
@@ -170,7 +170,7 @@ def draining(
             place: before.until.get(place, now + DRAIN_SECONDS)
             for place, real in leaving.items()
             if before.until.get(place, now + DRAIN_SECONDS) > now
-            # At another weight it may be given a connection after they were counted.
+            # At another weight it may have been given a connection since they were counted.
             and not (real.weight == 0 and connections.get(place) == 0)
         }
         if staying:

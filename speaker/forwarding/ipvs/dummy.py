@@ -1,4 +1,4 @@
-"""The speaker's own dummy link, and the EIPs bound to it. An edge (rtnetlink), for a worker thread.
+"""Edge (rtnetlink), for a worker thread: the speaker's own dummy link, and the EIPs bound to it.
 
 IPVS takes only packets for addresses of this host, and a virtual server is ours if its address is bound on this link
 (docs/decisions/0009-eips-on-a-dummy-link.md).
@@ -29,26 +29,27 @@ _IFA_CACHEINFO = struct.Struct("=IIII")
 
 
 class DummyLink:
-    """The link in the network namespace of the calling thread; every method opens a socket of its own."""
+    """The link in the network namespace of the calling thread; every method opens its own socket."""
 
     def __init__(self, name: str = LINK_NAME) -> None:
         self.name = name
 
     def eips(self) -> frozenset[IPAddress]:
-        """The addresses bound on it; none where there is no such link. Raises EdgeError."""
+        """The addresses bound on it; empty if there is no such link. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             index = self._find(netlink)
             return frozenset(_addresses(netlink, index)) if index else frozenset()
 
     def index(self) -> int:
-        """The kernel's number of the link, which changes if it is removed and made again; 0 if there is no link."""
+        """The kernel's number of the link, which changes if the link is removed and created again; 0 if there is no
+        link."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             return self._find(netlink)
 
     def bind(self, eips: Collection[IPAddress]) -> None:
-        """Bind as /32 and /128, on a link that is made where there is none.
+        """Binds them as /32 and /128, and creates the link if necessary.
 
-        Raises Unsupported where the kernel has no dummy links, EdgeError when it refuses.
+        Raises Unsupported if the kernel has no dummy links, EdgeError if it refuses.
         """
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             index = self._find(netlink) or self._create(netlink)
@@ -57,14 +58,14 @@ class DummyLink:
             self._each("bind", eips, answers, unless=errno.EEXIST)
 
     def unbind(self, eips: Collection[IPAddress]) -> None:
-        """What is not bound stays so. Raises EdgeError."""
+        """Addresses that are not bound are ignored. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             if index := self._find(netlink):
                 answers = netlink.send([_delete_address(index, eip) for eip in eips])
                 self._each("unbind", eips, answers, unless=errno.EADDRNOTAVAIL)
 
     def remove(self) -> bool:
-        """Remove the link, and with it every address on it; False where there was none. Raises EdgeError."""
+        """Removes the link, and with it every address on it; False if there was none. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             index = self._find(netlink)
             if index:
@@ -72,7 +73,7 @@ class DummyLink:
             return bool(index)
 
     def _find(self, netlink: Netlink) -> int:
-        """Its index, 0 where there is none."""
+        """Its index; 0 if there is none."""
         try:
             answer = netlink.ask(Request(rt.RTM_GETLINK, _ifinfo(0) + self._name_attribute()))
         except OSError as error:
@@ -87,7 +88,7 @@ class DummyLink:
         return int(rt.IFINFO.unpack_from(answer)[2])
 
     def _create(self, netlink: Netlink) -> int:
-        """Down at first: an IPv6 link-local address comes with up, unless ``_bring_up`` says otherwise before."""
+        """It is down at first: an IPv6 link-local address comes with up, unless ``_bring_up`` prevents that before."""
         kind = nested(rt.IFLA_LINKINFO, attribute(rt.IFLA_INFO_KIND, b"dummy\0"))
         payload = _ifinfo(0) + self._name_attribute() + kind
         answers = netlink.send([Request(rt.RTM_NEWLINK, payload, NLM_F_CREATE | NLM_F_EXCL)])
@@ -99,7 +100,7 @@ class DummyLink:
     def _bring_up(self, netlink: Netlink, index: int, *, ipv6: bool) -> None:
         no_link_local = nested(socket.AF_INET6, attribute(IFLA_INET6_ADDR_GEN_MODE, bytes([IN6_ADDR_GEN_MODE_NONE])))
         answers = netlink.send([Request(rt.RTM_SETLINK, _ifinfo(index) + nested(rt.IFLA_AF_SPEC, no_link_local))])
-        if ipv6:  # without IPv6 in the kernel there is nothing to set, and nothing that would need it
+        if ipv6:  # without IPv6 in the kernel there is nothing to set, and no need for it
             self._must(answers, "keep IPv6 link-local addresses off")
         self._must(netlink.send([Request(rt.RTM_SETLINK, _ifinfo(index, rt.IFF_UP, rt.IFF_UP))]), "bring up")
 
@@ -117,18 +118,18 @@ class DummyLink:
 
 
 def others_bind(ours: str) -> bool:
-    """Whether a speaker of another group has EIPs bound here: it needs what all of them set. Raises EdgeError."""
+    """Whether a speaker of another group has EIPs bound here, and so needs what all of them set. Raises EdgeError."""
     others = (name for _, name in socket.if_nameindex() if of_speakers(name) and name != ours)
     return any(DummyLink(name).eips() for name in others)
 
 
 def is_kube_proxy_here() -> bool:
-    """Whether there is the link on which kube-proxy in ipvs mode binds addresses; in another mode it is removed."""
+    """Whether the link exists on which kube-proxy in ipvs mode binds addresses; in another mode it is removed."""
     return any(name == KUBE_PROXY_LINK for _, name in socket.if_nameindex())
 
 
 def bound_on(index: int) -> frozenset[IPAddress]:
-    """The addresses of any link, by its number: of kube-proxy's dummy, for one. Raises EdgeError."""
+    """The addresses of any link, by its number, such as kube-proxy's dummy link. Raises EdgeError."""
     with Netlink(socket.NETLINK_ROUTE) as netlink:
         return frozenset(_addresses(netlink, index))
 
@@ -156,11 +157,12 @@ def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> byte
 
 
 def _new_address(index: int, eip: IPAddress) -> Request:
-    """Such that this host never takes it for its own address where it sends, or masquerades, through a link without
-    one: IPv4 of link scope (inet_select_addr), IPv6 deprecated (RFC 6724, rule 3). Who talks to the EIP still does.
+    """Bound so that this host never uses it as its own address when it sends, or masquerades, through a link without
+    one: IPv4 with link scope (inet_select_addr), IPv6 deprecated (RFC 6724, rule 3). Traffic to the EIP still uses it.
 
-    IPv6 without duplicate detection, which would see our own answers; and without the route that a /128 puts into
-    the main table, where a lookup for the link that reaches an address would find it."""
+    IPv6 without duplicate detection, which would see our own answers; and without the route that a /128 adds to the
+    main table, where a lookup for the link that reaches an address would find it.
+    """
     if eip.version == 4:
         payload = _address(index, eip, RT_SCOPE_LINK)
     else:

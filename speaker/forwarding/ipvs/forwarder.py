@@ -32,14 +32,14 @@ from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
 
 LOOK_SECONDS = 60.0
-"""How long it is believed that what we made is still there."""
+"""How long what we made is believed to be still there."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelState:
-    """What the kernel has: ours as a plan, the addresses that others have virtual servers for, how many connections
+    """What the kernel has: ours as a plan, the addresses for which others have virtual servers, how many connections
     our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
 
     ours: Plan
@@ -51,8 +51,8 @@ class KernelState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded`` are
-    the changes that the guard may be concerned by."""
+    """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded``: the
+    changes that may concern the guard."""
 
     seen: KernelState
     have: Plan
@@ -66,8 +66,8 @@ class Step:
 class IpvsForwarder:
     """Satisfies ``forwarder.Forwarder``. Belongs to the network namespace of the thread that first calls it.
 
-    It looks at the whole kernel at first, after anything that went wrong, and every LOOK_SECONDS; in between it
-    believes that what it has made is there, so that a changed endpoint costs one message.
+    It looks at the whole kernel at first, after anything that went wrong, and every LOOK_SECONDS. In between it
+    believes that what it made is there, so a changed endpoint costs one message.
     """
 
     name = "ipvs"
@@ -97,7 +97,8 @@ class IpvsForwarder:
         self._refusals: tuple[Finding, ...] = ()
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
-        """As the protocol says. What can never work (an unknown scheduler) is left out, closed, and a problem."""
+        """See ``Forwarder``. What can never work (an unknown scheduler) is left out, closed, and reported as a
+        problem."""
         async with self._turn:
             self._asked = taken_here(plan)
             return await self._apply(self._asked)
@@ -114,7 +115,7 @@ class IpvsForwarder:
             return await self._apply(self._asked, count=self._draining.keys())
 
     async def _apply(self, plan: Plan, count: Collection[VirtualServerKey] = ()) -> tuple[Change, ...]:
-        """``count``: virtual servers whose connections are to be counted."""
+        """``count``: virtual servers whose connections should be counted."""
         believed, self._believed = self._believed, None  # nothing, should this fail on the way
         now = self._clock()
         step = await self._do(self._step, plan, believed if now < self._look_again else None, count, now)
@@ -140,7 +141,7 @@ class IpvsForwarder:
         return step.changes
 
     async def _change(self, step: Step) -> tuple[Refusal, ...]:
-        """Make the changes, the guard's before and after."""
+        """Makes the changes, with the guard's before and after."""
         have, want, whole = step.have, step.want, step.seen.fresh
         if not (whole or self._guard.concerned(step.guarded)):
             return await self._do(self._bring_to, want, step.changes, whole)
@@ -161,7 +162,7 @@ class IpvsForwarder:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
 
     def traffic(self, *, real_servers: bool) -> Traffic:
-        """As the protocol says; beside the worker thread, which does not wait for it. Raises EdgeError."""
+        """See ``Forwarder``. Runs beside the worker thread, which does not wait for it. Raises EdgeError."""
         with ipvs_tables() as tables:
             messages = tables.service_messages()
         if not real_servers:
@@ -197,7 +198,7 @@ class IpvsForwarder:
         have = decisions.completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
         goal, still = decisions.draining(have, want, self._draining, seen.connections, now)
         changes = diff(have, goal)
-        # What drains in IPVS is out of the guard already: established connections do not need it.
+        # What drains in IPVS has already left the guard: established connections do not need it.
         return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
 
     def _look_after_refusal(self, want: Plan) -> KernelState:
@@ -207,7 +208,7 @@ class IpvsForwarder:
     def _see(
         self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
     ) -> KernelState:
-        """What is ``believed``, brought up to date where somebody else's doing would matter."""
+        """What is ``believed``, updated where somebody else's changes would matter."""
         if believed is None or self._link.index() != believed.link:
             return self._look(eips)
         ours, foreign = believed.ours, believed.foreign
@@ -227,7 +228,7 @@ class IpvsForwarder:
         return replace(believed, foreign=foreign, connections=connections)
 
     def _look(self, eips: frozenset[IPAddress]) -> KernelState:
-        """``eips``: to be forwarded. If our link was taken from us, what we bound before still is ours."""
+        """``eips``: those to be forwarded. If our link was removed by somebody, what we bound before is still ours."""
         link = self._link.index()
         bound = self._link.eips()
         mine: dict[VirtualServerKey, VirtualServer] = {}
@@ -263,11 +264,11 @@ class IpvsForwarder:
         return refused
 
     def _restore(self, restore: Callable[[], tuple[T, ...]]) -> tuple[T, ...]:
-        """Not while another group needs it: the last one does."""
+        """Not while another group needs it: the last one restores it."""
         return () if others_bind(self._link.name) else restore()
 
     def _keep_settings(self) -> None:
-        """Others set them back, and links come; what is in the tables takes longer to look at."""
+        """Others set them back, and new links come. What is in the tables takes longer to look at."""
         self._arp.tighten()
         self._settings.adjust()
 
@@ -288,7 +289,7 @@ class IpvsForwarder:
 
 
 async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE, group: Group = NO_GROUP) -> IpvsForwarder:
-    """Makes nothing yet. Raises Unsupported where the kernel has no IPVS, or no nftables to guard it with."""
+    """Makes nothing yet. Raises Unsupported if the kernel has no IPVS, or no nftables to guard it with."""
     await in_thread(_must_have_ipvs)
     return IpvsForwarder(runtime_dir, await open_guard(group), timeouts=timeouts, group=group)
 

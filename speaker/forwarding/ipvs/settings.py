@@ -1,4 +1,4 @@
-"""IPVS's own settings in the network namespace: changed, kept, and restored. An edge.
+"""Edge: IPVS's own settings in the network namespace, which are changed, kept, and restored.
 
 Three parts: the file with the earlier values; ``net.ipv4.vs.*``, which rtnetlink cannot set; and the seconds of silence
 after which IPVS forgets a connection (``ipvsadm --set``), which ``adjusted`` decides.
@@ -27,10 +27,10 @@ _originals = msgspec.json.Decoder(dict[str, int])
 class Remembered:
     """Original values by name, in a small JSON file that outlives the process but not the machine's uptime.
 
-    It is written before a setting is changed, and whole or not at all: a crash at any moment loses no original.
-    ``shared``: of settings that speakers of all groups make alike. Then what others remember counts too, as far as
-    their runtime directories are seen from here: the last one puts back what the first one found.
-    Methods raise EdgeError when the file cannot be read or written.
+    It is written before a setting is changed, and completely or not at all: a crash at any moment loses no original.
+    ``shared``: for settings that speakers of all groups make alike. Then what others remember counts too, as far as
+    their runtime directories are visible here: the last speaker restores what the first one found. Methods raise
+    EdgeError if the file cannot be read or written.
     """
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
@@ -59,7 +59,8 @@ class Remembered:
             raise self._unreadable(str(error)) from error
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
-        """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
+        """Remembers values that are about to change. Of those known before, which stay, only names in ``keep`` are
+        kept."""
         new = {**originals, **{name: value for name, value in self.read().items() if name in keep}}
         if new == self._read():
             return
@@ -85,14 +86,14 @@ NEEDED = {
 }
 """Settings that must be 1, and what happens while they are not.
 
-``sloppy_tcp``, which takes up connections in their middle, is not one: the endpoints of a masqueraded connection that
-has moved reset it all the same, and a node with ``externalTrafficPolicy: Local`` has other endpoints
-(benchmarks/moves.py). It would only let any packet make an entry where a SYN is needed now.
+``sloppy_tcp``, which takes up connections in their middle, is not one of them: the endpoints of a masqueraded
+connection that has moved reset it all the same, and a node with ``externalTrafficPolicy: Local`` has other endpoints
+(benchmarks/moves.py). It would only let any packet make an entry, where now a SYN is needed.
 """
 
 
 FOLDERS = Path("/host/proc/sys/net/ipv4"), Path("/proc/sys/net/ipv4")
-"""The first one that is there counts: a pod's own /proc/sys is read-only, and ours mounts this part of the host's."""
+"""The first one that exists counts: a pod's own /proc/sys is read-only, and ours mounts this part of the host's."""
 
 
 class IpvsSettings:
@@ -101,14 +102,14 @@ class IpvsSettings:
         self._folder = next((folder for folder in folders if folder.is_dir()), folders[-1]) / "vs"
 
     def adjust(self) -> None:
-        """Set what can be set; ``problems`` names the rest. Raises EdgeError if the originals cannot be kept."""
+        """Sets what can be set; ``problems`` names the rest. Raises EdgeError if the originals cannot be kept."""
         off = {name: value for name, value in self._values().items() if value != 1}
         self._remembered.add(off, keep=NEEDED)
         for name in off:
             self._set(name, 1)
 
     def restore(self) -> tuple[str, ...]:
-        """Put back what was there before, unless somebody has changed it since."""
+        """Restores what was there before, unless somebody has changed it since."""
         values = self._values()
         ours = {name: value for name, value in self._remembered.read().items() if values.get(name) == 1}
         for name, value in ours.items():
@@ -144,15 +145,15 @@ class IpvsSettings:
 
 
 class Adjusted(NamedTuple):
-    """What the kernel is to have, and what is to be remembered, by name of the timeout: the value that was there
-    before (``tcp``) and the one that we set instead (``tcp set``)."""
+    """What the kernel should have, and what to remember, by the name of the timeout: the value that was there before
+    (``tcp``) and the one that we set instead (``tcp set``)."""
 
     timeouts: Timeouts
     remembered: Mapping[str, int]
 
 
 def adjusted(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> Adjusted:
-    """``want`` where it is not 0; elsewhere what was there before us, and what somebody set after us stays."""
+    """``want`` where it is not 0; otherwise what was there before us. What somebody set after us stays."""
     values: dict[str, int] = {}
     kept: dict[str, int] = {}
     for name, now in have._asdict().items():
@@ -165,17 +166,17 @@ def adjusted(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> A
 
 
 class IpvsTimeouts:
-    """Of the calling thread's network namespace."""
+    """For the calling thread's network namespace."""
 
     def __init__(self, want: Timeouts, remembered: Remembered) -> None:
         self._want, self._remembered = want, remembered
 
     def restore(self) -> tuple[str, ...]:
-        """Put back what was there before; what was put back. Raises EdgeError."""
+        """Restores what was there before. Returns what was restored. Raises EdgeError."""
         return self.adjust(AS_THEY_ARE)
 
     def adjust(self, want: Timeouts | None = None) -> tuple[str, ...]:
-        """Set those wanted and put back those no longer wanted; what was there before. Raises EdgeError."""
+        """Sets the wanted ones and restores those no longer wanted. Returns what was there before. Raises EdgeError."""
         want = self._want if want is None else want
         remembered = self._remembered.read()
         if not (any(want) or remembered):

@@ -27,19 +27,20 @@ ARP_ANNOUNCE, ARP_IGNORE = 18, 19
 NAMES = {ARP_ANNOUNCE: "arp_announce", ARP_IGNORE: "arp_ignore"}
 WANTED = {ARP_ANNOUNCE: 2, ARP_IGNORE: 1}
 STRICT = {ARP_ANNOUNCE: frozenset({2}), ARP_IGNORE: frozenset({1, 2, 8})}
-"""Values that serve; of arp_ignore, 3 asks for the scope of the address, and 4 to 7 mean 0 (net/ipv4/arp.c)."""
+"""Values that are strict enough. For arp_ignore, 3 depends on the scope of the address, and 4 to 7 mean 0
+(net/ipv4/arp.c)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArpLink:
-    """A link that speaks ARP, and what is set on it."""
+    """A link that uses ARP, and its settings."""
 
     index: int
     name: str
     values: Mapping[int, int]
 
     def setting(self, kind: int) -> str:
-        """Names the setting in the file of originals; a link that is recreated has another index."""
+        """The setting's name in the file of originals; a link that is created again has another index."""
         return f"{self.name}/{self.index}/{NAMES[kind]}"
 
 
@@ -56,13 +57,13 @@ class Set:
 
 
 def tighten(links: Sequence[ArpLink], everywhere: Mapping[int, int]) -> tuple[Set, ...]:
-    """What to set so that each link is strict; ``everywhere`` is conf/all, and the larger of the two counts."""
+    """What to set so that each link is strict. ``everywhere`` is conf/all, and the larger of the two values counts."""
     return tuple(
         Set(link, kind, WANTED[kind])
         for link in links
         for kind in sorted(WANTED)
         if max(everywhere[kind], link.values[kind]) not in STRICT[kind]
-        and max(everywhere[kind], WANTED[kind]) in STRICT[kind]  # else nothing helps: see lax_everywhere
+        and max(everywhere[kind], WANTED[kind]) in STRICT[kind]  # otherwise nothing helps: see lax_everywhere
     )
 
 
@@ -91,13 +92,13 @@ def lax_everywhere(everywhere: Mapping[int, int]) -> tuple[Finding, ...]:
 
 
 class StrictArp:
-    """Of every link with ARP in the calling thread's network namespace, but not those that EIPs are bound on."""
+    """For every link with ARP in the calling thread's network namespace, except those that EIPs are bound on."""
 
     def __init__(self, remembered: Remembered) -> None:
         self._remembered = remembered
 
     def tighten(self) -> tuple[Set, ...]:
-        """Make every link strict, also those that came since; what was set. Raises EdgeError."""
+        """Makes every link strict, including new ones. Returns what was set. Raises EdgeError."""
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             links = self._links(netlink)
             changes = tighten(links, conf_all())
@@ -108,7 +109,7 @@ class StrictArp:
         return changes
 
     def restore(self) -> tuple[Set, ...]:
-        """Put back what was there before; only when no EIP is bound any more. Raises EdgeError."""
+        """Restores what was there before; only when no EIP is bound any more. Raises EdgeError."""
         originals = self._remembered.read()
         if not originals:
             return ()
@@ -173,5 +174,5 @@ def _setting(change: Set) -> bytes:
 def _set(netlink: Netlink, changes: Sequence[Set]) -> None:
     answers = netlink.send([Request(nl.RTM_SETLINK, _setting(change)) for change in changes])
     for change, answer in zip(changes, answers, strict=True):
-        if answer not in (0, errno.ENODEV):  # a link may go while we look
+        if answer not in (0, errno.ENODEV):  # a link may disappear meanwhile
             raise EdgeError(f"cannot set {change}: {os.strerror(answer)}")

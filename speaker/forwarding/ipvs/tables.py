@@ -1,6 +1,6 @@
-"""The kernel's IPVS tables, over generic netlink. An edge, for a worker thread.
+"""Edge, for a worker thread: the kernel's IPVS tables, over generic netlink.
 
-Numbers and layouts: include/uapi/linux/ip_vs.h; what the kernel does with them: net/netfilter/ipvs/ip_vs_ctl.c.
+Numbers and layouts: include/uapi/linux/ip_vs.h. What the kernel does with them: net/netfilter/ipvs/ip_vs_ctl.c.
 """
 
 import errno
@@ -36,11 +36,11 @@ DEST_ACTIVE_CONNS, DEST_INACT_CONNS, DEST_ADDR_FAMILY = 7, 8, 11
 PERSISTENT, HASHED, BY_PORT = 0x1, 0x2, 0x10
 """Flags of a virtual server: IP_VS_SVC_F_*; BY_PORT is SCHED2, ``sh-port`` and ``mh-port``. HASHED is the kernel's."""
 ALL_FLAGS = 0xFFFFFFFF
-"""The mask that goes with flags: without it the kernel takes none of them."""
+"""The mask that goes with flags: without it the kernel ignores them."""
 MASQUERADING, METHODS = 0, 0x7
 """The forwarding method: the destination is rewritten (ipvsadm's ``-m``); and the bits that say which it is."""
 NEVER_WANTED = -1
-"""The weight that a real server is read with which has our address but not our settings: so it is set again."""
+"""The weight with which a real server is read that has our address but not our settings, so that it is set again."""
 
 NUMBERS = {Protocol.TCP: socket.IPPROTO_TCP, Protocol.UDP: socket.IPPROTO_UDP, Protocol.SCTP: socket.IPPROTO_SCTP}
 _GENERIC = struct.Struct("=BBH")
@@ -50,14 +50,14 @@ PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A change that the kernel would not make, and why."""
+    """A change that the kernel refused, and why."""
 
     change: Change
     errno: int
 
     @property
     def final(self) -> bool:
-        """Whether trying again is no use, until somebody changes the manifest or loads a module."""
+        """Whether trying again is useless until somebody changes the manifest or loads a module."""
         if self.errno == errno.ENOENT:
             return isinstance(self.change, ServerChange) and self.change.after is not None
         return self.errno in (errno.EINVAL, errno.ERANGE, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT)
@@ -67,14 +67,14 @@ class Refusal:
 
 
 class IpvsTables:
-    """Virtual servers and real servers of a network namespace; see ``ipvs_tables``. Methods raise EdgeError when the
+    """Virtual servers and real servers of a network namespace; see ``ipvs_tables``. Methods raise EdgeError if the
     kernel does not show its tables."""
 
     def __init__(self, netlink: Netlink) -> None:
         self._netlink, self._kind = netlink, _family_id(netlink)
 
     def virtual_servers(self) -> list[VirtualServer]:
-        """All of them, no matter who made them, without their real servers, except those that match a firewall mark."""
+        """All of them, whoever made them, without their real servers; except those that match a firewall mark."""
         return [server for server in map(parse_service, self.service_messages()) if server is not None]
 
     def service_messages(self) -> list[bytes]:
@@ -92,21 +92,22 @@ class IpvsTables:
             raise EdgeError("IPVS does not report its timeouts: its answer lacks them") from error
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
-        """All three; 0 leaves one as it is. Raises EdgeError where the kernel has others afterwards."""
+        """Sets all three; 0 leaves one as it is. Raises EdgeError if the kernel has others afterwards."""
         wanted = b"".join(attribute(kind, u32(value)) for kind, value in zip(TIMEOUTS, timeouts, strict=True))
         (answer,) = self._netlink.send([self._message(SET_CONFIG, wanted)])
         if answer or any(want not in (0, now) for want, now in zip(timeouts, self.timeouts(), strict=True)):
             raise EdgeError(f"IPVS refuses the timeouts {timeouts}: {_permission(answer)}")
 
     def real_servers(self, key: VirtualServerKey) -> dict[RealServer, int]:
-        """Sorted, each with the number of its connections; IPVS does not know which are local: none is marked so."""
+        """Sorted, each with the number of its connections. IPVS does not know which are local, so none is marked as
+        such."""
         return {
             RealServer(_address(key[0].version, dest.address), dest.port, dest.weight): dest.connections
             for dest in sorted(map(parse_dest, self._dump(GET_DEST, _service_key(key))))
         }
 
     def change(self, changes: Sequence[Change]) -> tuple[Refusal, ...]:
-        """Make the changes one by one, in order; those the kernel refused come back. EIPs are not its business."""
+        """Makes the changes one by one, in order. Returns those that the kernel refused. Ignores changes of EIPs."""
         asked = [(change, request) for change in changes if (request := self._request(change))]
         answers = self._netlink.send([request for _, request in asked])
         refusals = [Refusal(change, error) for (change, _), error in zip(asked, answers, strict=True) if error]
@@ -136,7 +137,7 @@ class IpvsTables:
 
 @contextmanager
 def ipvs_tables() -> Iterator[IpvsTables]:
-    """Of the network namespace of the calling thread. Raises Unsupported where the kernel has no IPVS."""
+    """For the network namespace of the calling thread. Raises Unsupported if the kernel has no IPVS."""
     with Netlink(NETLINK_GENERIC) as netlink:
         yield IpvsTables(netlink)
 
@@ -188,7 +189,7 @@ def _service(server: VirtualServer) -> bytes:
 
 
 def _netmask(address: IPAddress) -> bytes:
-    """Which clients share a persistent real server: every address for itself. IPv6 wants a length."""
+    """Which clients share a persistent real server: every address on its own. IPv6 needs a length."""
     return b"\xff\xff\xff\xff" if address.version == 4 else u32(128)
 
 
@@ -206,9 +207,10 @@ def _dest(real: RealServer) -> bytes:
 
 
 def parse_service(payload: bytes) -> VirtualServer | None:
-    """One message of a dump; None for what we have no words for. Raises EdgeError where it is none.
+    """One message of a dump; None for something that cannot be expressed here. Raises EdgeError if it is not a virtual
+    server.
 
-    A virtual server with settings that we never make has a scheduler that nobody asks for: so it is set again.
+    A virtual server with settings that we never make gets a scheduler that nobody asks for, so it is set again.
     """
     found = _inner(payload, CMD_ATTR_SERVICE)
     try:

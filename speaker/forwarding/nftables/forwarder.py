@@ -36,14 +36,14 @@ from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
 LOOK_SECONDS = 50.0
-"""How long it is believed that a table is as we made it, while others change theirs. IPVS looks around every minute:
-then its guard does too."""
+"""How long a table is believed to be as we made it while others change theirs. IPVS is looked at every minute: then its
+guard is too."""
 
 UNSURE = -1
-"""In place of a generation: others may have changed the table since we looked."""
+"""Instead of a generation: others may have changed the table since we looked."""
 
 Step: TypeAlias = tuple[tuple[Change, ...], str]
-"""What changes, and the script that does it; '' where the kernel needs none."""
+"""What changes, and the script that does it; '' if the kernel needs none."""
 
 _RULESETS = {TABLE: forwarder_ruleset, GUARD_TABLE: guard_ruleset}
 
@@ -71,12 +71,12 @@ class NftablesForwarder:
     def __init__(self, clock: Callable[[], float] = time.monotonic, group: Group = NO_GROUP) -> None:
         self._table = Table(TABLE, clock, group)
         self._turn = asyncio.Lock()
-        """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
+        """Reading, deciding and writing are one step: ``tend`` must not bring back what was just replaced."""
         self._asked: Plan | None = None
         # Survives an error: the retry finds the table as it should be, and no changes.
         self._to_check: frozenset[VirtualServerKey] = frozenset()
         self._unforgotten: tuple[Finding, ...] = ()
-        """That connections could not be forgotten the last time."""
+        """A finding if connections could not be forgotten the last time."""
 
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
@@ -94,8 +94,8 @@ class NftablesForwarder:
         return changes
 
     async def _forget_gone(self, plan: Plan) -> None:
-        """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
-        take its new real servers away from everybody."""
+        """Repeated with each ``apply`` and ``tend``. The table itself is right: refusing the plan for this would deny
+        everybody its new real servers."""
         words = "old connections may keep their endpoints in spite of the last change"
         self._unforgotten = await forget(self._to_check, plan, words)
         if not self._unforgotten:
@@ -111,7 +111,7 @@ class NftablesForwarder:
         return self._unforgotten + await _dropping_chains()
 
     def traffic(self, *, real_servers: bool) -> Traffic:
-        """Nothing: its rules see the first packet of a connection only, and do not count those."""
+        """Nothing: its rules see only the first packet of a connection, and do not count."""
         return UNKNOWN
 
     async def cleanup(self) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ class NftablesGuard:
     """The table ``inet eip-speaker-guard``, or that of ``group``: what IPVS needs around it, for EIPs that are bound on
     this node.
 
-    Rejects every port of an EIP that no virtual server names before a socket of this host sees it, and of the others
-    what IPVS does not take; enforces source ranges (not for this node's own clients: IPVS takes those before the
-    guard), and masquerades what IPVS sends on, for which ``net.ipv4.vs.conntrack`` must be 1.
+    Before a socket of this host sees them, rejects packets to every port of an EIP that no virtual server names, and on
+    other ports what IPVS does not take. Enforces source ranges (not for this node's own clients: IPVS takes those
+    before the guard). Masquerades what IPVS sends on, for which ``net.ipv4.vs.conntrack`` must be 1.
     """
 
     name = "nftables"
@@ -135,11 +135,11 @@ class NftablesGuard:
         self._table = Table(GUARD_TABLE, clock, group)
 
     def concerned(self, changes: Iterable[Change]) -> bool:
-        """Not by weights."""
+        """Changes of weights do not concern it."""
         return any(not _only_weight(change) for change in changes)
 
     async def apply(self, plan: Plan) -> bool:
-        """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""
+        """Brings the guard to ``plan``. Returns whether there was anything to do. Raises EdgeError."""
         _, script = await self._table.bring_to(plan)
         return bool(script)
 
@@ -184,22 +184,22 @@ async def forget(
     keeps: Callable[[Flow, Plan], bool] = goes_on,
     within: float | None = None,
 ) -> tuple[Finding, ...]:
-    """Forget the connections to these virtual servers that ``plan`` does not keep, ``within`` so many seconds. A
-    finding where that failed, which begins with ``otherwise``."""
+    """Forgets the connections to these virtual servers that ``plan`` does not keep, ``within`` so many seconds. Returns
+    a finding if that failed, which begins with ``otherwise``."""
     try:
         if keys:
-            # pyroute2 takes 12 MB: it is loaded when there is something to forget.
+            # pyroute2 takes 12 MB: it is loaded only when there is something to forget.
             from speaker.forwarding import conntrack
 
             async with asyncio.timeout(within):
                 await conntrack.forget(keys, plan, keeps)
-    except (EdgeError, ImportError, OSError) as error:  # a TimeoutError among them
+    except (EdgeError, ImportError, OSError) as error:  # including a TimeoutError
         return said("edge_fails", [f"{otherwise}: {error or 'too many'}"], "conntrack -L")
     return ()
 
 
 def refusal(words: str, *, privileged: bool) -> str:
-    """What ``nft`` said, and what it needs: a kernel says the same to a process that may see nothing."""
+    """What ``nft`` said, and what it needs: a kernel says the same to a process without the right to look."""
     if privileged:
         return f"this kernel refuses our nftables rules (it needs Linux 5.9): {words}"
     return f"nftables needs CAP_NET_ADMIN (root): {words}"
@@ -216,7 +216,7 @@ async def _dropping_chains() -> tuple[Finding, ...]:
 
 
 def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
-    """Each chain of forwarded traffic whose policy is to drop."""
+    """A finding for each chain of forwarded traffic whose policy is to drop."""
     return tuple(
         Finding(
             "drop_policy",
@@ -233,7 +233,7 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What we last made of a table, and the kernel's stamp of that."""
+    """What we last made of a table, and the kernel's stamp of it."""
 
     plan: Expressed
     stamp: Stamp
@@ -242,9 +242,9 @@ class Made:
 class Table:
     """The table ``inet`` ``name`` of a group.
 
-    As long as nobody has changed anything in nftables, it holds what we made. After somebody has, it is believed to
-    until LOOK_SECONDS after the last look, if it is the same table at least: whoever reloads a firewall often flushes
-    everybody's, and kube-proxy changes its own all the time.
+    As long as nobody has changed anything in nftables, it holds what we made. After a change it is believed to until
+    LOOK_SECONDS after the last look, provided it is still the same table: reloading a firewall often flushes
+    everybody's tables, and kube-proxy changes its own all the time.
     """
 
     def __init__(self, name: str, clock: Callable[[], float], group: Group = NO_GROUP) -> None:
@@ -254,7 +254,7 @@ class Table:
         self._look_again = 0.0
 
     async def bring_to(self, plan: Plan) -> Step:
-        """Make the table what ``plan`` asks for; what that took. Raises EdgeError."""
+        """Makes the table what ``plan`` asks for. Returns what that took. Raises EdgeError."""
         made, self._made = self._made, None  # nothing, should this fail on the way
         before = stamp(self._name)
         known = made if made is not None and self._is_believed(made, before) else None
@@ -272,7 +272,7 @@ class Table:
         return step
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        """What ``bring_to`` would change, had it no memory; changes nothing. Raises EdgeError."""
+        """What ``bring_to`` would change if it had no memory; changes nothing. Raises EdgeError."""
         _, (changes, _) = await self._compared(plan)
         return changes
 
@@ -315,11 +315,11 @@ class Table:
         try:
             await nft.run(script)
         except EdgeError:
-            # Somebody may have changed the table since we looked. From scratch it works, or says what is wrong.
+            # Somebody may have changed the table since we looked. Starting from scratch works, or says what is wrong.
             await nft.run(await in_thread(lambda: ruleset.rebuild_script(self._ruleset(want))))
 
     def _step(self, listing: Listing | None, want: Plan) -> Step:
-        """What the listed table lacks of ``want``. Of the guard nobody asks for the changes."""
+        """What the listed table lacks of ``want``. The guard's changes are not asked for."""
         made = self._ruleset(want)
         if self._kind == GUARD_TABLE:
             guard = None if listing is None else read_guard(listing, made)
@@ -335,13 +335,13 @@ class Table:
 
 
 RENEW = 10.0
-"""Seconds after which the table is made anew: its elements last three times as long (``skeletons.ASSIST``)."""
+"""Seconds after which the table is made again; its elements last three times as long (``skeletons.ASSIST``)."""
 FORGET = 1.0
-"""Seconds that may be spent on connections that still wait for a dead endpoint: a new Service waits meanwhile."""
+"""Seconds that may be spent on connections that still wait for a dead endpoint, as a new Service waits meanwhile."""
 
 
 class AssistForwarder:
-    """Satisfies ``forwarder.Forwarder``. A kernel that refuses it keeps no EIP from being served: kube-proxy does."""
+    """Satisfies ``forwarder.Forwarder``. If the kernel refuses it, EIPs are still served, by kube-proxy."""
 
     name = "assist"
 
@@ -358,7 +358,7 @@ class AssistForwarder:
         self._asked = plan
         try:
             return await self.tend()
-        except EdgeError:  # told as a problem, and tried again by who tends
+        except EdgeError:  # reported as a problem, and tried again by ``tend``
             return ()
 
     async def tend(self) -> tuple[Change, ...]:
@@ -385,7 +385,7 @@ class AssistForwarder:
             await nft.run(f"delete table inet {self._table}\n")
 
     async def _forget(self, changes: Iterable[Change], plan: Plan) -> None:
-        """Best effort: what is left ends as it would without us."""
+        """Best effort: the others end as they would without us."""
         keys = {key for change in changes if isinstance(key := part_of(change), tuple) and key in plan.virtual_servers}
         otherwise = "connections that wait for a dead node's endpoints keep waiting"
         self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)

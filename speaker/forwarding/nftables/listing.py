@@ -1,4 +1,4 @@
-"""From what nft lists back to the plan that it came from. Pure.
+"""Turns what nft lists back into the plan that it came from. Pure.
 
 The kernel is the only memory, so a restarted speaker compares with what is there. Anything unexpected is not trusted: a
 table that somebody else has edited is treated as unknown, and rebuilt.
@@ -29,32 +29,32 @@ class _Foreign(Exception):
 
 
 _NOT_OURS = (_Foreign, LookupError, TypeError, ValueError, AttributeError)
-"""Also what comes of reading JSON of another shape than nft's."""
+"""Includes what reading JSON of another shape than nft's may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     elements: Mapping[str, frozenset[str]]
     rules: Mapping[str, Mapping[str, Any]]
-    """Of every varying chain."""
+    """The rules of every varying chain."""
     maps: Mapping[str, frozenset[str]]
 
 
 def read_plan(listing: Listing) -> Plan | None:
-    """The plan that made the forwarder's table, None unless the table is exactly as that plan would make it."""
+    """The plan that made the forwarder's table; None unless the table is exactly as that plan would make it."""
     try:
         found = _found(listing, FORWARDER)
         plan = _plan(found)
     except _NOT_OURS:
         return None
-    # Rules are compared as read: the text of a rule is ours, the kernel keeps only its meaning.
+    # Rules are compared as read: the text of a rule is ours, but the kernel keeps only its meaning.
     made = ruleset.forwarder_ruleset(plan)
     maps = {name: slots.elements for name, slots in made.maps.items()}
     return plan if (made.elements, maps) == (found.elements, found.maps) else None
 
 
 def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
-    """The guard's ruleset as it stands, None where its fixed part is not ours."""
+    """The guard's ruleset as it is; None if its fixed part is not ours."""
     try:
         found = _found(listing, GUARD)
     except _NOT_OURS:
@@ -81,7 +81,7 @@ def _found(listing: Listing, skeleton: str) -> _Found:
             case _:
                 raise _Foreign(item)
     for name, comments in fixed.items():
-        # Nobody who edits a rule keeps our comment: nft has no editing, only adding and deleting.
+        # Nobody who changes a rule keeps our comment, as nft cannot edit, but only add and delete.
         if [rule.get("comment") for rule in chains.pop(name, [{}])] != list(comments):
             raise _Foreign(name)
     maps = {name: elements.pop(name) for name in elements.keys() - made.elements.keys()}
@@ -150,7 +150,7 @@ def _listed_key(element: str) -> VirtualServerKey:
 def _listed_server(
     key: VirtualServerKey, rule: Mapping[str, Any], slots: frozenset[str], local: frozenset[str]
 ) -> VirtualServer:
-    """The virtual server whose rule this is (``ruleset._rule``); raises _Foreign where it is nobody's."""
+    """The virtual server that this rule belongs to (``ruleset._rule``). Raises _Foreign if there is none."""
     scheduler, persistence, masquerade = _listed_note(rule.get("comment", ""))
     server = VirtualServer(*key, scheduler, persistence, masquerade=masquerade)
     match _without_protocol(rule["expr"], server):
@@ -166,7 +166,7 @@ def _listed_server(
 
 
 def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
-    """nft lists the match on the protocol only where no name of a field, such as ``tcp sport``, implies it."""
+    """nft lists the match on the protocol only if no field name, such as ``tcp sport``, implies it."""
     number = ruleset.NUMBERS[server.protocol]
     match expressions:
         case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (

@@ -1,6 +1,6 @@
-"""The ``nft`` program: one script is one transaction, which the kernel applies completely or not at all. An edge.
+"""Edge: the ``nft`` program. One script is one transaction, which the kernel applies completely or not at all.
 
-The kernel itself tells whether anybody has changed nftables since the last look, without a program or a list:
+The kernel itself says whether anybody has changed nftables since the last look, without a program or a list:
 ``NFT_MSG_GETGEN`` and ``NFT_MSG_GETTABLE`` of net/netfilter/nf_tables_api.c.
 """
 
@@ -28,7 +28,7 @@ _NAME, _USE, _HANDLE = 1, 3, 4  # NFTA_TABLE_*
 _T = TypeVar("_T")
 
 LOOK_SECONDS = 10.0
-"""For a look that is taken again and again: where nft hangs, people hear of it by then, and only a look is lost."""
+"""For a look that is repeated: if nft hangs, people are told by then, and only one look is lost."""
 
 
 class Refused(EdgeError):
@@ -46,9 +46,10 @@ _listing = msgspec.json.Decoder(_Listing)
 
 
 async def run(script: str, *, check: bool = False) -> None:
-    """Hand ``script`` to the kernel as one transaction; with ``check`` the kernel only says whether it would.
+    """Hands ``script`` to the kernel as one transaction; with ``check`` the kernel only says whether it would accept
+    it.
 
-    Raises Refused with nft's own words, EdgeError where it could not be run; nothing was changed then.
+    Raises Refused with nft's own words, and EdgeError if it could not be run; nothing was changed then.
     """
     status, _, complaint = await _nft(*(["--check"] if check else []), "-f", "-", script=script)
     if status != 0:
@@ -85,7 +86,7 @@ async def _nft(*arguments: str, script: str = "", seconds: float | None = None) 
 
 
 def listed(output: bytes, what: str) -> Listed:
-    """Raises EdgeError where nft has not printed what it prints: it was cut short, or is another program."""
+    """Raises EdgeError if the output is not nft's: it is truncated, or from another program."""
     try:
         return _listing.decode(output).nftables
     except UNFIT as error:
@@ -97,20 +98,20 @@ def listed(output: bytes, what: str) -> Listed:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """``generation`` counts the transactions in this network namespace, no matter whose. ``table``, or None if there is
-    no table, differs for each table that is ever made, and changes with each chain or set that comes or goes."""
+    """``generation`` counts the transactions in this network namespace, whoever made them. ``table`` (None if there is
+    no table) differs for each table that is ever made, and changes whenever a chain or set is added or removed."""
 
     generation: int
     table: tuple[int, int] | None
 
 
 def stamp(table: str, family: str = "inet") -> Stamp:
-    """Of the table ``family`` ``table``, as it is now. Raises EdgeError; microseconds."""
+    """The stamp of the table ``family`` ``table`` now. Raises EdgeError. Takes microseconds."""
     return _asked(lambda kernel: Stamp(_generation(kernel), _table(kernel, table, family)))
 
 
 def generation() -> int:
-    """As it is now; see ``Stamp``. Raises EdgeError; microseconds."""
+    """The generation now; see ``Stamp``. Raises EdgeError. Takes microseconds."""
     return _asked(_generation)
 
 

@@ -50,7 +50,8 @@ _NOBODY = {Family.IPV4: ip_network("0.0.0.0/32"), Family.IPV6: ip_network("::/12
 class Ruleset:
     """A table ``family`` ``table``: its fixed part, the elements of each set, and what varies.
 
-    That is the rule of each varying chain, and the elements of each varying map, from a number to a real server.
+    What varies are the rule of each varying chain, and the elements of each varying map, from a number to a real
+    server.
     """
 
     table: str
@@ -88,11 +89,10 @@ NOTHING = Expressed(EMPTY, EMPTY)
 
 
 def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
-    """``plan`` in the one form that survives the way through the kernel; forwards the same.
+    """``plan`` in the one form that survives a round trip through the kernel; it forwards the same.
 
-    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan,
-    or not.
-    What ``plan`` shares with the ``known`` one stays the same objects.
+    Source ranges lose the other family's and overlaps; a real server's address is local in the whole plan, or nowhere.
+    What ``plan`` shares with the ``known`` one remains the same objects.
     """
     plan = taken_here(plan)
     local = local_addresses(plan)
@@ -107,8 +107,8 @@ def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
 
 
 def local_addresses(plan: Plan) -> set[IPAddress]:
-    """Where Services do not agree it is none: who says so of another's backend would keep its replies from coming back
-    this way."""
+    """If Services disagree, an address is not local: otherwise whoever claims it for another's backend would keep its
+    replies from coming back this way."""
     known = [real for server in plan.virtual_servers.values() for real in server.real_servers]
     return {real.address for real in known if real.local} - {real.address for real in known if not real.local}
 
@@ -173,7 +173,7 @@ def assemble(
     table: str, skeleton: str, elements: dict[str, set[str]], chains: dict[str, str], family: str = "inet"
 ) -> Ruleset:
     names = re.findall(r"(?:set|map) (\w+) {", skeleton)
-    # A newer speaker's rules may differ where the names and comments do not: the mark tells.
+    # A newer speaker's rules may differ although names and comments do not: the mark shows that.
     mark = f"  chain made_of_{zlib.crc32(skeleton.encode()):08x} {{ }}\n"
     return Ruleset(table, skeleton + mark, {name: frozenset(elements.get(name, ())) for name in names}, chains, family)
 
@@ -224,7 +224,7 @@ def chain_name(key: VirtualServerKey) -> str:
 
 
 def _rule(server: VirtualServer) -> str:
-    """The one rule of a virtual server's chain; its comment keeps what the rule itself does not tell."""
+    """The one rule of a virtual server's chain; its comment keeps what the rule itself does not say."""
     comment = f'comment "{_note(server)}"'
     if not server.real_servers:
         return f"return {comment}"
@@ -241,7 +241,7 @@ def _rule(server: VirtualServer) -> str:
 
 
 class ChosenBy(Enum):
-    """What decides on the real server of a new connection."""
+    """What decides which real server gets a new connection."""
 
     SOURCE = "source"
     FLOW = "flow"
@@ -266,14 +266,14 @@ def turns(real_servers: tuple[RealServer, ...]) -> int:
 
 
 def _slots(server: VirtualServer) -> Slots:
-    """Each takes as many numbers as its weight. Weight 0 sits above the modulus, where no number falls: nothing new
-    goes there, and the next reader still sees it. A number without a slot falls through to the guard."""
+    """Each real server gets as many numbers as its weight. Weight 0 is above the modulus, where no number falls:
+    nothing new goes there, but the next reader still sees it. A number without a slot falls through to the guard."""
     within = (real for real in server.real_servers for _ in range(real.weight))
     beyond = (real for real in server.real_servers if real.weight == 0)
     slots = itertools.chain(
         map(_slot, itertools.count(), within), map(_slot, itertools.count(turns(server.real_servers)), beyond)
     )
-    # Its own protocol's port: to nft `th dport` contradicts the rule, which names a protocol.
+    # Its own protocol's port: for nft `th dport` contradicts the rule, which names a protocol.
     typeof = f"numgen inc mod 2 : {ip_of(server)} daddr . {server.protocol.lower()} dport"
     return Slots(typeof, frozenset(slots))
 
@@ -287,7 +287,7 @@ def _slot(number: int, real: RealServer) -> str:
 
 
 def approximations(plan: Plan) -> tuple[str, ...]:
-    """What nft does otherwise than the manifest says, one sentence per virtual server."""
+    """What nft does differently from what the manifest says, one sentence per virtual server."""
     return tuple(
         sentence for server in plan.virtual_servers.values() for sentence in _approximations(server, str(server))
     )
@@ -314,7 +314,7 @@ def rebuild_script(want: Ruleset) -> str:
 
 
 def change_script(have: Ruleset, want: Ruleset) -> str:
-    """One transaction from ``have`` to ``want`` that names only what differs; '' where nothing does."""
+    """One transaction from ``have`` to ``want`` that names only the differences; '' if there are none."""
     table = want.name
     changed = [name for name, rule in want.chains.items() if have.chains.get(name) != rule]
     gone = sorted(have.chains.keys() - want.chains.keys())
@@ -345,7 +345,7 @@ def _map_lines(have: Ruleset, want: Ruleset) -> Iterator[str]:
 
 
 def step_script(have: Plan, want: Plan, ruleset_of: Callable[[Plan], Ruleset]) -> str:
-    """The ``change_script`` between the rulesets of two ``expressible`` plans, made from what differs."""
+    """The ``change_script`` between the rulesets of two ``expressible`` plans, made only from what differs."""
     eips = {address_of(part_of(change)) for change in diff(have, want)}
     here, there = local_addresses(have), local_addresses(want)
     return change_script(
@@ -355,7 +355,7 @@ def step_script(have: Plan, want: Plan, ruleset_of: Callable[[Plan], Ruleset]) -
 
 
 def _narrowed(plan: Plan, eips: set[IPAddress]) -> Plan:
-    """An EIP's elements are no other EIP's, but for real servers on this node."""
+    """An EIP's elements belong to no other EIP, except real servers on this node."""
     servers = {key: server for key, server in plan.virtual_servers.items() if server.address in eips}
     return Plan(plan.eips & eips, servers)
 

@@ -1,4 +1,4 @@
-"""What a running speaker knows of one thing that is asked about, or of everything, to be judged elsewhere. Pure.
+"""What a running speaker knows about one thing that is asked about, or about everything, to be judged elsewhere. Pure.
 
 It goes over the control socket, and later over a network, as JSON: addresses and MACs are text.
 """
@@ -37,9 +37,9 @@ from speaker.wire.messages import ClaimStatus, PeerSeen
 
 _LOCAL = TrafficPolicy.LOCAL
 MOST = 256
-"""EIPs, Services and pools that are told of at once, and endpoints of a Service."""
+"""The most EIPs, Services and pools in one answer, and endpoints of one Service."""
 LOOKED_AT = 64
-"""Addresses of a range, to find free ones."""
+"""How many addresses of a range are examined to find free ones."""
 
 
 A = TypeVar("A")
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cut(Generic[T]):
-    """The ``first`` of a list, and how many ``more`` there are. It cannot be iterated, so that nobody takes it for the
-    whole by mistake: "one of the first …" needs ``first``, "none …" needs ``whole``."""
+    """The ``first`` of a list, and how many ``more`` there are. It cannot be iterated, so that nobody mistakes it for
+    the whole: "one of the first …" needs ``first``, "none …" needs ``whole``."""
 
     first: tuple[T, ...] = ()
     more: int = 0
@@ -59,7 +59,7 @@ class Cut(Generic[T]):
 
     @property
     def whole(self) -> tuple[T, ...] | None:
-        """None where there are more."""
+        """None if there are more."""
         return None if self.more else self.first
 
 
@@ -78,8 +78,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class KnownEip:
-    """``reason`` and ``message``: why this node must not answer for it; ``missing``: what of its forwarding is not in
-    the kernel as it should be."""
+    """``reason`` and ``message``: why this node must not answer for it. ``missing``: parts of its forwarding that the
+    kernel lacks, or has wrongly."""
 
     address: str
     services: tuple[str, ...]
@@ -114,7 +114,7 @@ class KnownEndpoint:
     unwell: str = ""
     """What its health check found."""
     lost: bool = False
-    """Its node is dead, by what the speakers hear: we send nothing new there if there are others."""
+    """The speakers believe that its node is dead: we send nothing new there if there are other endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class KnownService:
     pools: tuple[str, ...]
     endpoints: Cut[KnownEndpoint]
     refused: str = ""
-    """The reason; '' where nothing was refused."""
+    """The reason; '' if nothing was refused."""
     message: str = ""
     sources: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    """Addresses that it names."""
+    """Addresses that the Service names."""
     unread: bool = False
-    """This node does not read its endpoints: whoever forwards does."""
+    """This node does not read the Service's endpoints, as another program forwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +143,12 @@ class KnownPool:
     exclude: Cut[str]
     interface: str
     target: str
-    """Of ``can_reach``; '' without."""
+    """The target of ``can_reach``, or ''."""
     disabled: bool
     size: int
     used: int
     free: tuple[str, ...] = ()
-    """Some that no Service has, the first of each range."""
+    """Some addresses that no Service has, the first of each range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class KnownPeer:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Hellos that could not be read."""
+    """Hellos that could not be read, and why."""
 
     link: str
     reason: str
@@ -176,7 +176,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """``hello_ms`` 0: this speaker has no peers. ``ready``: everything asked for was in force once."""
+    """``hello_ms`` 0: this speaker has no peers. ``ready``: everything asked for has been in force once."""
 
     node: str
     forwarder: str
@@ -192,19 +192,19 @@ class Knowledge:
     problems: tuple[Finding, ...] = ()
     rejected: tuple[Rejected, ...] = ()
     links: tuple[str, ...] = ()
-    """That EIPs are announced on."""
+    """Links that EIPs are announced on."""
     families: tuple[str, ...] = ()
-    """Of the EIPs in use."""
+    """Address families of the EIPs in use."""
     version: str = ""
-    """Of the running speaker."""
+    """The running speaker's version."""
     cluster: bool = True
-    """An API says what is wanted; False: files do."""
+    """Whether an API says what is wanted, and not files."""
     hands_over: bool = True
-    """Connections that are not known here, to the node that knows them."""
+    """Connections unknown here are handed to the node that knows them."""
 
 
 class InForce(NamedTuple):
-    """What the last reconciliation came to: what of it is asked about becomes part of a ``Knowledge``."""
+    """The result of the last reconciliation, of which a ``Knowledge`` takes what is asked about."""
 
     settlement: Settlement
     decision: Decision
@@ -215,8 +215,8 @@ class InForce(NamedTuple):
 
 
 def eips_of(state: InForce, about: str) -> list[IPAddress]:
-    """Those in use that ``about`` means: an address, a Service's ``namespace/name`` or name, a pool; '': all, and where
-    they are more than MOST the first of every pool first."""
+    """EIPs in use that ``about`` means: an address, a Service's ``namespace/name`` or name, or a pool. '' means all; if
+    there are more than MOST, the first of every pool come first."""
     eips = state.decision.eips.values()
     chosen = (
         eip.address
@@ -236,7 +236,8 @@ def eips_of(state: InForce, about: str) -> list[IPAddress]:
 
 
 def services_of(state: InForce, about: str, eips: Sequence[IPAddress]) -> list[ServiceKey]:
-    """Those named, those that were refused the pool or the address, those on the EIPs; of the first MOST EIPs first."""
+    """Services that are named, that were refused the pool or the address, or that have one of the first MOST of
+    ``eips``."""
     first = {key for eip in eips[:MOST] for key in state.decision.eips[eip].services}
     chosen = first.union(key for eip in eips[MOST:] for key in state.decision.eips[eip].services)
     for key, service in state.world.services.items():
@@ -303,7 +304,8 @@ def known_eip(
 
 
 def _candidates(state: InForce, eip: MayHold | MayNotHold, peers: Sequence[PeerSeen]) -> Iterator[Candidate]:
-    """By the same function that each of them decides with, as far as this node knows what it knows."""
+    """Each node decides with the same function, so this node can say what the others decide, as far as it knows the
+    facts."""
     services = [state.world.services[key] for key in eip.services if key in state.world.services]
     link = eip.link.name if isinstance(eip, MayHold) else None
     for peer in peers:
@@ -323,12 +325,12 @@ def _candidates(state: InForce, eip: MayHold | MayNotHold, peers: Sequence[PeerS
 def _servers(plan: Plan, address: IPAddress) -> Iterator[str]:
     for key in sorted(key for key in plan.virtual_servers if key[0] == address):
         server = plan.virtual_servers[key]
-        reals = ", ".join(map(str, server.real_servers[:MOST])) or "no real server: connections are rejected"
+        reals = ", ".join(map(str, server.real_servers[:MOST])) or "no real server, so connections are rejected"
         yield f"{server}: {reals}"
 
 
 def _adds(change: Change, address: IPAddress) -> bool:
-    """What is missing or other than it should be; what is there besides is on its way out."""
+    """Whether something is missing or wrong. What the kernel has besides is about to be removed."""
     comes = change.bound if isinstance(change, EipChange) else change.after is not None
     return comes and address_of(part_of(change)) == address
 

@@ -1,4 +1,4 @@
-"""What a node remembers only to be able to say it: how it came by each EIP, and hellos that it could not read. Pure."""
+"""What a node remembers only for its reports: how it came by each EIP, and hellos that it could not read. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -7,11 +7,11 @@ from speaker.model.events import Counts, EipClaimed, EipYielded, HellosReceived
 from speaker.node.decide import MayHold, MayNotHold
 
 MOST = 100_000
-"""EIPs that are remembered; of more, those of which anything happened last."""
+"""EIPs that are remembered: those with the latest changes."""
 
 
 class Noted:
-    """``clock`` gives seconds."""
+    """``clock`` returns seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Noted:
         """Link and reason → when the last was heard."""
 
     def hear(self, event: object) -> None:
-        """Of whatever happens what concerns it."""
+        """Notes the events that concern it."""
         match event:
             case EipClaimed(eip=eip) | EipYielded(eip=eip):
                 self._last.pop(eip, None)
@@ -36,7 +36,7 @@ class Noted:
                         self._rejected[what.link, what.rejected.value] = self._clock()
 
     def history(self, address: IPAddress) -> str:
-        """The last change in words; '' where there was none since the start."""
+        """The last change in words; '' if there was none since the start."""
         match self._last.get(address):
             case EipClaimed(before=before):
                 return f"claimed; {before or 'nobody'} had it before"
@@ -46,15 +46,15 @@ class Noted:
                 return ""
 
     def why_not(self, address: IPAddress) -> str:
-        """The reason why this node does not hold it; '' where nothing is known of it."""
+        """The reason why this node does not hold it; '' if none is known."""
         decided, last = self.decided.get(address), self._last.get(address)
         if isinstance(decided, MayNotHold):
             return decided.reason
-        return last.reason if isinstance(last, EipYielded) else ""  # what it has just let go may be yet to be heard
+        return last.reason if isinstance(last, EipYielded) else ""  # its last event may not have been heard yet
 
     def failover(self, address: IPAddress) -> tuple[str, float] | None:
-        """Which node fell silent, '' where that is not known, and the seconds from its last sign to the claim of this
-        node; None: it did not come by the EIP that way, or has let it go since."""
+        """The node that fell silent ('' if unknown), and the seconds from its last sign to this node's claim. None:
+        this node did not get the EIP that way, or has let it go since."""
         last = self._last.get(address)
         if not isinstance(last, EipClaimed) or last.unanswered is None:
             return None

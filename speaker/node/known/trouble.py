@@ -1,4 +1,4 @@
-"""What is wrong with an EIP or a Service, as far as the node knows: for ``problems`` and for the doctor. Pure."""
+"""What is wrong with an EIP or a Service, as far as the node knows, for ``problems`` and the doctor. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,27 +13,28 @@ from speaker.node.known.knowledge import InForce, KnownEip, KnownService, known_
 from speaker.wire.messages import NOBODYS, ClaimStatus
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
-"""Reasons of the resolver that need no finding of their own."""
+"""The resolver's reasons that share the finding ``no_link``."""
 _FAILING = "no_carrier", "link_down"
 _REFUSALS = "pool_full", "address_not_in_pool", "host_address"
-"""The allocator's reasons that are kinds of findings; its ``address_in_use`` means another Service, not a host."""
+"""The allocator's reasons that are kinds of findings. Its ``address_in_use`` is not: it means another Service, not a
+host."""
 
 
 def refusal(service: KnownService) -> Iterator[Finding]:
-    """In the allocator's own words."""
+    """A Service was refused an EIP; the words are the allocator's."""
     if service.refused:
         kind = service.refused if service.refused in _REFUSALS else "refused"
         namespace, _, name = service.key.partition("/")
         mend = {
-            "pool_full": "kubectl get eip   # add to spec.addresses of the full one, or free an address",
+            "pool_full": "kubectl get eip   # add addresses to the full pool, or free one",
             "host_address": f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses-",
-        }.get(service.refused, f"kubectl -n {namespace} edit service {name}   # or the pool: what the sentence names")
+        }.get(service.refused, f"kubectl -n {namespace} edit service {name}   # or the pool: see the message")
         what = f"{service.key}: {'' if service.addresses else 'no EIP: '}{shown(service.message)}"
         yield Finding(kind, what, mend)
 
 
 def no_candidate(node: str, eip: KnownEip) -> Iterator[Finding]:
-    """This node must not hold it, and nobody does; or its link fails, whoever does."""
+    """This node must not hold the EIP, and nobody does; or this node's link fails, whoever holds it."""
     if not eip.reason or (eip.holder is not None and eip.reason not in _FAILING):
         return
     kind = eip.reason if eip.reason in KINDS else "no_link" if eip.reason in _LINKLESS else "not_eligible"
@@ -45,29 +46,29 @@ def _mend(node: str, eip: KnownEip, kind: str) -> str:
         case "no_subnet" if ip_address(eip.address).version == 6 and eip.services:
             namespace, _, name = eip.services[0].partition("/")
             asking = f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses=NEW --overwrite"
-            return f"{asking}   # if the prefix was renumbered: an address of the new one, which a pool must have"
+            return f"{asking}   # if the prefix was renumbered: NEW must be in the new prefix and in a pool"
         case "no_such_link" | "no_link" | "no_subnet":
             return f"kubectl edit eip {eip.pool}   # spec.interface: a link of this node, as `ip -br link` lists them"
         case "no_carrier":
-            return "ip -br link   # and the cable, and the port of the switch"
+            return "ip -br link   # also check the cable and the switch port"
         case "link_down":
             return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
         case "no_route" | "route_refuses":
             return (
-                f"ip route get {eip.chosen.rpartition(':')[2]}   # a route for it, or another interface in {eip.pool}"
+                f"ip route get {eip.chosen.rpartition(':')[2]}   # add a route, or set another interface in {eip.pool}"
             )
         case "node_excluded":
             return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
         case "node_not_selected":
-            return f"kubectl get node {node} --show-labels   # against spec.nodeSelector of {eip.pool}"
+            return f"kubectl get node {node} --show-labels   # compare with spec.nodeSelector of {eip.pool}"
         case "no_local_endpoint":
-            return "kubectl get endpointslices -A -o wide   # a ready one on a node, or externalTrafficPolicy: Cluster"
+            return "kubectl get endpointslices -A -o wide   # is one ready? Or set externalTrafficPolicy: Cluster"
         case _:
             return "speaker status"
 
 
 def endpoints_there(eip: KnownEip, services: Collection[KnownService]) -> Iterator[Finding]:
-    """Whether there is anybody to forward to."""
+    """Findings where there is no endpoint to forward to."""
     for service in services:
         if service.unread or (endpoints := service.endpoints.whole) is None:
             continue
@@ -87,9 +88,9 @@ def nobody_holds(node: str, eip: KnownEip, *, draining: bool) -> Iterator[Findin
     if eip.holder is not None or eip.mine:
         return
     if draining and not any(each.may and each.node != node for each in eip.candidates):
-        yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
+        yield Finding("draining", "this node is drained, and no other node may hold it", "speaker undrain", eip.address)
     elif not eip.reason:
-        what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
+        what = f"nobody holds {eip.address}, though this node may: it waits for others, or another host uses it"
         yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
 
 
@@ -104,9 +105,9 @@ def of_all(
     *,
     draining: bool = False,
 ) -> Iterator[Finding]:
-    """Of every Service and EIP. ``answering``: how many hosts answer for those that are asked for; ``vacant``: those
-    that nobody has held for some time."""
-    bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers are of no interest here
+    """Findings about every Service and EIP. ``answering``: how many hosts answer for each EIP that is asked for.
+    ``vacant``: EIPs that nobody has held for some time."""
+    bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers do not matter here
     for key in state.settlement.refusals:
         yield from refusal(known_service(state, key))
     for address, eip in state.decision.eips.items():
@@ -123,7 +124,7 @@ def of_all(
 
 
 def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> Iterator[Finding]:
-    """What the checks of this node find of its endpoints."""
+    """What this node's health checks find wrong with the EIP's endpoints."""
     for key in services:
         service, endpoints = state.world.services.get(key), state.world.endpoints.get(key, ())
         mine = [each for each in endpoints if each.address.version == eip.version]
@@ -132,9 +133,9 @@ def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> I
         named = ", ".join(f"{with_port(each.address, each.port)} ({each.unwell})" for each in bad[:FEW])
         more = f" and {len(bad) - FEW} more" if len(bad) > FEW else ""
         served = sum(each.ready for each in bad)
-        fate = f"{served} of them are served all the same, as no other is well" if served else "they get nothing new"
+        fate = f"{served} of them are used all the same, as none is well" if served else "they get no new connections"
         what = f"{key}: {len(bad)} of {len(mine)} endpoints are unwell by {service.health_check}: {named}{more}: {fate}"
-        mend = f"speaker explain {eip}   # and what is wrong there"
+        mend = f"speaker explain {eip}   # then find out what is wrong with the endpoint"
         yield Finding("all_unwell" if served else "endpoint_unwell", what, mend, str(eip))
 
 
@@ -156,5 +157,5 @@ def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
 def _answered(eip: str, holder: str, hosts: int) -> Finding:
     if hosts:
         return Finding("two_holders", f"{hosts} hosts answer for {eip}", f"speaker explain {eip}", eip)
-    what = f"{shown(holder)} holds {eip}, and nobody answers for it"
+    what = f"{shown(holder)} holds {eip}, but nobody answers for it"
     return Finding("not_answered", what, f"speaker explain {eip}", eip)

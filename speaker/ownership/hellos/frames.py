@@ -79,9 +79,9 @@ from speaker.packets import BROADCAST
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-"""Of those without a group; a group has its own (``magic``), so that kernels tell its frames apart."""
+"""For speakers without a group. A group has its own (``magic``), so that kernels can tell its frames apart."""
 OF_GROUPS = b"EG"
-"""How the magic of each group begins."""
+"""The first bytes of each group's magic."""
 MAJOR, MINOR = 1, 6
 _WEIGHS = 6
 """The first minor version whose speakers heed preferences."""
@@ -94,7 +94,8 @@ _HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
 _FIXED_AT = MAGIC_AT + _HEADER.size
 _FIXED = struct.Struct("!QQHIQBIQB")
 _SEQUENCE, _PART, _CLOCK, _BEHIND = 8, 16, 22, 30
-"""Where in what ``_FIXED`` packs, behind the incarnation, these begin: the part with the link, and all else."""
+"""Offsets in what ``_FIXED`` packs, after the incarnation: the sequence, the part with the link, the clock, and
+everything else."""
 _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
@@ -106,33 +107,34 @@ FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
 _HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size + LINKS.size
 MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
 """Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME; with a
-group ``_said_group`` comes to it."""
+group, ``_said_group`` is added."""
 
 Sender: TypeAlias = tuple[str, int]
-"""Node, and its own number of the link that the frame left by (``Hello.link``): each counts for itself, so that what a
-stranger brings from another of its links puts nothing here out of date."""
+"""Node, and its own number of the link that the frame was sent on (``Hello.link``). Each pair counts separately, so
+that frames a stranger replays from another of its links make nothing here outdated."""
 Stamp: TypeAlias = tuple[int, int, int]
 """Incarnation, sequence and part, as in ``Hello.stamp``."""
 
 
 class Rejected(Enum):
-    """Why a frame is no hello for us. The value is the metric label. All but MALFORMED can be a stranger's doing."""
+    """Why a frame is not a hello for us. The value is the metric label. All but MALFORMED can be caused by a
+    stranger."""
 
     OTHER_GROUP = "other_group"
-    """Of another group than ours: its speakers are none of our peers."""
+    """Of another group than ours: its speakers are not our peers."""
     FOREIGN = "foreign"
     """Another protocol on our EtherType."""
     TRUNCATED = "truncated"
     OVERSIZED = "oversized"
-    """Longer than it says."""
+    """Longer than its header says."""
     VERSION = "version"
-    """A major version that this release does not read."""
+    """A major version that this release cannot read."""
     WRONG_KEY = "wrong_key"
     """Signed with a key that is not ours: another cluster, or a rotation that skipped a step."""
     FORGED = "forged"
-    """Names our key, and the tag is not the one that key makes."""
+    """It names our key, but the tag does not match that key."""
     MALFORMED = "malformed"
-    """Authentic, and breaks the format: a peer with a bug."""
+    """Authentic, but breaks the format: a peer with a bug."""
 
 
 def magic(group: Group) -> bytes:
@@ -171,18 +173,18 @@ def encode(
 
 
 class _Framed(NamedTuple):
-    """What was said in one frame, and what of it is the same while that is said again."""
+    """What was said in one frame, and the bytes that stay the same while it is repeated."""
 
     said: Hello
     """Without what is new each time."""
     who: list[tuple[str, Incarnation, int]]
-    """In ``heard``."""
+    """The peers in ``heard``."""
     how: tuple[Key, Mac, int, int]
     """Key, source, MTU and EtherType."""
     ages: str
-    """struct's letters for them."""
+    """struct's letters for the ages."""
     parts: tuple[bytes, bytes, bytes, bytes]
-    """Before the sequence, the clock and the ages, and behind these."""
+    """The bytes before the sequence, before the clock, before the ages, and after them."""
 
 
 def _framed(hello: Hello, how: tuple[Key, Mac, int, int], frame: bytes) -> _Framed | None:
@@ -199,7 +201,7 @@ def _who(hello: Hello) -> list[tuple[str, Incarnation, int]]:
 
 
 def _say_again(hello: Hello, how: tuple[Key, Mac, int, int]) -> bytes | None:
-    """From the source on; None where anything else is new."""
+    """The frame from the source address on; None if anything else is new."""
     framed = hello.claims.framed if isinstance(hello.claims, Listed) else None
     if not isinstance(framed, _Framed) or framed.how != how or framed.who != _who(hello):
         return None
@@ -213,7 +215,7 @@ def _say_again(hello: Hello, how: tuple[Key, Mac, int, int]) -> bytes | None:
 
 
 def _frames(hello: Hello, key: Key, source: Mac, mtu: int, ethertype: int) -> Iterator[bytes]:
-    """From the source on."""
+    """Frames, from the source address on."""
     if mtu < (least := least_mtu(hello.group)):
         raise ValueError(f"an MTU of {mtu}: must be at least {least}")
     first = _in_every_frame(hello)
@@ -225,12 +227,12 @@ def _frames(hello: Hello, key: Key, source: Mac, mtu: int, ethertype: int) -> It
 
 
 def least_mtu(group: str) -> int:
-    """Bytes that a link has to take for the hellos of that group."""
+    """Bytes that a link's MTU must have for the hellos of that group."""
     return MIN_MTU + len(_said_group(group))
 
 
 def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
-    """From the source on."""
+    """A frame, from the source address on."""
     node = coded_name(hello.node)
     fixed = _FIXED.pack(
         hello.incarnation,
@@ -280,10 +282,10 @@ def _tag(key: Key, signed: bytes) -> bytes:
 
 
 def peek(frame: bytes, group: Group | None = NO_GROUP) -> tuple[Sender, Stamp] | None:
-    """Sender and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
+    """The sender and stamp that a frame claims to have, without authenticating anything. None: it cannot be a hello.
 
     A frame whose stamp is not above that of an authenticated one of the same sender and incarnation is worthless,
-    whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
+    whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of the cost of its tag. One that is
     above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
     """
     ours = frame[MAGIC_AT:MAJOR_AT] if group is None else magic(group)
@@ -298,10 +300,10 @@ def peek(frame: bytes, group: Group | None = NO_GROUP) -> tuple[Sender, Stamp] |
 
 
 def decode(frame: bytes, keys: Keys, group: Group | None = NO_GROUP) -> Hello | Rejected:
-    """One frame from its Ethernet header on; None takes one of any group. Raises nothing, whatever the bytes.
+    """One frame from its Ethernet header on; with ``group`` None, of any group. Raises nothing, whatever the bytes.
 
-    Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
-    our version, key and length.
+    Nothing after the header is read before the tag is verified, and no tag is computed for a frame that is not of our
+    version, key and length.
     """
     if (unfit := _unfit(frame, group)) is not None:
         return unfit
@@ -313,17 +315,17 @@ def decode(frame: bytes, keys: Keys, group: Group | None = NO_GROUP) -> Hello | 
     if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
         return Rejected.FORGED
     said = _said(frame)
-    # Of two groups whose magic is alike, by one chance in 65,536, the name tells.
+    # If two groups have the same magic, by one chance in 65,536, the name tells them apart.
     return Rejected.OTHER_GROUP if isinstance(said, Hello) and group and said.group != group.name else said
 
 
 def unverified(frame: bytes) -> Hello | Rejected:
-    """As ``decode``, of whatever group and whoever signed it: for a person to look at. Nothing may act on it."""
+    """Like ``decode``, for any group and whoever signed it: only for people to look at. Nothing may act on it."""
     return _unfit(frame, None) or _cut(frame) or _said(frame)
 
 
 def _unfit(frame: bytes, group: Group | None) -> Rejected | None:
-    """Why it has no header that we read."""
+    """Why it has no header that we can read."""
     if (found := frame[MAGIC_AT:MAJOR_AT]) != (magic(group) if group else MAGIC):
         if len(frame) < MAJOR_AT:
             return Rejected.TRUNCATED
@@ -352,19 +354,20 @@ def _said(frame: bytes) -> Hello | Rejected:
 
 
 _digest = lru_cache(maxsize=1024)(Digest)
-"""Cached: a node's changes as its claims do."""
+"""Cached, as a node's digest changes only with its claims."""
 
 
 _REMEMBERED = 1 << 18
 """Bytes of routine hellos that are remembered: of 600, which take 1 MB as values."""
 _routine: Memory[tuple[int, int, int, bytes], tuple[Hello, str]] = Memory(_REMEMBERED)
-"""By minor version, where its ages begin and end, and all that is not new each time; with struct's letters of those."""
+"""By minor version, where its ages begin and end, and everything that is not new each time; with struct's letters of
+the ages."""
 _ages_at: Memory[bytes, tuple[int, int]] = Memory(_REMEMBERED >> 4)
 """As in the last routine hello of each life."""
 
 
 def _read_again(body: bytes, minor: int) -> Hello:
-    """In what a node says at every beat, its sequence, its clock and the ages in ``heard`` alone are new."""
+    """In what a node repeats at every beat, only its sequence, its clock and the ages in ``heard`` are new."""
     at = _ages_at.get(body[:_SEQUENCE])
     if at is not None and (found := _routine.get((minor, *at, _unchanging(body, *at)))) is not None:
         said, ages = found

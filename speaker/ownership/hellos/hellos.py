@@ -1,8 +1,8 @@
-"""Edge: the hellos of one link, on AF_PACKET sockets of their own.
+"""Edge: the hellos of one link, on their own AF_PACKET sockets.
 
 What arrives is hostile until its tag proves otherwise: a frame that proves nothing costs a few microseconds, is counted
-by reason, and reaches nobody. Routine hellos (rule 1) wake nobody: they have a socket of their own, which is read
-whenever there is a reason to, and the kernel says when each of them arrived.
+by reason, and goes no further. Routine hellos (rule 1) wake nobody: they have their own socket, which is read when
+there is another reason to read, and the kernel says when each of them arrived.
 """
 
 import math
@@ -41,27 +41,27 @@ from speaker.packets.bpf import (
 )
 
 MOST_MTU = 1500
-"""Bytes, however much a link takes: others on the LAN, and the switches between, may carry less than it is set to."""
+"""Bytes, even if the link takes more: others on the LAN, and the switches between, may carry less than it is set to."""
 
 FRAMES_A_TURN = 200
-"""Of each socket, read before others get their turn: 2 ms if all of them are forgeries."""
+"""Frames read from each socket before others get their turn: 2 ms if all of them are forgeries."""
 
 OLD_SECONDS = 0.1
-"""Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+"""Of frames that name an earlier life of a node, one is read in so many seconds, as proving them costs the most."""
 
 OVERTAKEN = 4
 """Frames of a sender that are told from repetitions, the newest: one that another overtook counts as arrived."""
 
 MAX_SENDERS = 2 * MAX_NODES
-"""Of a link: nodes, each by as many of its links as reach it."""
+"""Senders remembered on a link: nodes, each with as many of its links as reach this one."""
 
 OTHERS_A_LOOK = 64
-"""Hellos of other groups that are read at a time: 0.6 ms if all of them are proven, once a second."""
+"""Hellos of other groups read at a time: 0.6 ms if all of them are authentic, once a second."""
 _OTHERS_BUFFER = 64 << 10
-"""Bytes: what does not fit, others say again."""
+"""Bytes: what does not fit is repeated by the others."""
 OWN_NODE_SECONDS, OWN_NODE_AGAIN = 3.0, 60.0
-"""How long, and how often, it is looked at what leaves this node: a packet socket hears nothing that another one on
-its own node sends, but for one that is given a copy of every packet, which costs too much for good."""
+"""How long, and how often, frames that leave this node are looked at. A packet socket does not hear what another one on
+its own node sends, except one that gets a copy of every packet, which would cost too much permanently."""
 _ETH_P_ALL, _PACKET_OUTGOING, _ETHERTYPE_AT = 3, 4, 12
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
@@ -84,7 +84,7 @@ def _only(group: Group, *, routine: bool) -> Program:
 
 
 def _parted(group: Group) -> Program:
-    """Rejects hellos of other groups; all else is looked at, and counted."""
+    """Rejects hellos of other groups. Everything else is looked at, and counted."""
     groups = load_half(frames.MAGIC_AT), if_equal(int.from_bytes(frames.OF_GROUPS, "big"), 0, 1), REJECT
     if not group.name:
         return LOAD_LENGTH, if_above(frames.MAJOR_AT - 1, 0, 3), *groups
@@ -102,7 +102,7 @@ def _of_others(group: Group) -> Program:
 
 
 def _leaving(group: Group, ethertype: int) -> Program:
-    """Those of them that this node itself sends."""
+    """Hellos of other groups that this node itself sends."""
     return (
         *only_if(LOAD_PKTTYPE, _PACKET_OUTGOING),
         *only_if(load_half(_ETHERTYPE_AT), ethertype),
@@ -111,14 +111,14 @@ def _leaving(group: Group, ethertype: int) -> Program:
 
 
 class Replayed(Enum):
-    """Why an authentic-looking frame was not read. The value is the metric label."""
+    """Why a frame that looks authentic was not read. The value is the metric label."""
 
     REPLAYED = "replayed"
     """Not above the last frame of that life of that node: repeated, doubled or overtaken."""
 
 
 _Source: TypeAlias = tuple[Sender, bytes]
-"""And the MAC: two hosts of one name put nothing of each other out of date."""
+"""With the MAC: two hosts with one name make nothing of each other outdated."""
 
 
 class Received(NamedTuple):
@@ -132,10 +132,10 @@ class Received(NamedTuple):
 class Hellos:
     """Sends and receives hellos on ``link``; non-blocking.
 
-    ``count`` hears of frames and their number: why they count for nothing, or None for those that were read. ``clock``
-    gives seconds; ``group`` is that of the sender and of those that are heard.
-    Entering opens the socket (in the caller's network namespace) and raises EdgeError where the link is
-    gone or too narrow, Unsupported without CAP_NET_RAW.
+    ``count`` hears of frames and their number: the reason why they do not count, or None for those that were read.
+    ``clock`` returns seconds. ``group`` is that of the sender and of those that are heard. Entering opens the socket
+    (in the caller's network namespace). It raises EdgeError if the link is gone or its MTU too small, and Unsupported
+    without CAP_NET_RAW.
     """
 
     def __init__(
@@ -155,13 +155,13 @@ class Hellos:
         """The last turn left frames unread."""
         self._own_node: socket.socket | None = None
         self._own_node_at = clock()
-        """When it is opened, or closed."""
+        """When the look at this node's own frames begins or ends."""
         self._emptied_at = clock()
-        """When no hello waited: those that do now came later, whatever became of the host's time of day."""
+        """When no hello was waiting: those that wait now came later, even if the host's clock was set meanwhile."""
         self._last: dict[_Source, list[Stamp]] = {}
-        """The stamps of its newest authentic frames, in order."""
+        """The stamps of each source's newest authentic frames, in order."""
         self._old_read_at: dict[_Source, float] = {}
-        """Of those in ``_last``."""
+        """Of the sources in ``_last``."""
 
     def __enter__(self) -> Self:
         programs = _only(self._group, routine=False), _only(self._group, routine=True), _of_others(self._group)
@@ -198,11 +198,11 @@ class Hellos:
             self._own_node.close()
 
     def fileno(self) -> int:
-        """Readable when a hello came that is not routine."""
+        """Readable when a hello arrived that is not routine."""
         return self._urgent.fileno()
 
     def send(self, hello: Hello, to: Mac = BROADCAST) -> bool:
-        """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
+        """Returns whether every frame of it was sent; False if the link has no room. EdgeError: it is down or gone."""
         room = min(self.link.mtu, MOST_MTU)
         if self._group.name:
             hello = hello._replace(group=self._group.name)
@@ -216,8 +216,8 @@ class Hellos:
         return True
 
     def receive(self) -> list[Received]:
-        """The authentic, new ones among at most FRAMES_A_TURN waiting frames of each socket, the routine ones first:
-        nearly always they are older. EdgeError: the link is down or gone."""
+        """The authentic, new ones among at most FRAMES_A_TURN waiting frames of each socket; routine ones first, as
+        they are nearly always older. EdgeError: the link is down or gone."""
         hellos: list[Received] = []
         now = self._clock()
         try:
@@ -234,8 +234,8 @@ class Hellos:
         return hellos
 
     def others(self) -> list[Hello]:
-        """Hellos of other groups, if our keys prove them: nobody else has a say in what is an EIP. Of each part that a
-        node says the last is read. EdgeError: the link is down or gone."""
+        """Hellos of other groups that are signed with our keys: nobody else may say what is not an EIP. For each part
+        that a node sends, the last is read. EdgeError: the link is down or gone."""
         waiting: dict[tuple[bytes, bytes, int], bytes] = {}
         try:
             for opened in filter(None, (self._others, self._own_node)):
@@ -259,7 +259,7 @@ class Hellos:
                 waiting[frame[6:12], frame[frames.MAGIC_AT : frames.MAJOR_AT], claimed[1][2]] = frame
 
     def _drain(self, receive: Callable[[], tuple[bytes, float]], hellos: list[Received]) -> bool:
-        """Whether all were read. ``receive`` gives a frame and its age, or raises OSError."""
+        """Returns whether all were read. ``receive`` returns a frame and its age, or raises OSError."""
         for _ in range(FRAMES_A_TURN):
             try:
                 frame, age = receive()
@@ -280,7 +280,7 @@ class Hellos:
         return frame, age_of(seconds + nanoseconds * 1e-9, time.time(), now - self._emptied_at)
 
     def drop_queued(self) -> None:
-        """Unread, whatever waits; as much as a full buffer holds, lest a flood keep us here."""
+        """Discards unread whatever waits, but at most as much as a full buffer holds, in case of a flood."""
         for opened in (self._routine, self._urgent):
             for _ in range(_RECEIVE_BUFFER // 512):
                 try:
@@ -315,8 +315,8 @@ class Hellos:
         self._last[source] = last[-OVERTAKEN:]
 
     def _forget_one(self) -> None:
-        """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
-        itself (rule 5)."""
+        """If too many are remembered, forgets the one that was silent for longest. A recording of its frames proves
+        nothing by itself (rule 5)."""
         if len(self._last) >= MAX_SENDERS:
             source = next(iter(self._last))
             del self._last[source]
@@ -328,7 +328,7 @@ class Hellos:
             return False
         if stamp[0] == last[-1][0]:
             return stamp < last[0] or stamp in last
-        # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
+        # Of an earlier life: a recording, or a node whose clock went back and who has to be told (rule 5).
         now = self._clock()
         if now - self._old_read_at.get(source, float("-inf")) < OLD_SECONDS:
             return True
@@ -337,8 +337,8 @@ class Hellos:
 
 
 def age_of(arrived: float, today: float, at_most: float) -> float:
-    """Seconds. ``arrived`` and ``today`` are CLOCK_REALTIME: if that was set back since, the age is not known, and the
-    most that it can be is taken. Pure."""
+    """Seconds. ``arrived`` and ``today`` are CLOCK_REALTIME: if that clock was set back since, the age is unknown, and
+    the maximum is used. Pure."""
     return min(today - arrived, at_most) if arrived <= today else at_most
 
 

@@ -14,7 +14,7 @@ MAX_BYTES = 64 * 1024
 def read_keys(path: Path) -> Keys:
     """The keys in ``path``; may be called again at any time, as a rotation replaces the file.
 
-    Raises SettingError that names the file and what would have been right, and shows nothing of the content.
+    Raises SettingError, which names the file and what would have been right, but shows nothing of the content.
     """
     return parse(read_private(path), shown(path))
 

@@ -1,7 +1,7 @@
-"""The cluster key that signs hellos, and the one it is being replaced by. Pure: the caller reads the file.
+"""The cluster key that signs hellos, and the one that will replace it. Pure: the caller reads the file.
 
-Rotation, one step at a time on every node: add the new key as second line; swap the lines; remove the old one. At
-every moment each node accepts what any other signs.
+Rotation, one step at a time on every node: add the new key as second line; swap the lines; remove the old one. At every
+moment each node accepts what any other signs.
 """
 
 import binascii
@@ -21,18 +21,18 @@ _BLOCK = 64
 """Bytes of a block of SHA-256."""
 
 ID_SIZE = 4
-"""Bytes of a key id. Travels in the clear: it spares the HMAC for frames of other clusters, and tells a random secret
-from no other."""
+"""Bytes of a key id. Sent in clear: it saves the HMAC for frames of other clusters, and reveals nothing about a random
+secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A secret and the name it goes by on the wire. Shows the name only."""
+    """A secret and its name on the wire. Only the name is shown."""
 
     secret: bytes = field(repr=False)
     id: bytes = field(init=False)
     _begun: tuple[Any, Any] = field(init=False, repr=False, compare=False)
-    """The inner and the outer hash of an HMAC, with the secret and no message: to be copied."""
+    """The inner and the outer hash of an HMAC, with the secret but no message yet; to be copied."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", hashlib.sha256(b"eip-speaker key id\0" + self.secret).digest()[:ID_SIZE])
@@ -41,7 +41,7 @@ class Key:
         object.__setattr__(self, "_begun", tuple(map(hashlib.sha256, pads)))
 
     def hmac(self, message: bytes) -> bytes:
-        """HMAC-SHA256 (RFC 2104), three times at each beat of a node at rest: by the standard library's ``hmac`` it
+        """HMAC-SHA256 (RFC 2104), needed three times at each beat of a node at rest. The standard library's ``hmac``
         takes twice as long, and ``hmac.digest`` four times."""
         inner, outer = self._begun[0].copy(), self._begun[1].copy()
         inner.update(message)
@@ -55,7 +55,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """``signing`` signs what is sent; ``accepted``, by id, are believed and include it."""
+    """``signing`` signs what is sent. ``accepted``, by id, are believed; they include it."""
 
     signing: Key
     accepted: Mapping[bytes, Key] = field(init=False)
@@ -67,15 +67,15 @@ class Keys:
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Of ``signing`` and, if there is one, ``other``: for handing them to a process of our own."""
+        """Of ``signing`` and, if there is one, ``other``; for handing them to another process of ours."""
         return tuple(key.secret for key in (self.signing, self.other) if key is not None)
 
 
 def parse(content: bytes, file: str) -> Keys:
-    """Keys from the content of ``file``: one or two lines of base64, the first signs, both are accepted.
+    """Keys from the content of ``file``: one or two lines of base64; the first signs, both are accepted.
 
-    Blank lines and lines that begin with ``#`` are passed over. Raises SettingError, which names the file, the line
-    and the rule, and shows nothing of the content.
+    Blank lines and lines that begin with ``#`` are ignored. Raises SettingError, which names the file, the line and the
+    rule, but shows nothing of the content.
     """
     lines = [(number, line.strip()) for number, line in enumerate(content.splitlines(), 1)]
     found = [_key(line, f"{file}:{number}") for number, line in lines if line and not line.startswith(b"#")]

@@ -1,4 +1,4 @@
-"""The kinds of sections that a frame of hello has, and their numbers; ``frames.py`` has the format. Pure."""
+"""The kinds of sections in a frame of a hello, and their numbers; ``frames.py`` describes the format. Pure."""
 
 import struct
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (
 
 
 class Kind(IntEnum):
-    """Sections. Numbers are never used again for anything else."""
+    """Sections. A number is never reused for anything else."""
 
     COVERS = 1
     CLAIMS = 2

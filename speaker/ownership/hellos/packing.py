@@ -18,7 +18,7 @@ _Entry: TypeAlias = tuple[int, int, int]
 
 
 def split(hello: Hello, room: int) -> Iterator[bytes]:
-    """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
+    """The sections of each frame, at most ``room`` bytes each; only one frame if everything fits."""
     part = _Part(room, hello.weak)
     inside, outside = _claim_queues(hello.claims, hello.covers)
     for queue in _said_outright(hello, outside):
@@ -43,8 +43,8 @@ def split(hello: Hello, room: int) -> Iterator[bytes]:
 
 
 class _Queue(NamedTuple):
-    """Entries in order that wait for a frame. ``pack`` makes a value of at most so many bytes from the first of them,
-    and says how many it holds."""
+    """Entries, in order, that wait for a frame. ``pack`` makes a value of at most so many bytes from the first of them,
+    and says how many it contains."""
 
     kind: Kind
     pack: Callable[[Sequence[Any], int], tuple[bytes, int]]
@@ -52,8 +52,8 @@ class _Queue(NamedTuple):
 
 
 class _Part:
-    """A frame being filled; ``room`` is how many bytes of sections still fit. A claim in ``weak`` travels in one frame
-    with the mark that says so."""
+    """A frame that is being filled; ``room`` is how many bytes of sections still fit. A claim in ``weak`` is in the
+    same frame as the mark that says so."""
 
     def __init__(self, room: int, weak: Collection[IPAddress]) -> None:
         self._room, self._weak = room, weak
@@ -63,7 +63,7 @@ class _Part:
         self._sections: list[bytes] = []
 
     def begins(self, first: IPAddress) -> bool:
-        """Sets room aside for the span that begins there; False, and nothing changed, where there is none."""
+        """Reserves room for the span that begins there. If there is none, changes nothing and returns False."""
         if self._room < SECTION.size + SPAN.size:
             return False
         self._room -= SECTION.size + SPAN.size
@@ -71,7 +71,7 @@ class _Part:
         return True
 
     def takes(self, queue: _Queue) -> _Queue:
-        """As many entries as fit; what is left of them."""
+        """Takes as many entries as fit, and returns the rest."""
         room = self._room - SECTION.size
         value, count = queue.pack(queue.entries, room)
         marked = bool(self._weak) and queue.kind is Kind.CLAIMS
@@ -86,12 +86,12 @@ class _Part:
         return queue._replace(entries=queue.entries[count:])
 
     def _room_for_marks(self, more: int) -> int:
-        """Beyond what is set aside for those that there are."""
+        """In addition to the room reserved for the marks so far."""
         now = len(self._marks)
         return octets(now + more) - octets(now) + (0 if now else SECTION.size)
 
     def sections(self, last: IPAddress | None = None) -> bytes:
-        """``last``: where the span that began ends; None where it came to nothing."""
+        """``last``: the end of the span that was begun; None if it remained empty."""
         if self._first is not None and last is not None:
             span = SPAN.pack(*_end(self._first), *_end(last))
             self._sections += SECTION.pack(Kind.COVERS, len(span)), span
@@ -103,7 +103,7 @@ class _Part:
 
 
 def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
-    """All that does not lean on ``covers``, the urgent things first."""
+    """Everything that does not depend on ``covers``, urgent things first."""
     if hello.weights:
         yield _Queue(Kind.WEIGHTS, _pack_weights, sorted(hello.weights.items()))
     if hello.probes:
@@ -130,7 +130,7 @@ def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
 
 
 def _claim_queues(claims: Terms, span: Span | None) -> tuple[list[_Queue], list[_Queue]]:
-    """The claims inside ``span`` and those outside. What is listed again and again is put in order once."""
+    """The claims inside ``span`` and those outside. A list that is used again and again is sorted only once."""
     if not isinstance(claims, Listed):
         inside, outside = _parted(_ordered(claims), span)
         return list(_runs(Kind.CLAIMS, inside)), list(_runs(Kind.CLAIMS, outside))
@@ -186,7 +186,7 @@ def _parted(claims: list[_Entry], span: Span | None) -> tuple[list[_Entry], list
 
 
 def _runs(kind: Kind, terms: list[_Entry]) -> Iterator[_Queue]:
-    """One of IPv4 and one of IPv6."""
+    """One queue for IPv4 and one for IPv6."""
     middle = bisect_left(terms, (6,))
     for run in (terms[:middle], terms[middle:]):
         if run:
@@ -202,7 +202,7 @@ def _pack_terms(terms: Sequence[_Entry], room: int) -> tuple[bytes, int]:
 
 @lru_cache(maxsize=2048)
 def _step(distance: int, term: int) -> bytes:
-    """Cached (0.6 MB): the same steps and terms in every hello, or every few."""
+    """Cached (0.6 MB): the same steps and terms are in every hello, or every few."""
     a, b = _size(distance, 16), _size(term, 4)
     return bytes((a - 1 << 4 | b - 1,)) + distance.to_bytes(a, "big") + term.to_bytes(b, "big")
 
@@ -270,7 +270,7 @@ def _pack_own(own: Sequence[IPAddress], room: int) -> tuple[bytes, int]:
 
 
 def _filled(entries: Iterable[bytes], room: int, extra: int = 0) -> list[bytes]:
-    """The first entries that fit ``room`` if each takes ``extra`` bytes besides its own."""
+    """The first entries that fit into ``room`` if each takes ``extra`` additional bytes."""
     taken = []
     for entry in entries:
         room -= len(entry) + extra
@@ -281,7 +281,7 @@ def _filled(entries: Iterable[bytes], room: int, extra: int = 0) -> list[bytes]:
 
 
 def _coded(names: Iterable[str]) -> Iterator[bytes]:
-    """Each as it is written behind the one before."""
+    """Each name as it is written after the one before."""
     previous = ""
     for name in names:
         yield _name_after(previous, name)
@@ -290,7 +290,7 @@ def _coded(names: Iterable[str]) -> Iterator[bytes]:
 
 @lru_cache(maxsize=1024)
 def _name_after(previous: str, name: str) -> bytes:
-    """Cached (0.4 MB, 0.8 with the longest names): the same neighbours in every hello."""
+    """Cached (0.4 MB, 0.8 with the longest names): every hello has the same neighbours."""
     one, other = previous.encode(), coded_name(name)
     prefix = _alike(one, other)
     suffix = _alike(one[prefix:][::-1], other[prefix:][::-1])
@@ -299,13 +299,13 @@ def _name_after(previous: str, name: str) -> bytes:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """The length of the common prefix."""
     shorter = min(len(one), len(other))
     return next((at for at in range(shorter) if one[at] != other[at]), shorter)
 
 
 def _size(number: int, most: int) -> int:
-    """Bytes that ``number`` takes, at least one. Raises ValueError where these are more than ``most``."""
+    """Bytes that ``number`` takes, at least one. Raises ValueError if that is more than ``most``."""
     size = number.bit_length() + 7 >> 3 or 1
     if size > most:
         raise ValueError(f"{number}: must take at most {most} bytes")

@@ -32,7 +32,8 @@ def demand(right: bool, otherwise: str) -> None:
 
 
 class Memory(Generic[_K, _T]):
-    """What was made of what, the latest; of at most ``most`` bytes, since a frame may have any length."""
+    """Remembers the latest results for their input; at most ``most`` bytes of input, since a frame may have any
+    length."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -45,7 +46,7 @@ class Memory(Generic[_K, _T]):
         return found[0]
 
     def put(self, key: _K, made: _T, size: int) -> None:
-        """``size``: bytes of what it was made of."""
+        """``size``: bytes of the input."""
         self._size += size - self._made.pop(key, (None, 0))[1]
         while self._size > self._most and self._made:
             self._size -= self._made.pop(next(iter(self._made)))[1]
@@ -53,8 +54,8 @@ class Memory(Generic[_K, _T]):
 
 
 def read_fields(body: bytes, at: int) -> dict[str, Any]:
-    """Of a ``Hello``, from the sections that begin ``at`` on. What a peer says beat after beat is read once: ``heard``
-    alone, which comes early then, is new each time."""
+    """Fields of a ``Hello``, from the sections that begin ``at`` on. What a peer repeats beat after beat is read once;
+    only ``heard``, which comes early then, is new each time."""
     begin, end = _heard_section(body, at)
     rest = _read_rest(body[at:begin] + body[end:])
     if begin == end:
@@ -64,8 +65,8 @@ def read_fields(body: bytes, at: int) -> dict[str, Any]:
 
 
 def ages_of(body: bytes, at: int, count: int) -> tuple[int, int, str] | None:
-    """Where the ages of all ``count`` peers in ``heard`` begin and end, and struct's letters for them; None where they
-    are in several sections."""
+    """Where the ages of all ``count`` peers in ``heard`` begin and end, and struct's letters for them; None if they are
+    in several sections."""
     begin, end = _heard_section(body, at)
     if begin == end:
         return (begin, end, "!0B") if not count else None
@@ -75,7 +76,7 @@ def ages_of(body: bytes, at: int, count: int) -> tuple[int, int, str] | None:
 
 
 def _heard_section(body: bytes, at: int) -> tuple[int, int]:
-    """Where the first of them begins and ends; twice the end of all where there is none."""
+    """Where the first such section begins and ends; if there is none, the end of everything twice."""
     while at < len(body):
         kind, size = SECTION.unpack_from(body, at)
         begin, at = at, at + SECTION.size + size
@@ -110,7 +111,7 @@ def _read_end(version: int, address: bytes) -> IPAddress:
 
 
 def _remembering(most: int) -> Callable[[Callable[[bytes, *_P], _T]], Callable[[bytes, *_P], _T]]:
-    """What was made of the last values, as in ``Memory``."""
+    """Remembers the last results, as in ``Memory``."""
 
     def remember(make: Callable[[bytes, *_P], _T]) -> Callable[[bytes, *_P], _T]:
         memory: Memory[tuple[bytes, *_P], _T] = Memory(most)
@@ -146,7 +147,7 @@ def _read_terms(values: list[bytes]) -> Terms:
 
 @_remembering(RUNS_REMEMBERED)
 def _read_run(value: bytes) -> Terms:
-    """Remembered: a peer repeats the same claims ten times a second, and authenticated frames alone come this far."""
+    """Remembered: a peer repeats the same claims ten times a second, and only authenticated frames come this far."""
     demand(value[:1] in (b"\4", b"\6"), "an IP version that is neither 4 nor 6")
     address, size = ADDRESS[value[0]]
     terms: dict[IPAddress, int] = {}
@@ -182,7 +183,7 @@ def _read_heard(values: list[bytes]) -> dict[str, Heard]:
 
 @_remembering(PEERS_REMEMBERED)
 def _read_peers(entries: bytes, link_size: int) -> tuple[Sequence[str], Sequence[Incarnation], Sequence[int]]:
-    """Names, incarnations and links. Remembered: from hello to hello only the ages change."""
+    """Names, incarnations and links. Remembered: only the ages change from hello to hello."""
     names: list[str] = []
     incarnations: list[Incarnation] = []
     links: list[int] = []
@@ -299,7 +300,7 @@ def _read_pair(value: bytes) -> Addresses:
 
 
 def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:
-    """The name written at ``at`` behind ``previous``, and where it ends."""
+    """The name at ``at``, written relative to ``previous``, and where it ends."""
     prefix, suffix, size = ALIKE.unpack_from(value, at)
     begin = at + ALIKE.size
     end = begin + size
@@ -310,10 +311,10 @@ def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:
 
 
 class _Reader(NamedTuple):
-    """What the values of one kind say."""
+    """How the values of one kind are read."""
 
     field: str
-    """Of a ``Hello``."""
+    """The field of a ``Hello``."""
     read: Callable[[list[bytes]], Any]
 
 
@@ -336,7 +337,7 @@ READERS: Mapping[int, _Reader] = {
     Kind.LINKS: _Reader("links", partial(_read_number, size=1)),
     Kind.GROUP: _Reader("group", lambda values: b"".join(values).decode()),
 }
-"""WEAK is read with the claims that it is of."""
+"""WEAK is read together with the claims that it belongs to."""
 
 
 def _read(said: bytes) -> dict[str, Any]:

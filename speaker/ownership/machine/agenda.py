@@ -15,16 +15,16 @@ _T = TypeVar("_T")
 
 
 class Agenda:
-    """Of one machine; the other parts write in it."""
+    """The agenda of one machine; its other parts write to it."""
 
     def __init__(self, now: float, times: Parameters) -> None:
         self._times = times
         self.orders: list[Order] = []
         self.now = self.calm_at = now
-        """The step's time, and when the next tick may be due."""
+        """The time of this step, and when the next tick may be due."""
         self.beat_at = now
         self.watch_at = now
-        """No peer can become suspect or dead before."""
+        """No peer can become suspect or dead before this time."""
         self.hurried = False
         self.urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self.pending: OrderedDict[IPAddress, None] = OrderedDict()
@@ -32,18 +32,18 @@ class Agenda:
         self._alarm_order = count()
 
     def hurry(self) -> None:
-        """Rule 2: a hello at once, not at the next beat."""
+        """Rule 2: send a hello at once, not at the next beat."""
         self.hurried = True
 
     def look_at(self, addresses: Iterable[IPAddress]) -> None:
         self.urgent.update(dict.fromkeys(addresses))
 
     def look_later(self, addresses: Iterable[IPAddress]) -> None:
-        """Once nothing else is to be done."""
+        """To be looked at once nothing else is to be done."""
         self.pending.update(dict.fromkeys(addresses))
 
     def wake_at(self, x: Eip, when: float) -> None:
-        """Look at it then, events apart."""
+        """To be looked at then, unless an event comes first."""
         if when < FOREVER and when != x.wake:
             heapq.heappush(self._alarms, (when, next(self._alarm_order), x))
         x.wake = when
@@ -62,7 +62,7 @@ class Agenda:
         return None
 
     def attempt(self, doing: str, what: object, work: Callable[[], _T], otherwise: _T) -> _T:
-        """``otherwise`` where a bug of ours keeps ``work`` from being done."""
+        """Returns ``otherwise`` if a bug of ours keeps ``work`` from being done."""
         try:
             return work()
         except Exception as error:
@@ -70,11 +70,11 @@ class Agenda:
             return otherwise
 
     def contain(self, doing: str, what: object, error: Exception) -> None:
-        """What is due and raises whenever it is tried must not be tried without a pause."""
+        """Work that is due and fails every time must not be tried without a pause."""
         self.orders.append(InternalError(doing, str(what), error))
         self.calm_at = self.now + self._times.slot
 
 
 def pop(addresses: OrderedDict[IPAddress, None]) -> IPAddress:
-    """The one that waited longest."""
+    """The one that has waited longest."""
     return addresses.popitem(last=False)[0]

@@ -1,4 +1,4 @@
-"""What this node knows of each EIP, and what it says of its own claims on a link (rules 1 to 4). Pure."""
+"""What this node knows about each EIP, and what it says about its own claims on a link (rules 1 to 4). Pure."""
 
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
@@ -11,68 +11,69 @@ from speaker.ownership.score import claim_hash, score
 
 _SUM = 2**64 - 1
 A_SLICE = 16
-"""Times ``per_hello``: a peer takes some 10 ms to learn a thousand claims, and has answers to give meanwhile."""
+"""Times ``per_hello``: a peer takes some 10 ms to learn a thousand claims, and has to answer requests meanwhile."""
 _LAST_IPV4 = IPv4Address(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A write of the record under way."""
+    """A write of the record that is under way."""
 
     number: int
     term: int
     sent_at: float
     expected: int
-    """The version that it was to follow; 0: there was no record."""
+    """The version that it should follow; 0: there was no record."""
 
 
 @dataclass(slots=True, eq=False)
 class Eip:
-    """One EIP. ``link``: where this node would announce it, None while it may not hold it."""
+    """One EIP. ``link``: where this node would announce it; None while it may not hold it."""
 
     address: IPAddress
     link: int | None = None
     holding: bool = False
     weak: bool = False
-    """Claimed perhaps not knowing of another (rule 18): that one stands, if it held on and was only unheard."""
+    """Claimed perhaps without knowing of another claim (rule 18), which stands if its holder held on and was only
+    unheard."""
     term: int = 0
     maxterm: int = 0
     held_by: tuple[int, str] = (0, "")
-    """The highest term at which another node had it, by its hellos or by its record, and that node."""
+    """The highest term at which another node had it, according to its hellos or its record; and that node."""
     held_since: float = NEVER
     disputed_until: float = NEVER
-    """Another speaker or a stranger answered the probe before our first answer: we hold it in name only, and are to
-    be told again if that goes on."""
+    """Another speaker or a stranger answered the probe before our first answer. We hold it only in name, and should be
+    told again if that goes on."""
     probed_until: float = NEVER
-    """When the probe that goes before the first answer is over, as a rule."""
+    """When the probe before the first answer is normally over."""
     yielded_at: float = NEVER
     offered_at: float = NEVER
     """Since when this node may hold it there."""
     moved_at: float = NEVER
-    """When we last learnt of another holder than the one before."""
+    """When we last learnt that the holder had changed."""
     preference: Preference | None = None
-    """How much we are preferred for it; None: all are alike."""
+    """How much we are preferred for it; None: all nodes are equal."""
     behind: bool = False
     """Others go first, though they do not know it (rule 13)."""
     owner: str | None = None
-    """The peer that says it is its own address."""
+    """The peer that says this is its own address."""
     aside: bool = False
-    """Neither held nor judged before ``aside_until``, after a bug of ours."""
+    """After a bug of ours, it is neither held nor judged before ``aside_until``."""
     aside_until: float = NEVER
     aside_for: float = 0.0
-    """Seconds, the last time."""
+    """How many seconds the last time."""
     record: Record | None = None
     record_read_at: float = NEVER
     rivals: dict[int, set[str]] = field(default_factory=dict)
-    """Link → nodes whose hellos there list a claim, alive or not; terms stand in ``Peer.claims``."""
+    """Link → nodes whose hellos there list a claim, alive or not; the terms are in ``Peer.claims``."""
     served_until: float = NEVER
-    """Another speaker than the one that claimed it last answered for it on the wire, not long before that."""
+    """Shortly before then, another speaker than the one that claimed it last answered for it on the wire."""
     successor_until: float = NEVER
-    """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
+    """Until when to expect the claim of a successor: we heard that the last holder made way for one."""
     worse_claims: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Node → (its term, our term) for which we announced again: once is enough."""
+    """Node → (its term, our term) for which we announced again, as once is enough."""
     unknowing_since: dict[str, float] = field(default_factory=dict)
-    """Node → since when it claims what it took from us unheard, and does not hear us."""
+    """Node → since when it claims what it took from us unheard, without hearing us."""
     heard_yields: dict[str, int] = field(default_factory=dict)
     """Node → the term of its yield after which we announced again."""
     vacant_since: float | None = None
@@ -83,7 +84,7 @@ class Eip:
         self.maxterm = max(self.maxterm, term)
 
     def note_holder(self, term: int, node: str, now: float) -> None:
-        """Another's. Of one term the claim that is the better one counts."""
+        """Another node's claim. Of claims with one term the better one counts."""
         known, other = self.held_by
         if term > known or (term == known and score(self.address, node) > score(self.address, other)):
             self.moved_at = now if node != other else self.moved_at
@@ -91,7 +92,7 @@ class Eip:
 
 
 class OwnClaims:
-    """The claims of this node on one link, and which of them the next hello tells."""
+    """The claims of this node on one link, and which of them the next hello contains."""
 
     def __init__(self, times: Parameters, per_hello: int) -> None:
         self._times, self._per_hello = times, per_hello
@@ -105,12 +106,12 @@ class OwnClaims:
         self._from: IPAddress = EVERYTHING.first
         """Where the rotating window begins."""
         self._slice_from: IPAddress | None = None
-        """Where the next slice of all begins, while all are told."""
+        """Where the next slice begins while all claims are told."""
         self._told_at = NEVER
-        """When a slice was told last."""
+        """When the last slice was told."""
         self.weak: set[IPAddress] = set()
         self._windows: dict[IPAddress, tuple[Listed, Span, IPAddress | None]] = {}
-        """By where they begin, as long as nothing changes."""
+        """Windows by where they begin, as long as nothing changes."""
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -149,9 +150,9 @@ class OwnClaims:
     def said(self, now: float, everything: bool, beat: bool) -> tuple[Terms, Span]:
         """Claims for a hello, and the span in which they are complete (rule 3).
 
-        A change is told at once and repeated at every beat of its first second, not by each hello between them: those
-        come by the dozen when thousands are claimed. So do changes: of more than a slice the latest are repeated.
-        ``everything``: from now on all, a slice at a time.
+        A change is told at once, and repeated at every beat of its first second, but not by each hello in between:
+        these come by the dozen when thousands are claimed, and so do changes. If there are more than a slice, the
+        latest are repeated. ``everything``: from now on all claims, one slice at a time.
         """
         a_slice = A_SLICE * self._per_hello
         changed, self._untold = [*self._untold], {}
@@ -172,22 +173,22 @@ class OwnClaims:
         return {**window, **{e: self.terms[e] for e in changed}} if changed else window, span
 
     def next_slice_at(self) -> float:
-        """When to go on with telling all."""
+        """When to continue with telling all."""
         return FOREVER if self._slice_from is None else self._told_at + self._times.slot
 
     def told_lately(self, now: float) -> bool:
-        """Whoever asks for all has it, or gets it anyway."""
+        """Whoever asks for all claims has them, or gets them anyway."""
         return self._slice_from is not None or now - self._told_at < self._times.hello / 2
 
     def _window(self, begin: IPAddress) -> tuple[Listed, Span, IPAddress | None]:
-        """A window of the rotation. Remembered: at rest the same ones are told again and again."""
+        """A window of the rotation. Remembered, as at rest the same ones are told again and again."""
         if (window := self._windows.get(begin)) is None:
             window = self._windows[begin] = self._since(begin, self._per_hello)
         return window
 
     def _since(self, begin: IPAddress, count: int) -> tuple[Listed, Span, IPAddress | None]:
-        """The next claims in order, the span from ``begin`` to the last of them, and where the next window begins.
-        Between claims, too, absence means something."""
+        """The next claims in order, the span from ``begin`` to the last of them, and where the next window begins. The
+        span includes addresses between claims, whose absence means something too."""
         chosen, more = self._in_order.since(begin, count)
         listed = Listed({eip: self.terms[eip] for eip in chosen})
         if not more:
@@ -195,7 +196,7 @@ class OwnClaims:
         return listed, Span(begin, chosen[-1]), _next(chosen[-1])
 
     def yields_said(self, now: float, beat: bool) -> dict[IPAddress, int]:
-        """Yields for a hello: as with changed claims, by the dozen where thousands are let go."""
+        """Yields for a hello; like changed claims, they come by the dozen when thousands are let go."""
         untold, self._untold_yields = self._untold_yields, {}
         if beat or len(self.yielded) <= self._per_hello:
             return self.recently_yielded(now)
@@ -207,5 +208,5 @@ class OwnClaims:
 
 
 def _next(eip: IPAddress) -> IPAddress:
-    """The address behind it in the order of ``Span``; only asked while another claim follows."""
+    """The address after it in the order of ``Span``; only used while another claim follows."""
     return IPv6Address(0) if eip == _LAST_IPV4 else eip + 1

@@ -1,4 +1,4 @@
-"""What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
+"""What is heard on the links (rules 4 to 7, 15 and 20 to 22). ``silence.py`` decides what silence means. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,13 +16,13 @@ from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import NEVER, Parameters
 
 NOTED = 1.0
-"""Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
+"""Seconds until the same addresses are noted again: a fraction of ``linger``, for which they are believed."""
 MAX_EIPS = 100_000
-"""That are known at all, ours and others': ten times what was measured."""
+"""The most EIPs that are known at all, ours and others': ten times what was measured."""
 MAX_SAID = 500_000
-"""EIPs and addresses that are kept of what all nodes of a link said of themselves: five times ``MAX_EIPS``."""
+"""The most EIPs and addresses kept of what all nodes of a link said about themselves: five times ``MAX_EIPS``."""
 _LONG = 1000
-"""EIPs that one yielded, after which those are forgotten that it yielded long ago."""
+"""If a node yielded more EIPs than this, those that it yielded long ago are forgotten."""
 
 
 class Hearing:
@@ -96,7 +96,8 @@ class Hearing:
             self._silence.feel(segment, now)
 
     def unhear(self, link: int, peer: Peer | None, before: Peer | None, heard_at: float, now: float) -> None:
-        """What was half understood is put in order; its sender was heard as long ago as ``before`` was, or never."""
+        """Cleans up after a hello that was only half understood. Its sender counts as heard when ``before`` was, or as
+        never heard."""
         if peer is None:
             return
         peer.heard_at = heard_at if peer is before else NEVER
@@ -112,7 +113,7 @@ class Hearing:
         self._agenda.watch_at = now
 
     def _within_bounds(self, hello: Hello) -> Hello:
-        """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
+        """Without EIPs that we do not know, once we know MAX_EIPS: whoever has the key can invent any number."""
         if len(self._k.eips) < MAX_EIPS:
             return hello
         return hello._replace(claims=self._known(hello.claims), yielded=self._known(hello.yielded))
@@ -121,7 +122,7 @@ class Hearing:
         return {eip: term for eip, term in terms.items() if eip in self._k.eips}
 
     def forget_some(self, now: float) -> None:
-        """At each beat, where there are too many: whoever has the key can make up names, and EIPs for each."""
+        """Called at each beat, for when there are too many: whoever has the key can invent names, and EIPs for each."""
         if now < self._agenda.beat_at:
             return
         for segment in self._k.segments.values():
@@ -146,7 +147,7 @@ class Hearing:
         self._silence.peer_changed(peer)
 
     def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
-        """A higher incarnation voids the old one's claims."""
+        """A higher incarnation voids the claims of the old one."""
         self._agenda.watch_at = now
         if old is None:
             return
@@ -168,7 +169,7 @@ class Hearing:
                 nodes.add(peer.node)
                 x.raise_maxterm(term)
                 x.note_holder(term, peer.node, now)
-                x.served_until = NEVER  # whoever answered has said so by now
+                x.served_until = NEVER  # any answer would have come by now
         if changed:
             self._k.claims_heard += 1
             self._agenda.look_at(changed)
@@ -182,8 +183,8 @@ class Hearing:
                 self._claims.hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        """Kept as long as it is repeated, and an hour beyond the death of who said it. What is said at every beat is
-        the same object each time, and noted now and then."""
+        """Own addresses are kept as long as they are repeated, and an hour beyond their node's death. What is said at
+        every beat is the same object each time, and is noted only now and then."""
         said = hello.own, hello.addresses
         if said[0] is peer.said_own[0] and said[1] is peer.said_own[1] and now < peer.own_noted_at + NOTED:
             return
@@ -200,11 +201,10 @@ class Hearing:
         for other in self._k.segments.values():
             twin = other.peers.by_node.get(peer.node)
             if twin is not None and twin.own and twin.link == peer.link and not other.up:
-                self._disown_all(other, twin)  # the link was made anew here, with another index
+                self._disown_all(other, twin)  # the link was created again here, with another index
 
     def hear_groups(self, link: int, held: Mapping[IPAddress, str]) -> None:
-        """What other groups hold there is kept as a peer's own addresses are; ``held`` takes the place of what was
-        said before."""
+        """What other groups hold there is kept like a peer's own addresses; ``held`` replaces what was said before."""
         before = self._of_groups.get(link, {})
         for address in [each for each, group in before.items() if held.get(each) != group]:
             self._disown(address, (link, before[address]))
@@ -235,7 +235,7 @@ class Hearing:
         self._agenda.look_at([address])
 
     def _hear_left(self, other: Segment, hello: Hello, now: float) -> None:
-        """What a node yielded on a link that carries none of its hellos any more, it says on the others."""
+        """A node that yields EIPs on a link that no longer carries its hellos says so on the others."""
         if not hello.yielded:
             return
         twin = other.peers.by_node.get(hello.node)
@@ -252,13 +252,14 @@ class Hearing:
             self._silence.peer_changed(twin)
 
     def _expect_successors(self, peer: Peer, hello: Hello, now: float) -> None:
-        """Somebody claims what this peer held, at the term it yielded to: whoever does will be heard, or is gone."""
+        """Somebody claims what this peer held, at the term at which the peer yielded it. That claim will be heard, or
+        its node is gone."""
         for address, term in hello.yielded.items():
             if peer.claims.get(address, term) < term and address not in hello.claims:
                 self._k.eip(address).successor_until = now + self._k.times.suspect
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        # Asked in every hello until it is heard: answering each would keep those from hearing it who lag behind.
+        # Asked in every hello until it is heard: answering each would keep slow nodes from hearing it.
         if self._k.node in hello.wants and not segment.own.told_lately(now):
             segment.tell_all = True
             self._agenda.hurry()
@@ -288,7 +289,7 @@ class Hearing:
         x = self._k.eip(event.eip)
         if x.holding:
             if event.probed and x.term in x.heard_yields.values() and not self._claims.take_over:
-                self._claims.prove(x)  # whoever answered gave way to us meanwhile
+                self._claims.prove(x)  # it gave way to us meanwhile
             elif event.probed:
                 self._claims.dispute(x, now)
             return
@@ -297,7 +298,7 @@ class Hearing:
             return
         if event.eip not in peer.claims:
             if event.age and at <= peer.ended.get(event.eip, NEVER):
-                return  # it may have answered before it said that it holds that no longer
+                return  # it may have answered before it said that it no longer holds that
             x.served_until = max(x.served_until, at + self._k.times.dead)
             self._agenda.look_at([x.address])
         elif not peer.is_heard(now, self._k.times) or peer.suspect_at(self._k.times) <= now:
@@ -307,8 +308,8 @@ class Hearing:
 
 
 def _too_many(peers: Sequence[Peer], now: float, times: Parameters) -> list[Peer]:
-    """Of more than MAX_NODES those that are dead for longest; and where all say more than MAX_SAID those who came last,
-    of who say more than their share."""
+    """If there are more than MAX_NODES, the ones dead for longest. If all together say more than MAX_SAID, the last to
+    come among those who say more than their share."""
     more = len(peers) - MAX_NODES
     dead = [peer for peer in peers if not peer.is_alive(now, times)] if more > 0 else []
     forgotten = sorted(dead, key=lambda peer: peer.heard_at)[: max(0, more)]

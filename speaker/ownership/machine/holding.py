@@ -11,20 +11,20 @@ from speaker.ownership.machine.rules import Rules
 from speaker.ownership.parameters import FOREVER, NEVER
 
 _ASIDE_MAX = 60.0
-"""Seconds at most until an EIP that a bug of ours concerns is tried again."""
+"""The most seconds until an EIP that a bug of ours concerns is tried again."""
 
 
 class Claims:
-    """Of this node. ``judge`` decides on each EIP, by what ``Rules`` says: above all ``beats``, ``held_until`` and
-    ``claim_at``. ``take_over``: a stranger may answer for what peers hold in name (rule 18)."""
+    """This node's claims. ``judge`` decides about each EIP, by what ``Rules`` says: above all ``beats``, ``held_until``
+    and ``claim_at``. ``take_over``: a stranger may answer for what peers hold in name (rule 18)."""
 
     def __init__(self, k: Known, rules: Rules, records: Records, take_over: bool) -> None:
         self._k, self._rules, self._agenda, self._records = k, rules, k.agenda, records
         self.take_over = take_over
         self.due_back: dict[IPAddress, None] = {}
-        """Those that prefer this node, and may move to it now (rule 42)."""
+        """EIPs that prefer this node, and may move to it now (rule 42)."""
         self.waiting: set[IPAddress] = set()
-        """Neither held nor known to be somebody's: what a change among the peers may touch."""
+        """EIPs neither held nor known to be somebody else's: a change among the peers may affect them."""
 
     def judge(self, x: Eip, now: float) -> None:
         if x.aside and now < x.aside_until:
@@ -42,7 +42,7 @@ class Claims:
     # ── Free ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_free(self, x: Eip, now: float) -> float:
-        """When to look again."""
+        """Returns when to look again."""
         k, rules = self._k, self._rules
         if not rules.eligible(k, x):
             self._set_vacant(x, None)
@@ -63,7 +63,7 @@ class Claims:
         return FOREVER
 
     def _moves_here(self, x: Eip, now: float) -> float:
-        """Rule 42: when to look again."""
+        """Rule 42. Returns when to look again."""
         at = self._rules.moves_here_at(self._k, x, now)
         if at > now:
             return at
@@ -80,7 +80,7 @@ class Claims:
     def claim(self, x: Eip, term: int, now: float) -> None:
         """Rule 18."""
         k, segment = self._k, self._k.at(x)
-        # Who answered for it a moment ago may go on, and its claim was never heard.
+        # The node that answered for it a moment ago may go on, and its claim was never heard.
         first = not self._rules.knows_holder(k, x) or x.served_until > NEVER or self._held_in_name(x)
         silent_since = self._silent_since(x, now)
         self._records.end(x)
@@ -97,11 +97,11 @@ class Claims:
         self._agenda.look_at([x.address])
 
     def _held_in_name(self, x: Eip) -> bool:
-        """Rule 18: who holds it may not answer, as a stranger does."""
+        """Rule 18: its holder may not answer, because a stranger does."""
         return self.take_over and any(x.address in peer.weak for peer in self._k.claimants(x))
 
     def _silent_since(self, x: Eip, now: float) -> float | None:
-        """The last sign of the peer that held it last, where that one died with it."""
+        """The last sign of the peer that held it last, if that peer died holding it."""
         peer = self._k.peer(x, x.held_by[1])
         if peer is None or x.address not in peer.claims or peer.is_alive(now, self._k.times):
             return None
@@ -110,7 +110,7 @@ class Claims:
     # ── Held ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_held(self, x: Eip, now: float) -> float:
-        """When to look again."""
+        """Returns when to look again."""
         k = self._k
         if (unfit := self._rules.unfit(k, x)) is not None:
             self.yield_(x, unfit, now)
@@ -132,17 +132,17 @@ class Claims:
         return min(wake, self._records.follow(x, now))
 
     def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
-        """Rules 19, 20 and 29: when to look again."""
+        """Rules 19, 20 and 29. Returns when to look again."""
         k, rules, term = self._k, self._rules, peer.claims[x.address]
         if now < x.disputed_until:
-            self.yield_(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, as we do not
+            self.yield_(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, and we do not
             return FOREVER
         if not rules.beats(k, x, peer, term):
             x.unknowing_since.pop(peer.node, None)
             self._hear_worse(x, peer, term)
             return FOREVER
         if x.address in peer.weak and rules.held_on(k, x, now):
-            if now >= peer.hears_us_at + k.times.suspect:  # it may not even answer, and will yield at our word
+            if now >= peer.hears_us_at + k.times.suspect:  # it may not even answer, and will yield when we speak
                 since = x.unknowing_since.setdefault(peer.node, now)
                 if now < since + k.times.hello:
                     self._agenda.hurry()
@@ -155,7 +155,7 @@ class Claims:
         return FOREVER
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
-        """Keep it, at a higher term. This claim is made in the other's hearing."""
+        """Keep it, at a higher term. The other node hears this claim."""
         x.weak = False
         self._k.at(x).claimed_alone -= {x.address}
         x.unknowing_since.clear()
@@ -163,7 +163,7 @@ class Claims:
         self.announce(x)
 
     def _hear_worse(self, x: Eip, peer: Peer, term: int) -> None:
-        """Rule 20. What we took from one that was only unheard is about to go back."""
+        """Rule 20. What we took from a node that was only unheard is about to go back."""
         terms = (term, x.term)
         if x.worse_claims.get(peer.node) != terms:
             x.worse_claims[peer.node] = terms
@@ -193,20 +193,20 @@ class Claims:
         self._agenda.hurry()
 
     def dispute(self, x: Eip, now: float) -> None:
-        """Somebody else answers for it: what was claimed not knowing of that is weak."""
+        """Somebody else answers for it, so a claim that was made without knowing of that is weak."""
         x.disputed_until = now + self._k.times.disputed
         if not x.weak:
             self.weaken(x, now)
         self._agenda.look_at([x.address])
 
     def prove(self, x: Eip) -> None:
-        """Whoever answered for it was a peer, and has just yielded it."""
+        """A peer answered for it, and has just yielded it."""
         x.disputed_until = x.probed_until = NEVER
         self._agenda.orders.append(Claim(x.address, self._k.at(x).link, x.term, first=False))
         self._agenda.look_at([x.address])
 
     def hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
-        """Rule 21: whoever listened to the loser until now points at it."""
+        """Rule 21: neighbours that listened to the loser until now still point to it."""
         if now < max(x.disputed_until, x.probed_until) and not self.take_over:
             self.prove(x)
         if x.heard_yields.get(peer.node) != term:
@@ -250,14 +250,14 @@ class Claims:
         self._agenda.look_at([x.address])
 
     def clear(self, x: Eip, reason: Yielded, now: float) -> None:
-        """Nothing is held, written or waited for."""
+        """From now on nothing is held, written or waited for."""
         if x.holding and x.link is not None:
             self.yield_(x, reason, now)
         self._records.end(x)
         self._set_vacant(x, None)
 
     def set_aside(self, x: Eip, now: float) -> None:
-        """Whatever state a bug left it in. Tried again soon, then ever less often."""
+        """Whatever state a bug left it in. It is tried again soon, then less and less often."""
         again = now < x.aside_until + _ASIDE_MAX
         x.aside_for = min(2 * x.aside_for, _ASIDE_MAX) if again else max(self._k.times.listen, self._k.times.hello)
         x.aside, x.aside_until = True, now + x.aside_for

@@ -1,4 +1,4 @@
-"""What a node knows of its EIPs, its links, its peers and the API: what the rules judge by. Pure."""
+"""What a node knows about its EIPs, its links, its peers and the API: the basis for the rules. Pure."""
 
 from collections import defaultdict
 
@@ -13,21 +13,21 @@ from speaker.ownership.score import score
 
 
 class Api:
-    """The API server as last seen. ``configured`` is False where there is none at all."""
+    """The API server as last seen. ``configured`` is False if there is none at all."""
 
     def __init__(self, configured: bool) -> None:
         self.configured = configured
         self.up = self.listed = False
 
     def came_up(self) -> bool:
-        """Whether that is news."""
+        """Returns whether that is news."""
         news = not self.up
         self.up = self.listed = True
         return news
 
 
 class Known:
-    """Read by ``Rules``, changed by the machine alone. ``per_hello``: claims in one hello before a window rotates."""
+    """Read by ``Rules``, changed only by the machine. ``per_hello``: claims in one hello before a window rotates."""
 
     def __init__(self, node: str, now: float, times: Parameters, api: bool, revision: int, per_hello: int = 64) -> None:
         self.node = node
@@ -40,24 +40,24 @@ class Known:
         self.eips: dict[IPAddress, Eip] = {}
         self.segments: dict[int, Segment] = {}
         self.owners: defaultdict[IPAddress, set[tuple[int, str]]] = defaultdict(set)
-        """The own addresses of peers: on which link who says so."""
+        """Peers' own addresses → link and peer that say so."""
         self.boot = now
         self.sent_at = now
-        """When the last hello left: all that is answered hangs on it."""
+        """When the last hello was sent: all answering depends on it."""
         self.away_at = NEVER
         """When we came back after more than a hello interval without a step."""
         self.headless = False
-        """Nobody keeps up to date what may be held here."""
+        """Nobody keeps what may be held here up to date."""
         self.ready_at = NEVER
-        """When that, or a drain, ended last."""
+        """When that, or a drain, last ended."""
         self.standstills = Returns()
         """When we came back after more than the self-lease."""
         self.silent_until: float | None = None
-        """Another host keeps our name; it counts as gone then."""
+        """Another host keeps our name; it counts as gone at this time."""
         self.peers_changed = 0
-        """Times that a peer came, fell silent, or began to go or to hear nothing, or that a link changed."""
+        """Counts each time that a peer came, fell silent, or began to leave or to be deaf, or that a link changed."""
         self.claims_heard = 0
-        """Hellos that changed anything of what others claim."""
+        """Counts hellos that changed anything about others' claims."""
         self._per_hello = per_hello
 
     @property
@@ -71,7 +71,7 @@ class Known:
         return self.segments[link]
 
     def at(self, x: Eip) -> Segment:
-        """Where this node holds ``x``, or may."""
+        """Where this node holds ``x``, or may hold it."""
         assert x.link is not None
         return self.segments[x.link]
 
@@ -83,8 +83,8 @@ class Known:
         return x
 
     def owner(self, address: IPAddress) -> str | None:
-        """The peer that says ``address`` is its own; of several one, but before any of them the group that holds it:
-        peers only repeat that. No node's name has a space."""
+        """The peer that says ``address`` is its own, or one of several. A group that holds it comes first, since peers
+        only repeat that; it is recognised by a space, which no node's name has."""
         owners = (node for _, node in self.owners.get(address, ()))
         return min(owners, key=lambda node: (" " not in node, node), default=None)
 
@@ -102,7 +102,7 @@ class Known:
         return [peer for peer in self.claimants(x) if peer.is_alive(now, self.times)]
 
     def claimants(self, x: Eip) -> list[Peer]:
-        """Peers that claim it on our link, as far as we heard; alive or not."""
+        """Peers that claim it on our link, as far as we heard, alive or not."""
         if x.link is None:
             return []
         by_node = self.segments[x.link].peers.by_node

@@ -9,36 +9,38 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.parameters import NEVER, Parameters
 
 WINDOW = 32
-"""Hellos of a peer that are looked back on: of 10 % loss everywhere one window in 40,000 looks bad."""
+"""Hellos of a peer that are looked back on: with 10 % loss everywhere, one window in 40,000 looks bad."""
 RUN = 4
-"""Of more lost hellos in a row so many count: a longer outage is what suspicion and death are for."""
+"""Of more lost hellos in a row only so many count: suspicion and death are there for longer outages."""
 GOOD, POOR, BETTER, BAD = 3, 18, 25, 34
 """Percent. A path is bad from BAD on until it is below BETTER, and poor from POOR on until it is good."""
 STEP = 15
-"""Percent that a loss changes by until it is said anew: what is said at every beat must stay the same (rule 1)."""
+"""Percent by which a loss must change before it is said again: what is said at every beat must stay the same
+(rule 1)."""
 SAID = 16
-"""Peers whose loss is said in one hello, the worst of them: a hello stays small on a LAN that loses everything."""
+"""Peers whose loss is said in one hello, the worst ones: a hello stays small on a LAN that loses everything."""
 AGAIN = 60.0
 """Seconds for which a link that was sick goes last, and until what it still holds is offered again."""
 _ALL = (1 << WINDOW) - 1
 
 
 class Arrivals:
-    """Which of a peer's last hellos on one link arrived: lost is a sequence that never came, not one that is late."""
+    """Which of a peer's last hellos on one link arrived. A sequence that never came is lost, one that is late
+    is not."""
 
     __slots__ = ("_lost", "links", "said", "sequence")
 
     def __init__(self) -> None:
         self._lost = 0
-        """A bit for each of the last hellos, the last one lowest."""
+        """One bit for each of the last hellos, the latest one lowest."""
         self.links = 0
-        """As in its hello; 0: it does not say, and nothing is known of what it sends."""
+        """As in its hello; 0: it does not say, so nothing is known about what it sends."""
         self.sequence: int | None = None
         self.said = 0
-        """Percent that our hellos say; 0: the path is good."""
+        """The percentage that our hellos say; 0: the path is good."""
 
     def hear(self, sequence: int, links: int) -> None:
-        """From one hello of the peer to its next on the same link its sequence grows by ``links``."""
+        """From one hello of the peer to its next on the same link, its sequence grows by ``links``."""
         if sequence == self.sequence:
             return
         before, self.sequence = self.sequence, sequence
@@ -61,7 +63,7 @@ class Arrivals:
             self._say(self.percent)
 
     def pause(self) -> None:
-        """What comes next may follow on hellos that were dropped here."""
+        """What comes next may follow hellos that were dropped here."""
         self.sequence = None
 
     @property
@@ -80,7 +82,8 @@ class Arrivals:
 
 
 class Losses(NamedTuple):
-    """Of ``node``: so many percent of its hellos do not arrive here, and of each node's there, by its word."""
+    """The percentage of hellos of ``node`` that do not arrive here, and of each other node's that, by its word, do not
+    arrive there."""
 
     node: str
     ours: int
@@ -88,8 +91,8 @@ class Losses(NamedTuple):
 
 
 def sick(me: str, losses: Collection[Losses]) -> set[str]:
-    """Those of ``me`` and its peers whose own links account for the bad paths: the nodes with most of them, then those
-    with most of what is left. One bad path is nobody's, and so are they all where everybody has as many."""
+    """The nodes, ``me`` or its peers, whose own links account for the bad paths: the nodes with most bad paths, then
+    those with most of the rest. A single bad path is nobody's fault, and nor is any if all nodes have equally many."""
     found, left = set[str](), {me, *(each.node for each in losses)}
     bad = set(_paths(me, losses, BAD))
     while True:
@@ -103,14 +106,14 @@ def sick(me: str, losses: Collection[Losses]) -> set[str]:
 
 
 def well(me: str, losses: Collection[Losses], sick: Set[str]) -> set[str]:
-    """Of the peers that are not ``sick`` those between which no path is poor; none unless they are most of them."""
+    """The peers that are not ``sick`` and have no poor path between them; none unless they are a majority."""
     others = {each.node for each in losses} - sick
     poor = {node for path in _paths(me, losses, POOR) if path <= others for node in path}
     return others - poor if len(others) > 1 and 2 * len(poor) < len(others) else set()
 
 
 def _paths(me: str, losses: Collection[Losses], least: int) -> Iterator[frozenset[str]]:
-    """Pairs of nodes between which at least so many percent are lost, one way or the other."""
+    """Pairs of nodes between which at least so many percent are lost, in one direction or the other."""
     for node, ours, theirs in losses:
         if ours >= least:
             yield frozenset((me, node))
@@ -120,19 +123,19 @@ def _paths(me: str, losses: Collection[Losses], least: int) -> Iterator[frozense
 # ── How long a silence must last before it means anything ─────────────────────────────────────────────────────
 #
 # A silence that ends without a lost hello was no death: the LAN delivered late, or the sender stood still. Failing over
-# each time costs clients more than the silences do. So whoever lived through one waits a quarter longer than it lasted,
-# and comes back to the usual time within minutes.
+# each time costs clients more than the silences do. So a node that lives through one waits a quarter longer than it
+# lasted, and returns to the usual time within minutes.
 
 HALF_LIFE = 60.0
-"""Seconds in which the patience that a silence taught falls to half."""
+"""Seconds in which the patience learnt from a silence falls to half."""
 MARGIN = 1.25
-"""Times the longest silence lately survived: the next one is of the same kind, and not of the same length."""
+"""Times the longest silence survived recently: the next one is of the same kind, but not of the same length."""
 LONGEST = 6.0
 """Seconds: a LAN that delivers later than that serves no client."""
 
 
 class Fading:
-    """The longest of some silences, less and less of it as time goes by."""
+    """The longest of some silences, which fades as time goes by."""
 
     __slots__ = ("_at", "_gap")
 
@@ -140,16 +143,16 @@ class Fading:
         self._gap, self._at = 0.0, 0.0
 
     def survived(self, gap: float, now: float) -> None:
-        """A silence of ``gap`` seconds that ends now, and meant nothing."""
+        """A silence of ``gap`` seconds has ended that meant nothing."""
         if gap <= LONGEST and gap > self._left(now):
             self._gap, self._at = gap, now
 
     def lasts(self, now: float) -> float:
-        """Seconds that the next one may last; 0 where nothing was learnt."""
+        """Seconds that the next one may last; 0 if nothing was learnt."""
         return MARGIN * self._left(now)
 
     def over_at(self, least: float) -> float:
-        """From when on it lasts no longer than ``least`` seconds."""
+        """From when on that is no longer than ``least`` seconds."""
         return self._at + HALF_LIFE * log2(MARGIN * self._gap / least) if self._gap else NEVER
 
     def _left(self, now: float) -> float:
@@ -157,21 +160,21 @@ class Fading:
 
 
 class Patience:
-    """With the silences of one peer. Times are seconds of the caller's clock."""
+    """Patience with the silences of one peer. Times are seconds of the caller's clock."""
 
     __slots__ = ("_clock", "_sequence", "late", "over_at", "quiet")
 
     def __init__(self) -> None:
         self.quiet, self.late = Fading(), Fading()
-        """Of all silences that meant nothing; and of those alone in which the LAN was late."""
+        """For all silences that meant nothing; and for those in which the LAN was late."""
         self.over_at = NEVER
-        """From when on a silence may last no longer than anywhere else, as on most LANs it never may."""
+        """From when on a silence may last no longer than usual; on most LANs it never may."""
         self._clock, self._sequence = 0, 0
-        """Of the hello heard last."""
+        """Of the last hello."""
 
     def hear(self, hello: Hello, gap: float, now: float, times: Parameters, slower: float) -> None:
         """``hello`` ends a silence of ``gap`` seconds. It meant nothing if none of its sender's hellos was lost: all
-        came late, or the sender stood still for no longer than it takes to fail over twice. ``slower``: its hello
+        came late, or the sender stood still for no longer than two failovers take. ``slower``: the sender's hello
         interval, divided by ours."""
         slept, step = (hello.clock - self._clock) / 1000, hello.sequence - self._sequence
         self._clock, self._sequence = hello.clock, hello.sequence
@@ -186,5 +189,5 @@ class Patience:
         self.over_at = self.quiet.over_at(times.dead)
 
     def lasts(self, now: float) -> float:
-        """Seconds that a silence may last; 0 where nothing was learnt."""
+        """Seconds that a silence may last; 0 if nothing was learnt."""
         return self.quiet.lasts(now)

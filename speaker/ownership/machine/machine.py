@@ -1,8 +1,8 @@
 """Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
-``Ownership.step`` is the only way in, and ``Claims.judge`` (``holding.py``) is where each EIP is decided. What is
-decided, of what is known, stands in ``rules.py``; ``wire/shared.py`` carries the orders out. Work per step follows what
-changed, not EIPs times peers.
+``Ownership.step`` is the only way in, and ``Claims.judge`` (``holding.py``) is where each EIP is decided. ``rules.py``
+has the judgements about what is known, and ``wire/shared.py`` carries the orders out. The work of a step depends on
+what changed, not on EIPs times peers.
 """
 
 from collections.abc import Callable
@@ -54,11 +54,11 @@ from speaker.ownership.parameters import FOREVER, NEVER, Parameters
 from speaker.ownership.preference import Preferred
 
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
-"""Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
+"""Events that come by the dozen; what they do not concern waits for the tick after them."""
 _HEARD = (HelloHeard, EipAnswered, FrameHeard)
-"""Come by the dozen as well, read of sockets at the beat."""
+"""Events that also come by the dozen, read from sockets at the beat."""
 _BATCH = 200
-"""EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
+"""EIPs looked at in one step; more wait for the next, so that hellos and answers are never late because of them."""
 _RULES = Rules()
 
 
@@ -66,9 +66,9 @@ class Ownership:
     """One life of one node.
 
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
-    before a window rotates over them. With ``api`` an API server is configured, reachable or not. ``revision``: of what
-    is installed here; where nodes differ, the higher one claims first. ``rules``: what decides, for tests.
-    ``take_over``: a stranger may answer for what peers hold in name (rule 18).
+    before a window rotates over them. ``api``: an API server is configured, reachable or not. ``revision``: of what is
+    installed here; if nodes differ, the higher one claims first. ``rules``: what decides, for tests. ``take_over``: a
+    stranger may answer for what peers hold in name (rule 18).
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Ownership:
         self.hearing = Hearing(k, claims, self.name, self.moves, self.silence, self.unanswered)
 
     def step(self, now: float, event: Event) -> list[Order]:
-        """The orders that follow, to be carried out in this order. ``now`` never goes back. Those of a hello that more
-        follow (``more``) come with the next event."""
+        """The orders that follow, to be carried out in this order. ``now`` never goes back. If more events follow a
+        hello (``more``), its orders come with the next event."""
         agenda = self._agenda
         if now - agenda.now > 1.5 * self.times.hello:
             self.known.away_at = now
@@ -106,7 +106,7 @@ class Ownership:
         if now >= self.answer_until and not more:
             kept = self._come_back(now)
             if isinstance(event, FrameHeard | EipAnswered) or (isinstance(event, HelloHeard) and not kept):
-                # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
+                # It waited with us: treating it as fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
         if more:
@@ -162,7 +162,8 @@ class Ownership:
 
     @property
     def headless(self) -> bool:
-        """No main process works: what is held is kept, and nothing comes here for being preferred (rule 42)."""
+        """There is no working main process: what is held is kept, and nothing comes here because it prefers this node
+        (rule 42)."""
         return self.known.headless
 
     @headless.setter
@@ -185,11 +186,11 @@ class Ownership:
 
     @property
     def watch_at(self) -> float:
-        """No peer can become suspect or dead before. From then on all hellos that wait are to be heard first."""
+        """No peer can become suspect or dead before this time. After it, all waiting hellos must be heard first."""
         return self._agenda.watch_at
 
     def speak_again(self) -> None:
-        """The hello that was ordered last did not leave: it was no longer true by then."""
+        """The last hello that was ordered was not sent: it was no longer true by then."""
         self._agenda.hurry()
 
     @property
@@ -202,7 +203,7 @@ class Ownership:
         return known is not None and known.holding
 
     def term(self, eip: IPAddress) -> int:
-        """Of this node's claim, which rises while it holds the EIP, too; 0 where it never had one."""
+        """The term of this node's claim, which also rises while it holds the EIP; 0 if it never had one."""
         known = self.known.eips.get(eip)
         return known.term if known is not None else 0
 
@@ -220,27 +221,28 @@ class Ownership:
         return self._rules.preferred(self.known, x, now) if x is not None and x.preference is not None else None
 
     def heard_on(self, eip: IPAddress, node: str) -> int | None:
-        """A link on which ``node`` says that it holds it; of one that went, and is another now, it says no more."""
+        """A link on which ``node`` says that it holds it. If the link went, and is another now, it no longer says so
+        there."""
         x, segments = self.known.eips.get(eip), self.known.segments
         links = x.rivals.items() if x is not None else ()
         return next((link for link, nodes in links if node in nodes and segments[link].up), None)
 
     def held_before(self, eip: IPAddress) -> str | None:
-        """The other node that had it last, alive or not; None: nobody, as far as this one knows."""
+        """The other node that had it last, alive or not; None if there is none, as far as this node knows."""
         x = self.known.eips.get(eip)
         return x.held_by[1] or None if x is not None else None
 
     def recorded(self) -> tuple[IPAddress, ...]:
-        """The EIPs of which there is a record, as far as was heard."""
+        """The EIPs that have a record, as far as was heard."""
         return tuple(x.address for x in self.known.eips.values() if x.record is not None and not x.record.gone)
 
     @property
     def ready(self) -> bool:
-        """No link that is up still listens: what this node may claim, it would."""
+        """No link that is up is still listening: this node would claim whatever it may claim."""
         return not any(segment.up and segment.listening for segment in self.known.segments.values())
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
-        """Link → everybody heard there within the last hour, by name."""
+        """Link → all nodes heard there within the last hour, by name."""
         return {link: segment.peers.states(now, segment.sick) for link, segment in self.known.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
@@ -251,7 +253,7 @@ class Ownership:
         return eip in peer.claims or now < peer.ended.get(eip, NEVER) + self.times.linger
 
     def believed(self, link: int, hello: Hello) -> bool:
-        """It was heard last, and counts."""
+        """It is the newest, and counts."""
         peer = self._heard(link, hello.node)
         return peer is not None and peer.stamp == hello.stamp
 
@@ -262,8 +264,8 @@ class Ownership:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _heed(self, event: Event, now: float) -> None:
-        """A hello that a bug of ours keeps from being understood counts as lost, so that its sender dies if all of its
-        hellos do; an EIP whose news are lost is set aside for a while."""
+        """If a bug of ours keeps a hello from being understood, the hello counts as lost, so its sender dies if that
+        happens to all of its hellos. An EIP whose news are lost that way is set aside for a while."""
         before = self._heard(event.link, event.hello.node) if isinstance(event, HelloHeard) else None
         heard_at = before.heard_at if before is not None else NEVER
         try:
@@ -315,7 +317,7 @@ class Ownership:
             case LeaseSeen() if event.node == self.node:
                 self.name.see_lease(event, now)
             case LeaseSeen():
-                pass  # another's: who lives is heard on the wire
+                pass  # another node's: whether it lives is heard on the wire
             case FrameHeard():
                 segment = self.known.segment(event.link, now)
                 self.silence.hear_frame(segment, now - event.age, now, event.version)
@@ -350,7 +352,7 @@ class Ownership:
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
 
     def _come_back(self, now: float) -> bool:
-        """Rules 27 and 39: whether what we hold is kept."""
+        """Rules 27 and 39. Returns whether what we hold is kept."""
         self.known.standstills.add(now)
         for segment in self.known.segments.values():
             segment.returns.add(now)
@@ -391,7 +393,7 @@ class Ownership:
     # ── One EIP after the other ───────────────────────────────────────────────────────────────────────────────
 
     def _judge_due(self, now: float, idle: bool) -> None:
-        """What just changed comes first, then what became due; the rest waits until the machine is ``idle``."""
+        """First what just changed, then what became due; the rest waits until the machine is ``idle``."""
         k, agenda = self.known, self._agenda
         for _ in range(_BATCH):
             if agenda.urgent:
@@ -436,12 +438,12 @@ class Ownership:
             self._agenda.orders.append(Announce(segment.link, eips))
 
     def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
-        """Without a hello the link falls silent when its self-lease is over (rule 27): its peers will take over."""
+        """Without a hello, the link falls silent when its self-lease is over (rule 27): its peers will take over."""
         hello = segment.hello(self._hello(segment, now), beat, now)
         self._agenda.orders.append(SendHello(segment.link, hello, segment.peers.unreached(now)))
 
     def _hello(self, segment: Segment, now: float) -> Hello:
-        """What is said on every link, and of our name on this one."""
+        """What is said on every link, and about our name on this one."""
         k = self.known
         lost = [other for other in k.segments.values() if not other.up]
         return Hello(
@@ -452,7 +454,7 @@ class Ownership:
             links=2 * (len(k.segments) - len(lost)),
             draining=k.draining_since is not None,
             revision=k.revision,
-            # No hello of its own leaves by a link without a carrier: the other links tell what was yielded there.
+            # A link without a carrier sends no hello of its own: the other links tell what was yielded there.
             yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
             heard=self.name.namesake_heard(segment, now),
         )

@@ -1,4 +1,4 @@
-"""Moves that somebody planned, make before break: asked for in hellos, claimed on request (``balance`` plans). Pure."""
+"""Planned moves, make before break: asked for in hellos, and claimed on request (``balance`` plans them). Pure."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from speaker.ownership.parameters import NEVER
 
 
 class Moves:
-    """The node that rebalances decides nothing: those it asks claim or do not, holders yield by rule 19."""
+    """The node that rebalances decides nothing: those it asks may claim or not, and holders yield by rule 19."""
 
     def __init__(self, k: Known, rules: Rules, claims: Claims) -> None:
         self._k, self._rules, self._agenda, self._claims = k, rules, k.agenda, claims
@@ -67,7 +67,7 @@ class Moves:
         return {k.node: self._rules.own_weight(k, x), **others}
 
     def _fit(self, segment: Segment, now: float) -> list[str]:
-        """Who may be given more, or has some to give."""
+        """Nodes that may be given more, or have some to give."""
         fit = [peer.node for peer in segment.peers.living(now) if self._mutual(peer, now) and not peer.draining]
         return fit if self._k.draining_since is not None else [*fit, self._k.node]
 
@@ -77,7 +77,7 @@ class Moves:
     # ── From a sick link ──────────────────────────────────────────────────────────────────────────────────────
 
     def watch_health(self, now: float) -> None:
-        """Once an interval: whether our own links are sick (rule 40)."""
+        """Once an interval: checks whether our own links are sick (rule 40)."""
         if now < self._agenda.beat_at:
             return
         for segment in self._k.segments.values():
@@ -119,7 +119,7 @@ class Moves:
             self.abandon_all()
 
     def _follow(self, now: float) -> None:
-        """Once an interval: what came of it, and the next few."""
+        """Once an interval: the results so far, and the next few moves."""
         for link, move_plan in (self._plans or {}).items():
             if move_plan.finished:
                 continue
@@ -154,8 +154,8 @@ class Moves:
                 self._claim_on_request(x, now)
 
     def _claim_on_request(self, x: Eip, now: float) -> None:
-        """Claims what others hold, by rule 18: only from holders who will hear it. What nobody holds is claimed
-        by the rules anyway, and what was taken from us a moment ago is not taken back: that would never end."""
+        """Claims what others hold, by rule 18, but only from holders that will hear it. What nobody holds is claimed by
+        the rules anyway. What was taken from us a moment ago is not taken back, as that would never end."""
         if x.holding or not self._rules.may_claim(self._k, x, now) or self._k.at(x).sick:
             return
         rivals = self._k.rivals(x, now)

@@ -1,10 +1,10 @@
 """Two hosts with one name and one key: only one of them may answer, and both say so (rule 32). Pure.
 
 A cloned machine keeps its name. Each of the two would take the other's hellos for its own, and the peers would take
-them for one node that restarts all the time. So a hello of our name that is not ours is answered by naming its life in
-our own hellos, as a stranger's is; one that names our life in turn lives now, and is no recording. Then one of the two
-keeps the name: the one that holds EIPs, of two alike the one that began first. The other yields everything and falls
-silent, until nothing was heard of the name for ``SILENCE``.
+them for one node that restarts all the time. So when a hello with our name is not ours, our hellos name its life, as
+they do a stranger's. If it then names our life, it lives now, and is not a recording. Then one of the two keeps the
+name: the one that holds EIPs, or else the one that began first. The other yields everything and falls silent, until
+nothing was heard of the name for ``SILENCE``.
 """
 
 from collections import deque
@@ -20,13 +20,13 @@ from speaker.ownership.machine.segment import Namesake, Segment
 from speaker.ownership.parameters import NEVER
 
 SILENCE = 10.0
-"""Seconds for which nothing is heard of the other before it counts as gone."""
+"""Seconds without a sign of the other before it counts as gone."""
 _LIVES = 64
-"""More than that are not climbed while frames of the first are on their way."""
+"""No more lives are climbed than this while frames of the first are on their way."""
 
 
 class Name:
-    """Of the node, and whose it is. ``incarnate`` makes an incarnation above the one given."""
+    """This node's name, and whose it is. ``incarnate`` makes an incarnation above the one given."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class Name:
         """The incarnations that this machine has had."""
         self._sequence = 0
         self._clash_until: float | None = None
-        """Another host has our name, which we keep; it counts as gone then."""
+        """Another host has our name, which we keep; it counts as gone at this time."""
         self._foreign_lease_at = NEVER
-        """When our Lease was last renewed by another life."""
+        """When another life last renewed our Lease."""
         self._last_word = False
-        """One more hello, before silence."""
+        """One more hello is sent before silence."""
 
     def next_sequence(self) -> int:
-        """Of a hello. The one between is for those who are sent it by unicast."""
+        """The next sequence of a hello. The number in between is for nodes that get it by unicast."""
         self._sequence += 2
         return self._sequence
 
     def speaks(self) -> bool:
-        """Whether hellos leave now."""
+        """Whether hellos are sent now."""
         last, self._last_word = self._last_word, False
         return last or not self._k.silent
 
@@ -91,8 +91,8 @@ class Name:
             self._clash_until = now + SILENCE
 
     def see_lease(self, event: LeaseSeen, now: float) -> None:
-        """As ``hear_namesake``, where the two share no link: the API server shows who else renews our Lease, and not
-        only once, as the last renewal of our own previous life may come late."""
+        """Like ``hear_namesake``, if the two share no link: the API server shows who else renews our Lease. Once is not
+        enough, as the last renewal of our own previous life may come late."""
         if event.incarnation in self.lives or not event.renewed:
             return
         if self._k.silent:
@@ -103,7 +103,7 @@ class Name:
             self._begin_clash(NameClash(None, None, silent=event.incarnation < self._k.incarnation), now)
 
     def _fall_silent(self, now: float) -> None:
-        """One last hello tells what is yielded."""
+        """One last hello says what is yielded."""
         self._k.silent_until, self._clash_until = now + SILENCE, None
         self._moves.abandon_all()
         for x in self._k.eips.values():
@@ -111,7 +111,7 @@ class Name:
         self._last_word, self._agenda.beat_at = True, now
 
     def end_clash(self, now: float) -> None:
-        """Nobody else has the name any more: begin anew."""
+        """Nobody else has the name any more: begin again."""
         if self._clash_until is not None and now >= self._clash_until:
             self._clash_until = None
             self._agenda.orders.append(NameFree())
@@ -135,8 +135,8 @@ class Name:
             self._rise_above(known.incarnation)
 
     def _is_met(self, segment: Segment, known: Incarnation, now: float) -> bool:
-        """That life is a namesake's rather than an earlier one of ours: it is heard here. A recording is believed for a
-        moment only."""
+        """Whether that life is a namesake's rather than an earlier one of ours: it is heard here. A recording is
+        believed only for a moment."""
         namesake = segment.namesake
         return (
             namesake is not None
@@ -153,7 +153,7 @@ class Name:
         self._agenda.look_later(address for address, x in self._k.eips.items() if x.holding)
 
     def namesake_heard(self, segment: Segment, now: float) -> dict[str, Heard]:
-        """For our hello: the namesake is named as a stranger is."""
+        """For our hello: the namesake is named like a stranger."""
         namesake = segment.namesake
         if namesake is None or now - namesake.heard_at >= self._k.times.dead:
             return {}

@@ -1,4 +1,6 @@
-"""What one link has told us of the other nodes: who is alive, since when, and what they claim (rules 3 to 6). Pure."""
+"""What one link has told us about the other nodes: who is alive, since when, and what they claim (rules 3 to
+6). Pure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,15 +15,15 @@ from speaker.ownership.parameters import NEVER, Parameters
 from speaker.ownership.score import claim_hash
 
 MAX_NODES = 1000
-"""That live on one link, ourselves left out."""
-MAX_LEFT = 4096  # EIPs that a node yielded by the word of another link: the latest are remembered
+"""The most nodes on one link, without ourselves."""
+MAX_LEFT = 4096  # EIPs that a node yielded according to another link: the latest are remembered
 MAX_WEIGHTS = 64
-"""Preferences of one link of which a node says how much it is preferred."""
+"""The most preferences of one link for which a node says how much it is preferred."""
 MOST_DIRECT = 8
-"""Peers to whom one hello is sent by unicast as well."""
+"""The most peers that get one hello by unicast as well."""
 FORGOTTEN = 3600.0
-"""Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
-not be believed."""
+"""Seconds for which a node that was heard before is reported. What it said last is kept, as somebody who repeats it
+later must not be believed."""
 _SUM = 2**64 - 1
 
 
@@ -36,14 +38,16 @@ class Worth(Enum):
     REPLAYED = "replayed"
     OLD_LIFE = "old_life"
     OTHER_LINK = "other_link"
-    """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
+    """Sent on another of the peer's links than the earlier ones, and does not say that the peer hears ours: replayed
+    here."""
     CROWDED = "crowded"
-    """From one more than MAX_NODES: whoever has the key can make up any number of names."""
+    """Beyond MAX_NODES: whoever has the key can invent any number of names."""
 
 
 @dataclass(slots=True)
 class Stranger:
-    """An incarnation that has not proven yet that it hears us. Echoed in our ``heard``, otherwise without effect."""
+    """An incarnation that has not yet proven that it hears us. Echoed in our ``heard``, but otherwise without
+    effect."""
 
     stamp: tuple[Incarnation, int, int]
     link: int
@@ -51,24 +55,24 @@ class Stranger:
 
 
 class Peer:
-    """One life of another node, as heard on one of our links, from the hello that named our incarnation on."""
+    """One life of another node, as heard on one of our links, beginning with the hello that named our incarnation."""
 
     def __init__(self, hello: Hello, now: float) -> None:
         self.node = hello.node
         self.stamp: tuple[Incarnation, int, int] = (hello.incarnation, -1, 0)
         self.link = hello.link
         self.met_at = self.heard_at = self.broadcast_at = now
-        """When it was met; when it was heard last, and when by broadcast."""
+        """When it was met, when it was last heard, and when it was last heard by broadcast."""
         self.vouched_at = NEVER
         """When somebody else last heard it, by their word."""
         self.answered_at = NEVER
         """When it last answered on the wire for an EIP, by ARP or NDP."""
         self.unanswered: Counter[IPAddress] = Counter()
-        """Questions for each EIP that it claims, since it last answered for that one, or was heard."""
+        """EIP that it claims → questions since it last answered for it, or was heard."""
         self.accuses: frozenset[Accused] = frozenset()
-        """By its last hello (rule 37)."""
+        """According to its last hello (rule 37)."""
         self.weights: Mapping[int, int] = {}
-        """By preference how much it is preferred here (rule 41)."""
+        """Preference → how much it is preferred here (rule 41)."""
         self.weighs = hello.weighs
         self.hears_us_at = NEVER
         """When it last heard us, by its word."""
@@ -76,13 +80,13 @@ class Peer:
         """As last judged by the machine."""
         self.draining = self.deaf = self.demoted = False
         self.patience = 1.0
-        """Its hello interval, where that is longer than ours, divided by ours."""
+        """Its hello interval divided by ours, if it is longer."""
         self.lenience = Patience()
-        """With its silences, after some that meant nothing (rule 38)."""
+        """Patience with its silences, after some that meant nothing (rule 38)."""
         self.interval = hello.interval
         self.revision = hello.revision
         self.weak: set[IPAddress] = set()
-        """Of its claims those that it may have made not knowing of another."""
+        """Those of its claims that it may have made without knowing of another."""
         self.claims: dict[IPAddress, int] = {}
         self._in_order = Ordered()
         """The same EIPs."""
@@ -90,19 +94,19 @@ class Peer:
         self.digest = Digest()
         self.unsynced_since: float | None = now
         self.own: dict[IPAddress, float] = {}
-        """When it last said of each of its own addresses that it is."""
+        """Each of its own addresses → when it last said so."""
         self.said_own: tuple[object, object] = None, None
-        """What it said of them last, and when that was noted."""
+        """What it last said about them, and when that was noted."""
         self.own_noted_at = NEVER
         self.ended: dict[IPAddress, float] = {}
-        """When it last said of each EIP that it holds it no longer."""
+        """EIP → when it last said that it no longer holds it."""
         self.left: dict[IPAddress, int] = {}
-        """The highest term at which it yielded each EIP, by the word of another link."""
+        """EIP → the highest term at which it yielded it, according to another link."""
         self.arrivals = Arrivals()
         self.lost: dict[str, int] = {}
-        """Of whose hellos it loses how many percent, by its word."""
+        """Node → the percentage of its hellos that this peer loses, by its word."""
         self.left_at = self.stamp
-        """Of the hello that said so last."""
+        """The stamp of the hello that last said so."""
         self.probed_at = NEVER
         self.refused_at = NEVER
 
@@ -112,29 +116,30 @@ class Peer:
 
     @property
     def makes_way(self) -> bool:
-        """Its claims bind nobody: it goes, hears nobody who asks for them, or has no carrier here any more."""
+        """Its claims bind nobody: it is leaving, it hears nobody who asks for them, or it no longer has a
+        carrier here."""
         return self.draining or self.deaf or self.left_at > self.stamp
 
     def suspect_at(self, times: Parameters) -> float:
-        """It has been silent for too long then, to our own ears."""
+        """When we have not heard it for too long."""
         return self.heard_at + self.suspect_after(times)
 
     def suspect_after(self, times: Parameters) -> float:
-        if self.heard_at >= self.lenience.over_at:  # nearly always, and this is asked for a dozen times at each beat
+        if self.heard_at >= self.lenience.over_at:  # nearly always, and this is called a dozen times at each beat
             return times.suspect * self.patience
         lasts = self.lenience.lasts(self.heard_at)
         return max(times.suspect * self.patience, lasts - 2 * times.probe)
 
     def missed_at(self, times: Parameters) -> float:
-        """None of its broadcasts came for too long then."""
+        """When none of its broadcasts has come for too long."""
         return self.broadcast_at + self.suspect_after(times)
 
     def dies_at(self, times: Parameters) -> float:
-        """Unless somebody hears it meanwhile, or it answers for what it holds."""
+        """Unless somebody hears it before then, or it answers for what it holds."""
         return max(self.heard_at, self.vouched_at, self.answered_at) + self.dead_after(times)
 
     def dead_after(self, times: Parameters) -> float:
-        """Seconds of silence that are its death."""
+        """Seconds of silence after which it is dead."""
         if self.heard_at >= self.lenience.over_at:
             return times.dead * self.patience
         return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
@@ -147,7 +152,7 @@ class Peer:
         return now < self.dies_at(times)
 
     def is_heard(self, now: float, times: Parameters) -> bool:
-        """By ourselves: what it says of its claims reaches us."""
+        """Heard by ourselves, so what it says about its claims reaches us."""
         return now < self.heard_at + self.dead_after(times)
 
     def hears_us(self, now: float, times: Parameters) -> bool:
@@ -161,7 +166,7 @@ class Peer:
         return self.digest.count == len(self.claims) and self.digest.sum == self.sum
 
     def learn(self, hello: Hello) -> set[IPAddress]:
-        """Take over what a hello says of its sender's claims; returns the EIPs for which anything changed."""
+        """Takes over what a hello says about its sender's claims. Returns the EIPs for which anything changed."""
         if hello.digest == self.digest and self.synced() and not (hello.yielded or hello.weak or self.weak):
             return set()  # as it was, which is nearly always
         left = self.left
@@ -181,7 +186,7 @@ class Peer:
         return changed
 
     def _learn_weak(self, hello: Hello) -> set[IPAddress]:
-        """A hello says of each claim that it lists whether it is weak."""
+        """For each claim that it lists, a hello says whether it is weak."""
         if not hello.weak and not self.weak:
             return set()
         weak = {eip for eip in hello.claims if eip in self.claims and eip in hello.weak}
@@ -190,7 +195,7 @@ class Peer:
         return changed
 
     def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int], now: float) -> set[IPAddress]:
-        """By another of its links it says that it yielded these: what it said here before may arrive after that."""
+        """It says on another of its links that it yielded these. What it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
         self.left |= {eip: max(term, self.left.get(eip, 0)) for eip, term in yielded.items()}
         for eip in [*islice(self.left, max(0, len(self.left) - MAX_LEFT))]:
@@ -202,7 +207,7 @@ class Peer:
         return gone
 
     def deny(self, eip: IPAddress) -> None:
-        """It does not hold this any more, to judge by the wire."""
+        """By what is seen on the wire, it no longer holds this EIP."""
         self._forget(eip, self.heard_at)
         del self.unanswered[eip]
 
@@ -218,7 +223,7 @@ class Peer:
         return True
 
     def restore(self) -> None:
-        """Its claims were left half changed: what is derived from them is worked out anew."""
+        """Its claims were left half changed: everything derived from them is computed again."""
         self._in_order = Ordered()
         for eip in self.claims:
             self._in_order.add(eip)
@@ -233,43 +238,43 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerState:
-    """A node on one of our links, for a person to read."""
+    """A node on one of our links, for people to read."""
 
     node: str
     incarnation: Incarnation
     alive: bool
-    """Heard by us or by somebody we hear, within ``dead``."""
+    """Heard within ``dead``, by us or by somebody we hear."""
     heard: bool
-    """By ourselves."""
+    """Heard by ourselves."""
     hears_us: bool
     draining: bool
     claims: int
     """How many EIPs it says it holds."""
     interval: int = 0
-    """Milliseconds between its hellos, as it says; 0: it does not."""
+    """Milliseconds between its hellos, by its word; 0: it does not say."""
     loss: int | None = None
-    """Percent of its last hellos that did not arrive; None: it does not say how many there are."""
+    """Percentage of its last hellos that did not arrive; None: it does not say how many there are."""
     loses: int = 0
-    """Percent of ours that it says it loses; 0: hardly any."""
+    """Percentage of ours that it says it loses; 0: hardly any."""
     sick: bool = False
-    """Our own link here is (rule 40)."""
+    """Our own link here is sick (rule 40)."""
     patience_ms: int = 0
-    """Of silence until it is dead to us, where that is longer than usual (rule 38); 0: as usual."""
+    """Milliseconds of silence until we count it as dead, if longer than usual (rule 38); 0: as usual."""
 
 
 class Peers:
-    """Everybody heard on one link."""
+    """All nodes heard on one link."""
 
     def __init__(self, me: str, link: int, times: Parameters) -> None:
         self._me, self._link, self._times = me, link, times
         self.by_node: dict[str, Peer] = {}
         self.strangers: dict[str, Stranger] = {}
         self.heedless: set[str] = set()
-        """Nodes that heed no preference (rule 41), or did; nearly always none."""
+        """Nodes that do not heed preferences (rule 41), or did not; nearly always none."""
         self._full_until = NEVER
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
-        """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
+        """Rule 5. ``incarnation`` is ours. The peer is returned if the hello counts; its claims are not learnt yet."""
         peer = self.by_node.get(hello.node)
         if peer is not None and hello.incarnation < peer.incarnation:
             peer.refused_at = now
@@ -291,7 +296,7 @@ class Peers:
         if stranger is None and hello.node not in self.by_node and self._crowded(now):
             return Worth.CROWDED, None
         # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
-        # that did not is in our hello, and whoever is meant climbs above it.
+        # that is not silent is in our hello, and the node it names climbs above it.
         if stranger is not None and fresh and hello.stamp <= stranger.stamp:
             return Worth.REPLAYED, None
         if not self.names_us(hello, incarnation) or self._lives_on(hello.node, now):
@@ -303,7 +308,7 @@ class Peers:
         return Worth.PROVEN, peer
 
     def _lives_on(self, node: str, now: float) -> bool:
-        """Whoever says that it follows a life that is heard to this moment is another host of that name."""
+        """A life that claims to follow one that is still being heard is another host with that name."""
         peer = self.by_node.get(node)
         return peer is not None and now - peer.heard_at < self._times.suspect
 
@@ -318,15 +323,15 @@ class Peers:
             self.strangers = {node: each for node, each in self.strangers.items() if each.heard_at > late}
             if len(self.living(now)) + len(self.strangers) < MAX_NODES:
                 return False
-            self._full_until = now + self._times.slot  # to look at each of them for each new name takes milliseconds
+            self._full_until = now + self._times.slot  # looking at each of them for each new name takes milliseconds
         return True
 
     def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
-        """What a node says on one link of its claims there is wrong on every other."""
+        """What a node says on one link about its claims there is wrong on every other link."""
         return hello.link == peer.link or self._names_us(hello.heard.get(self._me), incarnation)
 
     def _names_us(self, heard: Heard | None, incarnation: Incarnation) -> bool:
-        """The link number keeps what was recorded on one of our links from proving anything on another."""
+        """Because of the link number, what was recorded on one of our links proves nothing on another."""
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
@@ -359,8 +364,8 @@ class Peers:
                 other.vouched_at = max(other.vouched_at, now - heard.age / 1000)
 
     def heard(self, now: float) -> dict[str, Heard]:
-        """For our own hello: everyone heard of late, and how long ago by broadcast; and what we know of those we refuse
-        or do not believe yet."""
+        """For our own hello: everyone heard recently, and how long ago by broadcast; and what we know of those we
+        refuse or do not believe yet."""
         times = self._times
         names = {
             node: Heard(peer.incarnation, age(now - peer.broadcast_at), peer.link)
@@ -395,20 +400,20 @@ class Peers:
         )
 
     def expected(self, now: float) -> list[Peer]:
-        """Those whose silence means something: they were heard of late, and did not say that they go."""
+        """Peers whose silence means something: they were heard of recently, and did not say that they leave."""
         return [peer for peer in self.by_node.values() if not peer.draining and now < peer.heard_at + FORGOTTEN]
 
     def missed(self, now: float) -> bool:
-        """Somebody who is expected is not heard, or nobody is known: whoever hears us then did not before."""
+        """An expected peer is not heard, or none is known: somebody may hear us who did not before."""
         expected = self.expected(now)
         return not expected or not all(peer.is_heard(now, self._times) for peer in expected)
 
     def lateness(self, now: float) -> float:
-        """Seconds by which hellos came late here, lately."""
+        """Seconds by which hellos came late here recently."""
         return max((peer.lenience.late.lasts(now) for peer in self.by_node.values()), default=0.0)
 
     def unreached(self, now: float) -> tuple[str, ...]:
-        """Those who live and say of none of our broadcasts that it reached them of late, MOST_DIRECT of them."""
+        """Peers that live but say that none of our broadcasts reached them recently, at most MOST_DIRECT."""
         times = self._times
         unreached = [
             (peer.hears_us_at, peer.node)

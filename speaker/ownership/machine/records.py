@@ -1,4 +1,4 @@
-"""What the API says of each EIP, which follows who holds it (rules 16, 23 to 25 and 30). Pure."""
+"""What the API says about each EIP, which follows who holds it (rules 16, 23 to 25 and 30). Pure."""
 
 from collections import OrderedDict, defaultdict
 from itertools import count
@@ -13,29 +13,30 @@ from speaker.ownership.machine.rules import Rules
 from speaker.ownership.parameters import FOREVER, NEVER
 
 _REVIEW_SECONDS = 1.0
-"""At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
+"""The shortest time between two looks at every EIP: an API server that answers only now and then goes up and down by
+the dozen."""
 
 
 class Records:
-    """Read, and written by compare-and-swap, a few at a time."""
+    """Records are read, and written by compare-and-swap, a few at a time."""
 
     def __init__(self, k: Known, rules: Rules) -> None:
         self._k, self._rules, self._agenda = k, rules, k.agenda
         self.naming: defaultdict[str, set[IPAddress]] = defaultdict(set)
-        """Node → whose records name it."""
+        """Node → EIPs whose records name it."""
         self._attempts = count(1)
         self._writing = 0
-        """Attempts under way."""
+        """How many attempts are under way."""
         self._unwritten: OrderedDict[IPAddress, None] = OrderedDict()
-        """Those whose record waits for one of these to end."""
+        """EIPs whose record waits for one of these to end."""
         self.review_at, self._reviewed_at = FOREVER, NEVER
-        """When to look at every EIP since the API is up, and when that was done last."""
+        """When to look at every EIP because the API is up, and when that was last done."""
 
     # ── Read ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, x: Eip, record: Record, now: float) -> None:
-        # Of one version the deletion comes last, whichever is heard first: the watch may be faster than a reply. What
-        # was at stake is in ``maxterm``: the next record goes on from there.
+        # Of one version the deletion comes last, whichever is heard first: the watch may outrun a reply. Its term is
+        # kept in ``maxterm``, and the next record goes on from there.
         k = self._k
         if x.record is not None and (record.version, record.gone) <= (x.record.version, x.record.gone):
             return
@@ -56,13 +57,14 @@ class Records:
         x.record = None
 
     def restored(self, now: float) -> None:
-        """An older backup is there: all EIPs are looked at once what is read again by then has been."""
+        """An older backup was restored: all EIPs are looked at once everything that is to be read again has
+        been read."""
         for x in self._k.eips.values():
             self._forget(x)
         self.review_at = now + _REVIEW_SECONDS
 
     def regain(self, now: float) -> None:
-        """The API is up again: all whose record may be amiss are looked at."""
+        """The API is up again: looks at all EIPs whose record may be wrong."""
         self.review_at = max(now, self._reviewed_at + _REVIEW_SECONDS)
 
     def review(self, now: float) -> None:
@@ -76,8 +78,9 @@ class Records:
     # ── Written ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, x: Eip, now: float) -> float:
-        """Rules 23 and 24, of an EIP held: when to look again. Of two that do not hear each other both hold, and one
-        line has room for one: the higher term's, until that one says nothing for long."""
+        """Rules 23 and 24, for an EIP that is held. Returns when to look again. Two nodes that do not hear each other
+        both hold it, but a record has room for only one: the one with the higher term, until that one says nothing for
+        long."""
         k, record, certain_at = self._k, x.record, max(x.held_since + self._k.times.hello, x.disputed_until)
         if now < certain_at:
             return certain_at  # of two that claim at once one will yield; and who does not answer does not hold it
@@ -97,7 +100,8 @@ class Records:
         return FOREVER
 
     def release(self, x: Eip, now: float) -> float:
-        """Rule 25: nobody, at the same term; if nobody else writes itself first. When to look again."""
+        """Rule 25: writes that nobody holds it, at the same term, unless another node writes itself first. Returns when
+        to look again."""
         if x.record is None or x.record.holder != self._k.node:
             return FOREVER
         release_at = self._rules.release_at(self._k, x, now)
@@ -120,8 +124,8 @@ class Records:
         self._agenda.orders.append(WriteRecord(x.address, x.writing.number, expected, node, k.incarnation, term))
 
     def written(self, x: Eip, reply: RecordWritten, now: float) -> int:
-        """A reply nobody waits for only updates the record (rule 16). The term to hold it at from now on, as that is
-        what was written; 0: as before."""
+        """A reply that nobody waits for only updates the record (rule 16). Returns the term at which it is held from
+        now on, because that was written; 0: unchanged."""
         attempt = x.writing
         if reply.record is not None:
             if attempt is not None and attempt.number == reply.attempt and reply.record.version < attempt.expected:
@@ -136,11 +140,11 @@ class Records:
         return attempt.term if reply.succeeded and x.holding and attempt.term > x.term else 0
 
     def due(self, x: Eip) -> float:
-        """When the write under way is to be over."""
+        """When the write under way must be over."""
         return FOREVER if x.writing is None else x.writing.sent_at + self._k.times.record_timeout
 
     def expire(self, x: Eip, now: float) -> None:
-        """Rule 16. Nothing else follows from the API's silence: who holds what does not hang on it (rule 30)."""
+        """Rule 16. Nothing else follows from the API's silence: who holds an EIP does not depend on it (rule 30)."""
         if now >= self.due(x):
             self.end(x)
             self._k.api.up = False
@@ -151,10 +155,10 @@ class Records:
         x.writing = None
 
     def go_on(self) -> None:
-        """To one that waits to be written."""
+        """Continues with one that waits to be written."""
         if self._unwritten and self._k.api.up and self._writing < self._k.times.writes:
             self._agenda.look_at([pop(self._unwritten)])
 
     def forgo(self, x: Eip) -> None:
-        """It waits no longer to be written."""
+        """It no longer waits to be written."""
         self._unwritten.pop(x.address, None)

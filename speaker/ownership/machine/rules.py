@@ -1,7 +1,7 @@
-"""What the rules of ``docs/ownership.md`` decide, of what is known: judgements that change nothing. Pure.
+"""What the rules of ``docs/ownership.md`` decide, from what is known: judgements that change nothing. Pure.
 
-The machine asks for them and acts. Tests give it a wrong one and see the simulation notice. Throughout, ``k`` is all
-that this node knows, ``x`` the EIP that is judged, and ``peer`` or ``p`` another speaker on its link.
+The machine asks for them and acts. Tests give it wrong rules and see the simulation notice. Throughout, ``k`` is all
+that this node knows, ``x`` is the EIP that is judged, and ``peer`` or ``p`` is another speaker on its link.
 
 Why this node holds an EIP: it is ``eligible``, nobody else holds it (``held_until``), its turn came (``claim_at``, by
 ``rank`` and ``score.py``), and no other claim ``beats`` its own.
@@ -19,30 +19,31 @@ from speaker.ownership.preference import Preferred
 from speaker.ownership.score import fair_share, score
 
 _DIRECT = 8
-"""Hellos by unicast without one broadcast, until none is taken to come: each was sent together with a broadcast, so
-that chance makes that of eight in a row at 30 % loss once in fifteen thousand times."""
+"""Hellos by unicast without any broadcast, after which none is expected to come. Each was sent together with a
+broadcast, so at 30 % loss, chance makes that of eight in a row once in fifteen thousand times."""
 _TRIED = 3
-"""Nodes that were mute with the same EIPs, one after the other, until these stay where they are."""
+"""If so many nodes, one after the other, were mute with the same EIPs, these stay where they are."""
 _LATELY = 60.0
-"""Seconds for which a peer that fell silent counts among all there are."""
+"""Seconds for which a peer that fell silent still counts among all peers."""
 
 
 class Rules:
-    """Of the node that knows ``k``."""
+    """The rules for the node that knows ``k``."""
 
     __slots__ = ()
 
     # ── Claims beside each other ──────────────────────────────────────────────────────────────────────────────
 
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
-        """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
-        the holder before it; of two that were not, that of the node which is heard, where we had the time to be."""
+        """Rule 8: is the claim of ``peer`` at ``term`` better than ours? At equal terms, the claim made with knowledge
+        of the previous holder is better; if neither was, the claim of the node that is heard, if we had the time to be
+        heard."""
         segment = k.at(x)
         theirs = term, x.address not in peer.weak, x.weak and segment.unheard, score(x.address, peer.node)
         return theirs > (x.term, not (x.weak or x.address in segment.claimed_alone), False, score(x.address, k.node))
 
     def making_way(self, peer: Peer) -> bool:
-        """Rule 11: what it claims binds nobody."""
+        """Rule 11: its claims bind nobody."""
         return peer.makes_way
 
     def foreign(self, k: Known, x: Eip) -> bool:
@@ -50,37 +51,38 @@ class Rules:
         return x.record is not None and x.record.holder not in (None, k.node)
 
     def knows_holder(self, k: Known, x: Eip) -> bool:
-        """Who held it last is a peer whose hellos we know. Anybody else might still, and is looked for on the wire."""
+        """The last holder is a peer whose hellos we know. Any other holder might still hold it, so it is looked for on
+        the wire."""
         term, node = x.held_by
         return term >= x.term and k.peer(x, node) is not None
 
     def taken_unheard(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 18: whoever held it fell silent, or was never heard here, and we are not the larger part: it may be out
-        of our hearing only."""
+        """Rule 18: its holder fell silent, or was never heard here, and we are not the majority: it may only be out of
+        our hearing."""
         if any(not p.makes_way and not p.is_alive(now, k.times) for p in k.claimants(x)):
             return not self.with_most(k, k.at(x), now)
         return (self.foreign(k, x) and not self.knows_holder(k, x)) or self.deaf_to_somebody(k, x, now)
 
     def deaf_to_somebody(self, k: Known, x: Eip, now: float) -> bool:
-        """Somebody lives by the word of others: it may have claimed since we heard it last."""
+        """A node lives only by the word of others: it may have claimed since we last heard it."""
         peers = k.at(x).peers.living(now)
         return any(not p.makes_way and not p.is_heard(now, k.times) for p in peers)
 
     def all_heard(self, k: Known, segment: Segment, now: float) -> bool:
-        """Everybody who was here lately is heard, hears us, and we know its claims."""
+        """Every node that was here recently is heard and hears us, and we know its claims."""
         peers = segment.peers.expected(now)
         return bool(peers) and all(p.is_heard(now, k.times) and p.hears_us(now, k.times) and p.synced() for p in peers)
 
     def sure(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 18: a claim that was made in doubt is in doubt no longer. Who had it last is among those who are heard,
-        and nobody claims it."""
+        """Rule 18: a claim made in doubt is no longer in doubt. Its last holder is among those that are heard, and
+        nobody claims it."""
         last = k.peer(x, node := x.held_by[1])
         heard = node in ("", k.node) or (last is not None and last.is_heard(now, k.times))
         found = x.disputed_until > NEVER or self.foreign(k, x) or k.claimants(x)
         return heard and not found and now >= k.at(x).sure_at
 
     def with_most(self, k: Known, segment: Segment, now: float) -> bool:
-        """We and those whom we hear are more than half of all that were heard here of late."""
+        """We and those that we hear are more than half of all that were heard here recently."""
         lately = [peer for peer in segment.peers.expected(now) if now < peer.heard_at + _LATELY]
         heard = sum(now < peer.suspect_at(k.times) for peer in lately)
         return 2 * (heard + 1) > len(lately) + 1
@@ -116,11 +118,11 @@ class Rules:
         return since_boot < k.times.sync and any(not p.synced() for p in segment.peers.living(now))
 
     def knows(self, k: Known, x: Eip, segment: Segment) -> bool:
-        """Rule 12: a record names another holder: it binds whoever has heard nothing at all of the LAN."""
+        """Rule 12: a record names another holder, which binds a node that has heard nothing at all of the LAN."""
         return not self.foreign(k, x) or segment.frame_at > NEVER or bool(segment.peers.by_node)
 
     def held_until(self, k: Known, x: Eip, now: float) -> float:
-        """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
+        """Rules 11, 12 and 19: until when, unless events change that, it is somebody else's."""
         if any(self.binds(k, x, peer, now) for peer in k.rivals(x, now)):
             return FOREVER
         if not self.heard_since_lost(k, x, now):
@@ -139,13 +141,13 @@ class Rules:
         return not told and peer.is_alive(now, k.times)
 
     def binds(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
-        """What this living peer claims is not ours to take."""
+        """We may not take what this living peer claims."""
         makes_way = self.making_way(peer) and not self.no_better(k, x, peer, now)
         return not makes_way and not self.taken_over(k, x, peer, now)
 
     def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
-        """Rule 37: nobody answers for what it holds, and we were not found mute ourselves, nor too many others: then it
-        is no node's trouble."""
+        """Rule 37: nobody answers for what it holds, and neither we nor too many others were found mute: in that case
+        it would be no single node's trouble."""
         segment, version = k.at(x), x.address.version
         tried = self.tried(segment, version, now)
         if peer.node not in tried or k.node in tried or len(tried) >= _TRIED:
@@ -153,42 +155,44 @@ class Rules:
         return self.mute(k, segment, Accused(peer.node, version), now)
 
     def found_mute(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 37, of ourselves."""
+        """Rule 37, for ourselves."""
         return self.mute(k, k.at(x), Accused(k.node, x.address.version), now)
 
     def tried(self, segment: Segment, version: int, now: float) -> set[str]:
-        """Who was mute here of late. Nearly always nobody."""
+        """Nodes that were mute here recently; nearly always none."""
         return {one.node for one, until in segment.tried.items() if one.version == version and now < until}
 
     def mute(self, k: Known, segment: Segment, accused: Accused, now: float) -> bool:
-        """Rule 37: two nodes say so, or the only one there is beside it."""
+        """Rule 37: two nodes say so, or the only other one there is."""
         others = {p.node for p in segment.peers.living(now) if not p.makes_way} | {k.node}
         return 0 < min(2, len(others - {accused.node})) <= len(self.accusers(k, segment, accused, now))
 
     def accusers(self, k: Known, segment: Segment, accused: Accused, now: float) -> set[str]:
-        """Who says that nobody answers for what that one holds, and is heard and not late."""
+        """Nodes that say that nobody answers for what it holds, and that are heard and not late."""
         peers = segment.peers.by_node.values()
         found = {p.node for p in peers if p.accuses and accused in p.accuses and now < p.suspect_at(k.times)}
         return found | {k.node} if accused in segment.accused else found
 
     def heard_since_lost(self, k: Known, x: Eip, now: float) -> bool:
-        """Something reached us here after the silence of each that claims it had become suspect."""
+        """Something reached us here after each node that claims it had become suspect."""
         segment = k.at(x)
         suspect_at = max((p.suspect_at(k.times) for p in self.lost(k, x, now)), default=NEVER)
         return suspect_at <= max(segment.heard_at, segment.frame_at)
 
     def heard_out_at(self, k: Known, x: Eip, now: float) -> float:
-        """Rule 12: until then those that claim it have time to be heard, if it was we who heard nothing of anybody."""
+        """Rule 12: until then the nodes that claim it get time to be heard, if it was we who heard nothing from
+        anybody."""
         resumed_at = k.at(x).resumed_at
         lost = [p for p in self.lost(k, x, now) if p.suspect_at(k.times) + k.times.probe <= resumed_at]
         return max((resumed_at + k.times.hello * p.patience + k.times.slot for p in lost), default=NEVER)
 
     def lost(self, k: Known, x: Eip, now: float) -> list[Peer]:
-        """Those that claim it and died to us without a word."""
+        """Peers that claim it and died, as far as we know, without announcing it."""
         return [p for p in k.claimants(x) if not self.making_way(p) and not p.is_alive(now, k.times)]
 
     def successor_until(self, x: Eip) -> float:
-        """Rule 19: who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""
+        """Rule 19: a node that yielded to a better claim was heard before the one that made it, or that one's hello was
+        lost."""
         return x.successor_until
 
     def served_until(self, x: Eip) -> float:
@@ -196,7 +200,7 @@ class Rules:
         return x.served_until
 
     def release_at(self, k: Known, x: Eip, now: float) -> float:
-        """Rule 25: when we, whom its record names, are to take our name away, if nobody else writes itself first."""
+        """Rule 25: when we, whom its record names, should remove our name, unless another node writes itself first."""
         alone = k.draining_since is not None and not k.rivals(x, now)
         return now if alone else x.yielded_at + k.times.record_grace
 
@@ -209,26 +213,27 @@ class Rules:
     def wait(self, k: Known, x: Eip, now: float) -> float:
         rank = self.rank(k, x, now)
         if rank and x.maxterm == 0 and self.assembling(k, x, now):
-            # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Without this
-            # the first node of a cluster that starts takes everything. The last in line waits for those behind too.
+            # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Otherwise
+            # the first node of a starting cluster takes everything. The last in line also waits for those behind it.
             return k.times.listen * (2 if rank == k.times.ranks else 1) + rank * k.times.slot
         segment = k.at(x)
         return self.damped(k, segment, now) + rank * max(k.times.slot, segment.peers.lateness(now))
 
     def damped(self, k: Known, segment: Segment, now: float) -> float:
-        """Rule 14: a link that comes and goes takes only what nobody took who could, while there is somebody whose does
-        not."""
+        """Rule 14: a link that comes and goes takes only what no other node that could has taken, as long as a node has
+        a steady link."""
         steady = any(not self.making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
         return k.times.dead if steady and segment.unsteady(now) else 0.0
 
     def rank(self, k: Known, x: Eip, now: float) -> int:
-        """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
+        """Living, staying peers with a better score. A node that is demoted or has its share goes last, unless
+        all are."""
         segment = k.at(x)
-        late = segment.peers.lateness(now) > k.times.slot  # its word that it is deaf may be out of date
+        late = segment.peers.lateness(now) > k.times.slot  # its word that it is deaf may be outdated
         others = [p for p in segment.peers.living(now) if not self.making_way(p) or (late and not p.draining)]
         tried = self.tried(segment, x.address.version, now)
         first = [p for p in others if not p.demoted and p.node not in tried]
-        # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
+        # Only for EIPs that nobody held: in a failover, not all may wait for the last slot and claim together.
         alike = x.maxterm == 0 and not self.weighed(k, x)
         share = fair_share(segment.eligible, len(others) + 1) if alike else None
         last = segment.goes_last(now) or k.node in tried or x.behind
@@ -238,19 +243,19 @@ class Rules:
         return min(sum(self.precedes(k, x, p) for p in before), k.times.ranks)
 
     def precedes(self, k: Known, x: Eip, peer: Peer) -> bool:
-        """Is it the peer's turn before ours? Only order: which claim stands is for ``beats``."""
+        """Is it the peer's turn before ours? This is only about order: which claim stands is for ``beats``."""
         theirs = peer.revision, self.weight(k, x, peer), score(x.address, peer.node)
         return theirs > (k.revision, self.own_weight(k, x), score(x.address, k.node))
 
     def assembling(self, k: Known, x: Eip, now: float) -> bool:
-        """A node has only just come, we or another: it may still listen."""
+        """A node has only just come, we or another: it may still be listening."""
         lately = now - k.times.sync - k.times.listen
         return k.boot > lately or any(p.met_at > lately for p in k.at(x).peers.living(now))
 
     # ── Preferred nodes ───────────────────────────────────────────────────────────────────────────────────────
 
     def weighed(self, k: Known, x: Eip) -> bool:
-        """Rule 41: it has a preference, and everybody here heeds it."""
+        """Rule 41: it has a preference, and every node here heeds preferences."""
         if x.preference is None or x.link is None:
             return False
         peers = k.at(x).peers
@@ -258,7 +263,7 @@ class Rules:
         return not any(peer is not None and peer.alive and not peer.weighs for peer in heedless)
 
     def weight(self, k: Known, x: Eip, peer: Peer) -> int:
-        """Rule 41: how much the peer is preferred; where not all heed it nobody is."""
+        """Rule 41: how much the peer is preferred; if not all nodes heed preferences, none is."""
         if x.preference is None or not self.weighed(k, x):
             return 0
         return peer.weights.get(x.preference.number, 0)
@@ -270,8 +275,8 @@ class Rules:
         return k.at(x).weights.said.get(x.preference.number, 0)
 
     def moves_here_at(self, k: Known, x: Eip, now: float) -> float:
-        """Rule 42: when we claim it from nodes that are preferred less; later than ``now``, perhaps only to look again,
-        where we may not. FOREVER: as things are we never do."""
+        """Rule 42: when we claim it from nodes that are preferred less. A time after ``now`` may only mean to look
+        again, if we may not claim now. FOREVER: as things are, we never do."""
         failback = x.preference.failback if x.preference is not None else None
         if failback is None or x.holding or not self.may_claim(k, x, now):
             return FOREVER
@@ -291,16 +296,16 @@ class Rules:
         return not self.making_way(peer) and self.weight(k, x, peer) > self.own_weight(k, x)
 
     def preferred_to(self, k: Known, x: Eip, peer: Peer) -> bool:
-        """We are, for this EIP; and the next step of a rolling upgrade will not undo it."""
+        """We are preferred for this EIP, and the next step of a rolling upgrade will not undo it."""
         return peer.revision <= k.revision and self.own_weight(k, x) > self.weight(k, x, peer)
 
     def better(self, k: Known, x: Eip, now: float) -> list[Peer]:
-        """Those that it prefers to us. They go first, if they may hold it, which we cannot know."""
+        """Peers that it prefers to us. They go first if they may hold it, which we cannot know."""
         staying = [p for p in k.at(x).peers.living(now) if not self.making_way(p) and not p.demoted]
         return [p for p in staying if self.weight(k, x, p) >= self.own_weight(k, x) > 0 and self.precedes(k, x, p)]
 
     def preferred(self, k: Known, x: Eip, now: float) -> Preferred | None:
-        """For a person; None: nobody holds it, or all nodes are alike."""
+        """For people to read; None: nobody holds it, or all nodes are equal."""
         held = k.holder(x.address, now)
         if held is None or x.preference is None or x.link is None:
             return None
@@ -323,13 +328,13 @@ class Rules:
         return Preferred(node, weight, holders, now - since, moves_at - now if moves_at < FOREVER else None)
 
     def steady_since(self, k: Known, x: Eip) -> float:
-        """Nothing has happened to this node or to the EIP since."""
+        """Since when nothing has happened to this node or to the EIP."""
         s = k.at(x)
         here = max(s.up_at, s.well_at, s.sick_at, s.resumed_at, s.returns.last, k.ready_at)
         return max(here, x.offered_at, x.moved_at, x.yielded_at)
 
     def steady(self, k: Known, x: Eip, rivals: list[Peer], now: float) -> bool:
-        """What we claim would stand, and stay here."""
+        """Our claim would stand, and the EIP would stay here."""
         s = k.at(x)
         heard = all(p.is_heard(now, k.times) and p.hears_us(now, k.times) for p in rivals)
         known = heard and not k.headless and not self.deaf_to_somebody(k, x, now)
@@ -343,20 +348,20 @@ class Rules:
         return k.sent_at + k.times.self_lease
 
     def kept_through(self, k: Known, now: float) -> bool:
-        """Rule 39: nobody took what we hold while we stood still. It was too short for that, or everybody who may was
-        heard until now, and all that they claim is known."""
+        """Rule 39: nobody took what we hold while we stood still. It was too short for that; or all that may take it
+        have been heard until now, and all their claims are known."""
         if now < k.sent_at + k.times.dead:
             return True
         return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.own.terms)
 
     def heard_throughout(self, k: Known, segment: Segment, now: float) -> bool:
-        """Where none was alive whoever came meanwhile may have taken it."""
+        """If no peer was alive, one that came meanwhile may have taken it."""
         others = [peer for peer in segment.peers.expected(now) if peer.is_alive(k.sent_at, k.times)]
         heard = (peer.synced() and now < peer.heard_at + 1.5 * k.times.hello * peer.patience for peer in others)
         return bool(others) and all(heard)
 
     def unfit(self, k: Known, x: Eip) -> Yielded | None:
-        """Why it is to be let go whoever claims it, if it is."""
+        """Why it must be let go whoever claims it, if so."""
         if x.link is None:
             return Yielded.INELIGIBLE
         if not k.at(x).up:
@@ -366,18 +371,18 @@ class Rules:
         return Yielded.DEAF if k.at(x).deaf else None
 
     def unknowing(self, x: Eip, peer: Peer) -> bool:
-        """Rule 29: its claim is the better one for its term alone, and was made in the belief that the holder was
+        """Rule 29: its claim is better only because of its term, and was made in the belief that the holder was
         gone."""
         return x.address in peer.weak and peer.claims[x.address] > x.term
 
     def held_on(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 29: whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has
-        nothing to stand for."""
+        """Rule 29: a holder that leaves, was away for a moment itself, or has held it for no longer than a first probe
+        takes, has no reason to insist."""
         present = now >= k.away_at + k.times.dead and now >= x.held_since + k.times.hello
         return present and k.draining_since is None and not k.at(x).hands_over
 
     def drained_at(self, k: Known, since: float) -> float:
-        """Rule 26: until then it is answered, if no successor does."""
+        """Rule 26: until then it is answered for, unless a successor does."""
         return since + k.times.drain
 
     def believed(self, k: Known, x: Eip, record: Record, now: float) -> float:
@@ -389,14 +394,14 @@ class Rules:
     # ── Sick links ────────────────────────────────────────────────────────────────────────────────────────────
 
     def sick(self, k: Known, segment: Segment, now: float) -> bool:
-        """Rule 40: our own link accounts for what gets lost here, those of the others do not."""
+        """Rule 40: our own link accounts for what is lost here, and the others' links do not."""
         if not (losses := segment.losses(now)):
             return False
         found = sick(k.node, losses)
         return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
-        """Rules 39 and 40: where there is what to hand over and who takes it."""
+        """Rules 39 and 40: there is something to hand over, and somebody to take it."""
         standing = self.stands_still(k, now)
         offering = segment.sick and (now - segment.sick_since) % AGAIN < k.times.drain
         if not segment.own.terms or not (standing or offering):
@@ -412,12 +417,14 @@ class Rules:
         return not well(k.node, losses, sick(k.node, losses)).isdisjoint(takers)
 
     def stands_still(self, k: Known, now: float) -> bool:
-        """Rule 39: again and again. Whoever did so with us has said it by then; for as long as a drain lasts."""
+        """Rule 39: this node stands still again and again. Nodes that stood still with us have said so by then. It
+        counts for as long as a drain lasts."""
         back_for = now - k.away_at
         return k.standstills.many(now) and 2 * k.times.hello <= back_for < k.times.drain
 
     def no_better(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
-        """Rule 40: nothing is taken from a sick link by another, nor by whom a third node may not hear: it can wait."""
+        """Rule 40: another node takes nothing from a sick link, and neither does one that a third node may not hear:
+        that can wait."""
         if x.link is None or not (peer.demoted and peer.draining):
             return False
         return k.at(x).sick or self.deaf_to_somebody(k, x, now)
@@ -425,24 +432,24 @@ class Rules:
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def silent(self, k: Known, segment: Segment, now: float) -> list[Peer]:
-        """Those whom we do not hear, and who did not say that they go."""
+        """Peers that we do not hear, and that did not say that they leave."""
         expected = segment.peers.expected(now)
         return [peer for peer in expected if peer.suspect_at(k.times) <= now and not peer.makes_way]
 
     def all_silent(self, k: Known, segment: Segment, now: float) -> bool:
-        """There were others here, and no broadcast of any is heard."""
+        """There were others here, and no broadcast of any of them is heard."""
         peers = segment.peers.by_node.values()
         return bool(segment.peers.expected(now)) and all(peer.missed_at(k.times) <= now for peer in peers)
 
     def knows_nothing(self, k: Known, segment: Segment) -> bool:
-        """Of this LAN, since the start, while records say that others held what may be held here."""
+        """Nothing is known of this LAN since the start, while records say that others held what may be held here."""
         if segment.peers.by_node or segment.frame_at > NEVER or not k.api.listed:
             return False
         return any(x.link == segment.link and not self.knows(k, x, segment) for x in k.eips.values())
 
     def in_touch(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 12: somebody is heard and hears us; or all fell silent, and a frame of somebody else reached us after
-        that. Where others are heard, and none of them hears us who is not deaf, nobody else would either."""
+        that. If others are heard, and none of those that are not deaf hears us, nobody else would either."""
         peers = segment.peers.by_node.values()
         if any(now < peer.missed_at(k.times) and peer.hears_us(now, k.times) for peer in peers):
             return True
@@ -452,11 +459,11 @@ class Rules:
         return touched_at >= self.silent_at(k, segment) and now < touched_at + k.times.touch
 
     def touched_at(self, segment: Segment) -> float:
-        """Rules 12 and 36: when a frame last said that we hear."""
+        """Rules 12 and 36: when a frame last showed that we hear."""
         return segment.broadcast_at if self.hears_no_broadcast(segment) else segment.frame_at
 
     def hears_no_broadcast(self, segment: Segment) -> bool:
-        """Rule 36: peers that hear broadcasts reach us by unicast alone: no client's first request does."""
+        """Rule 36: peers that hear broadcasts reach us only by unicast, so no client's first request does."""
         return segment.direct >= _DIRECT
 
     def deaf(self, k: Known, segment: Segment, now: float) -> bool:
@@ -466,12 +473,12 @@ class Rules:
         return now >= self.deaf_at(k, segment)
 
     def deaf_at(self, k: Known, segment: Segment) -> float:
-        """When the silence of the last one that was heard is a death: here it is ours."""
+        """When the silence of the last peer that was heard amounts to a death; here it is ours."""
         heard_until = max(
             (peer.broadcast_at + peer.dead_after(k.times) for peer in segment.peers.by_node.values()), default=NEVER
         )
         return max(heard_until, segment.up_at + k.times.dead, k.away_at + k.times.dead)
 
     def silent_at(self, k: Known, segment: Segment) -> float:
-        """When the last one that was heard by broadcast became suspect."""
+        """When the last peer that was heard by broadcast became suspect."""
         return max((peer.missed_at(k.times) for peer in segment.peers.by_node.values()), default=NEVER)

@@ -1,4 +1,4 @@
-"""One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
+"""One link of this node: its peers, its claims, and the hello that contains them. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -12,15 +12,16 @@ from speaker.ownership.machine.peers import MAX_WEIGHTS, Peer, Peers, Worth
 from speaker.ownership.parameters import FOREVER, NEVER, Parameters
 
 REPEATED = 3
-"""Hellos in a row that say the same, and are read at once: of so many one arrives."""
+"""Hellos in a row that say the same, and are read at once: of so many, one arrives."""
 ROUNDS = 8
-"""Of questions without an answer, at each beat one, until a peer is accused: at 30 % loss one in two thousand times."""
+"""Rounds of questions without an answer, one at each beat, until a peer is accused: at 30 % loss once in two thousand
+times."""
 _LATELY = 60.0
 """Seconds."""
 
 
 class Returns:
-    """When a link came back of late."""
+    """When a link came back recently."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=2)
@@ -39,7 +40,7 @@ class Returns:
 
 @dataclass(slots=True)
 class Namesake:
-    """A life of our name that is not ours, as heard on one link."""
+    """A life with our name that is not ours, as heard on one link."""
 
     stamp: tuple[Incarnation, int, int]
     link: int
@@ -54,17 +55,17 @@ class Namesake:
 
 @dataclass(slots=True)
 class Watch:
-    """Of one peer, what it holds of one IP version."""
+    """A watch on what one peer holds of one IP version."""
 
     asked_at: float = NEVER
     asked: tuple[IPAddress, ...] = ()
     turn: int = 0
     rounds: int = 0
-    """Without an answer."""
+    """Rounds without an answer."""
     proven: int = 0
-    """Rounds of these in which somebody else answered."""
+    """Those of these rounds in which somebody else answered."""
     others: bool = False
-    """Somebody else did in this one."""
+    """Somebody else answered in this round."""
 
     @property
     def accused(self) -> bool:
@@ -76,10 +77,10 @@ class Watch:
 
     def missed(self) -> None:
         """A round ends without an answer."""
-        if not self.accused:  # or older rounds would count for as long as it lasts
+        if not self.accused:  # otherwise older rounds would count as long as it lasts
             self.rounds, self.proven = self.rounds + 1, self.proven + self.others
         if self.rounds >= ROUNDS and not self.accused:
-            self.rounds = self.proven = 0  # nobody answers us: begin anew
+            self.rounds = self.proven = 0  # nobody answers us: begin again
         self.asked, self.others = (), False
 
 
@@ -89,7 +90,7 @@ class Weights:
     def __init__(self) -> None:
         self.eips: dict[IPAddress, Preference] = {}
         self._counts: Counter[tuple[int, int]] = Counter()
-        """Of EIPs, by number and weight."""
+        """How many EIPs have each number and weight."""
         self._said: Mapping[int, int] | None = {}
 
     def put(self, eip: IPAddress, preference: Preference | None) -> None:
@@ -102,12 +103,13 @@ class Weights:
     def _count(self, preference: Preference, more: int) -> None:
         key = preference.number, preference.weight
         self._counts[key] += more
-        if self._counts[key] == max(0, more):  # the first, or the last
+        if self._counts[key] == max(0, more):  # the first or the last of these EIPs
             self._said = None
 
     @property
     def said(self) -> Mapping[int, int]:
-        """What our hellos say of it: of too many the lowest numbers, and so on every node the same ones."""
+        """What our hellos say about it: if there are too many, the lowest numbers, and so the same ones on
+        every node."""
         if self._said is None:
             self._counts = +self._counts
             self._said = dict(sorted(key for key in self._counts if key[1])[:MAX_WEIGHTS])
@@ -115,7 +117,7 @@ class Weights:
 
 
 class Segment:
-    """``link``'s side of the ownership machine. It listens from its making on."""
+    """The ownership machine's part for ``link``. It listens from its creation on."""
 
     def __init__(self, node: str, link: int, times: Parameters, per_hello: int, now: float) -> None:
         self.link = link
@@ -125,33 +127,33 @@ class Segment:
         self.demoted = False
         """A soft reason puts this node behind the others."""
         self.well_at = now
-        """When that was so last."""
+        """When it was last not demoted."""
         self.weights = Weights()
         self.eligible = 0
-        """EIPs this node may announce here."""
+        """How many EIPs this node may announce here."""
         self.listening = True
         self.listen_until = now + times.listen
-        """Infinity once it is over."""
+        """Infinity once listening is over."""
         self.awaited: tuple[Peer, ...] = ()
-        """Whose word ends it before that, once each has spoken after ``listens_since``."""
+        """Peers whose hellos end the listening earlier, once each has spoken after ``listens_since``."""
         self.listens_since = now
         self.up_at = now
         self.heard_at = NEVER
-        """When a hello that counts, a broadcast, was heard last."""
+        """When a hello that counts was last heard by broadcast."""
         self.frame_at = self.broadcast_at = NEVER
-        """When a frame other than a hello last reached us here, while we asked for one; and when a broadcast."""
+        """When a frame other than a hello last reached us here while we asked for one; and when a broadcast did."""
         self.sure_at = FOREVER
-        """From when on no peer that we know of may hold anything unheard."""
+        """From when on no known peer may hold anything unheard."""
         self.doubted_at = NEVER
-        """When claims that were made in doubt were looked at last for that reason."""
+        """When claims made in doubt were last looked at for that reason."""
         self.direct = 0
-        """Hellos by unicast of peers that hear broadcasts, since the last broadcast that reached us here."""
+        """Unicast hellos of peers that hear broadcasts, since the last broadcast that reached us here."""
         self.resumed_at = NEVER
-        """When anything was heard again, last, after silence in which a question to the LAN met no answer either."""
+        """When anything was last heard again after a silence in which a question to the LAN was not answered either."""
         self.in_touch = True
         self.lost_touch_at = NEVER
         self.unheard_at = FOREVER
-        """When what we claimed unheard is weak, unless somebody hears us before."""
+        """When what we claimed unheard becomes weak, unless somebody hears us before."""
         self.deaf = False
         """As last judged."""
         self.asked_at = NEVER
@@ -162,22 +164,22 @@ class Segment:
         """Peers whose EIPs we ask for."""
         self.sampled_at = NEVER
         self.accused: frozenset[Accused] = frozenset()
-        """Of those, who answers for none of them."""
+        """Those of them that answer for none of their EIPs."""
         self.tried: dict[Accused, float] = {}
-        """Who was mute here of late, ourselves too, and until when that counts."""
+        """Nodes that were mute here recently, ourselves included, and until when that counts."""
         self.tries: Counter[Accused] = Counter()
         """How often in a row."""
         self.sick = self.hands_over = False
-        """As last judged: our own link here loses what is said; others are to take what we hold here (rule 40)."""
+        """As last judged: our own link here loses what is said, so others should take what we hold here (rule 40)."""
         self.sick_since = self.sick_at = NEVER
-        """When that began, and was so last."""
+        """When that began, and when it was last so."""
         self.greeted_at = NEVER
         self.claimed_alone: frozenset[IPAddress] = frozenset()
-        """What we held when we met the first of the others: claimed without knowing of anybody, behind a port that was
-        blocked, say (rule 18). For as long as all of them need to hear of it, from ``met_at`` on."""
+        """What we held when we met the first of the others: claimed without knowing of anybody, for example behind a
+        blocked port (rule 18). It counts for as long as all of them need to hear of it, from ``met_at`` on."""
         self.met_at = NEVER
         self.namesake: Namesake | None = None
-        """The life of our own name, not ours, that was heard here last."""
+        """The life with our name, but not ours, that was last heard here."""
         self.probes: set[str] = set()
         self.moves: dict[IPAddress, str] = {}
         self.tell_all = False
@@ -186,7 +188,8 @@ class Segment:
         self.hearings: Counter[Worth] = Counter()
         self._times = times
         self._said: object = None
-        """At the last beat, of what others must know at once; for how many beats the same, below."""
+        """What was said at the last beat of things that others must know at once; for how many beats the same,
+        below."""
         self._repeated = 0
 
     def __str__(self) -> str:
@@ -201,7 +204,7 @@ class Segment:
         return self.returns.many(now) or now < self.sick_at + AGAIN
 
     def judged(self, sick: bool, now: float) -> None:
-        """Whether the link is sick now."""
+        """Notes whether the link is sick now."""
         if sick and now >= self.sick_at + AGAIN:
             self.sick_since = now
         self.sick, self.sick_at = sick, now if sick else self.sick_at
@@ -215,13 +218,13 @@ class Segment:
         return [Losses(peer.node, peer.arrivals.said, peer.lost) for peer in heard]
 
     def pause(self) -> None:
-        """Hellos passed us by here, or were dropped unread: they are no loss of the link."""
+        """Hellos passed us by here, or were dropped unread: the link did not lose them."""
         for peer in self.peers.by_node.values():
             peer.arrivals.pause()
 
     @property
     def unheard(self) -> bool:
-        """Nobody hears us who had the time to say so."""
+        """Nobody hears us who has had the time to say so."""
         return not self.in_touch and self.unheard_at == FOREVER
 
     def meet_the_first(self, now: float) -> None:
@@ -232,8 +235,8 @@ class Segment:
         self.awaited = ()
 
     def listen_out(self, now: float, until: float) -> None:
-        """Until each of those has spoken, and has been asked to, who did while we stood still; or, if none did, who was
-        alive before."""
+        """Listens until each peer that spoke while we stood still has spoken, and was asked to; if none did, those that
+        were alive before."""
         self.listen(until)
         alive = [peer for peer in self.peers.by_node.values() if peer.alive]
         self.awaited = tuple([peer for peer in alive if now < peer.suspect_at(self._times)] or alive)
@@ -242,7 +245,7 @@ class Segment:
 
     @property
     def heard_out(self) -> bool:
-        """Everybody that was awaited has said what it holds."""
+        """All peers that were awaited have said what they hold."""
         return bool(self.awaited) and all(peer.heard_at > self.listens_since and peer.synced() for peer in self.awaited)
 
     def end_listening(self) -> None:
@@ -250,7 +253,7 @@ class Segment:
         self.awaited = ()
 
     def to_announce(self) -> tuple[IPAddress, ...]:
-        """What is to be announced now, only what is still held; forgotten afterwards."""
+        """What is to be announced now, if it is still held; forgotten afterwards."""
         if not self.announce and not self.announce_all:
             return ()
         eips = tuple(self.own.terms if self.announce_all else (e for e in self.announce if e in self.own.terms))
@@ -259,7 +262,7 @@ class Segment:
         return eips
 
     def hello(self, ours: Hello, beat: bool, now: float) -> Hello:
-        """``ours``: what is said on every link. ``beat``: in its turn; otherwise in a hurry."""
+        """``ours``: what is said on every link. ``beat``: sent in its turn; otherwise in a hurry."""
         everything = self.tell_all or self.own.next_slice_at() < FOREVER
         claims, covers = self.own.said(now, self.tell_all, beat)
         if self.claimed_alone and now >= self.met_at + self._times.yielded:
@@ -301,13 +304,13 @@ class Segment:
         return hello
 
     def _repeats(self, said: object) -> bool:
-        """At the last few beats the same was said: some of those hellos may have been lost."""
+        """The same was said at the last few beats: some of those hellos may have been lost."""
         self._repeated = self._repeated + 1 if said == self._said else 0
         self._said = said
         return self._repeated >= REPEATED
 
     def _wants(self, now: float) -> frozenset[str]:
-        """Those whose claims we have had wrong for longer than the parts of one message take to arrive."""
+        """Peers whose claims we have had wrong for longer than the parts of one message take to arrive."""
         patience = self._times.hello / 2
         return frozenset(
             peer.node

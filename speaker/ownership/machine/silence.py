@@ -1,8 +1,8 @@
 """What silence means (rules 6, 7, 12, 15 and 17): a peer that is dead, or a link that carries nothing. Pure.
 
 Silence of one peer may be its death, or a wire that carries nothing between us two. Silence of all may be our own
-deafness. So before what others held is taken, the wire is asked: who answers for it lives, and whoever hears any answer
-is not deaf.
+deafness. So before this node takes what others held, it asks the wire: a node that answers for it lives, and a node
+that hears any answer is not deaf.
 """
 
 from collections.abc import Callable
@@ -21,16 +21,16 @@ from speaker.ownership.machine.segment import Segment
 from speaker.ownership.parameters import FOREVER, NEVER
 
 _LOOKED_AT = 1000
-"""Of a silent peer's EIPs."""
+"""How many of a silent peer's EIPs are looked at."""
 ASKED = 16
-"""EIPs of one ``Ask``."""
+"""EIPs in one ``Ask``."""
 UNANSWERED = 8
-"""Questions for one EIP without an answer, of a peer that answers for others, until it counts as yielded. At 30 % loss
-one EIP in two hundred is taken for that wrongly. The probe before its claim finds out."""
+"""Questions for one EIP without an answer, of a peer that answers for others, until the EIP counts as yielded. At 30 %
+loss, one EIP in two hundred is wrongly taken for that; the probe before its claim finds out."""
 
 
 class Silence:
-    """Peers fall silent and die; so may everybody, and then it may be us."""
+    """Peers fall silent and die. If all do, it may be this node that is deaf."""
 
     def __init__(self, k: Known, rules: Rules, claims: Claims, records: Records) -> None:
         self._k, self._rules, self._agenda, self._claims, self._records = k, rules, k.agenda, claims, records
@@ -38,8 +38,8 @@ class Silence:
         """Which of a silent peer's EIPs to ask for next."""
 
     def watch_peers(self, now: float) -> None:
-        """Deaths, and probes before them. At every beat too: nobody who speaks is suspect before the next one, so that
-        none of this wakes us between them."""
+        """Looks for deaths, and probes before them. Also called at every beat: a peer that speaks is not suspect before
+        the next one, so none of this wakes us in between."""
         if now < self._agenda.watch_at and now < self._agenda.beat_at:
             return
         self._agenda.watch_at = FOREVER
@@ -51,12 +51,12 @@ class Silence:
                 self._watch_again("keep touch", segment, partial(self._keep_touch, segment, now), now)
 
     def _watch_again(self, doing: str, what: object, work: Callable[[], float], now: float) -> None:
-        """``work`` says when to look again."""
+        """``work`` returns when to look again."""
         wake = self._agenda.attempt(doing, what, work, now + self._k.times.hello)
         self._agenda.watch_at = min(self._agenda.watch_at, wake)
 
     def _watch(self, segment: Segment, peer: Peer, now: float) -> float:
-        """When to look again."""
+        """Returns when to look again."""
         dies_at = peer.dies_at(self._k.times)
         if now >= dies_at:
             peer.alive = False
@@ -78,7 +78,7 @@ class Silence:
     # ── Being in touch ────────────────────────────────────────────────────────────────────────────────────────
 
     def _keep_touch(self, segment: Segment, now: float) -> float:
-        """Ask the wire where it is to decide; when to look again."""
+        """Asks the wire if it has to decide. Returns when to look again."""
         self.feel(segment, now)
         if segment.own.weak:
             self._doubt(segment, now)
@@ -92,7 +92,7 @@ class Silence:
         return min(segment.asked_at + every, self._changes_at(segment, now))
 
     def _doubt(self, segment: Segment, now: float) -> None:
-        """Rule 18: once nobody is out of hearing for as long as news are repeated, claims that were made in doubt are
+        """Rule 18: once every node has been within hearing for as long as news are repeated, claims made in doubt are
         looked at again, as often as that."""
         if not self._rules.all_heard(self._k, segment, now):
             segment.sure_at = FOREVER
@@ -103,8 +103,8 @@ class Silence:
             self._agenda.look_later(segment.own.weak)
 
     def _asks_every(self, segment: Segment, now: float) -> float | None:
-        """Seconds between two questions; None: there is nothing to ask. Often while somebody is about to die, or lives
-        by its answers alone, or we are about to be deaf; rarely where others vouch, or nothing hangs on it."""
+        """Seconds between two questions; None: there is nothing to ask. Often while a peer is about to die, or lives
+        only by its answers, or we are about to be deaf; rarely if others vouch, or nothing depends on it."""
         alive = [peer for peer in self._rules.silent(self._k, segment, now) if peer.is_alive(now, self._k.times)]
         all_silent = self._rules.all_silent(self._k, segment, now)
         about_to_die = any(now < peer.heard_at + peer.dead_after(self._k.times) for peer in alive)
@@ -123,7 +123,7 @@ class Silence:
         return min((at for at in times if at > now), default=FOREVER)
 
     def feel(self, segment: Segment, now: float) -> None:
-        """Whether we are in touch on the link, and deaf if not."""
+        """Finds out whether we are in touch on the link, and deaf if not."""
         before, was_deaf = segment.in_touch, segment.deaf
         segment.in_touch = self._rules.in_touch(self._k, segment, now)
         segment.deaf = self._rules.deaf(self._k, segment, now)
@@ -149,12 +149,13 @@ class Silence:
         return self._k.times.hello * self._patience(segment, now) + self._k.times.slot
 
     def _patience(self, segment: Segment, now: float) -> float:
-        """With the slowest of those who are to be heard here."""
+        """Patience with the slowest of the peers that should be heard here."""
         return max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
 
     def _weaken_unheard(self, segment: Segment, now: float) -> None:
-        """Others are heard, and none hears us, though it had the time: what we claimed since the last one did, nobody
-        knows of. At once it would be said too late: whoever is heard again has our claim as we said it last."""
+        """Others are heard, but none of them hears us, though they had the time. So nobody knows of what we claimed
+        since the last one did. To weaken these claims only when somebody hears us again would be too late: that node
+        has our claim as we said it last."""
         known_until = max((peer.hears_us_at for peer in segment.peers.by_node.values()), default=NEVER)
         for eip in list(segment.own.terms):
             x = self._k.eips[eip]
@@ -163,16 +164,16 @@ class Silence:
                 self._agenda.look_at([eip])
 
     def _hear_out(self, segment: Segment, now: float, *, was_deaf: bool) -> None:
-        """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
-        to say what they hold, each at its own pace; more of it if we let ours go meanwhile."""
+        """Others are heard again. If none was for longer than an answer takes, it was we who did not hear. Then they
+        get time to say what they hold, each at its own pace; more time if we let ours go meanwhile."""
         if was_deaf:
             segment.listen(now + self._k.times.dead * self._patience(segment, now))
         elif now - segment.lost_touch_at >= self._k.times.probe:
             segment.listen(now + self._to_be_heard(segment, now))
 
     def _ask(self, segment: Segment, now: float) -> None:
-        """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each
-        other share the questions, lest a hundred nodes ask for sixteen EIPs each."""
+        """Asks for some of what the silent peers hold, in turn: a peer that answers for one EIP answers for all. Nodes
+        that hear each other share the questions, so that a hundred nodes do not ask for sixteen EIPs each."""
         silent = self._rules.silent(self._k, segment, now)
         for peer in silent:
             self._reckon_unanswered(segment, peer, now)
@@ -192,18 +193,19 @@ class Silence:
         return some
 
     def _reckon_unanswered(self, segment: Segment, peer: Peer, now: float) -> None:
-        """What it does not answer for, while it lives by its answers: it yielded that, and we did not hear so."""
+        """EIPs that a peer does not answer for, while it lives by its answers: it yielded them, and we did not
+        hear it."""
         if not peer.unanswered or now >= peer.answered_at + peer.dead_after(self._k.times):
             return
         for eip in [eip for eip, times in peer.unanswered.items() if times >= UNANSWERED and eip in peer.claims]:
             x = self._k.eip(eip)
             peer.deny(eip)
             x.rivals.get(segment.link, set()).discard(peer.node)
-            x.served_until = now  # whoever takes it asks the wire first, as questions get lost
+            x.served_until = now  # the node that takes it asks the wire first, as questions get lost
             self._agenda.look_at([eip])
 
     def hear_direct(self, segment: Segment, hello: Hello, now: float) -> None:
-        """Rule 36: whoever sent it hears broadcasts, and none of its own reached us with it."""
+        """Rule 36: the sender hears broadcasts, but no broadcast of its own reached us with this hello."""
         patience = self._k.times.suspect * 1000
         if not hello.deaf and any(heard.age < patience for heard in hello.heard.values()):
             segment.direct += 1
@@ -211,7 +213,7 @@ class Silence:
                 self._agenda.watch_at = now
 
     def hear_frame(self, segment: Segment, at: float, now: float, version: int | None) -> None:
-        """``at``: when it arrived. ``version``: as ``FrameHeard`` says."""
+        """``at``: when it arrived. ``version``: as in ``FrameHeard``."""
         if segment.frame_at == NEVER and not segment.peers.by_node:
             self.begin_to_hear(segment, now)
         self.note_sign(segment, at)
@@ -223,15 +225,15 @@ class Silence:
             self.feel(segment, now)
 
     def note_sign(self, segment: Segment, at: float) -> None:
-        """Of anybody, before it is noted as heard."""
+        """A sign of any peer, before it is noted as heard."""
         gap = at - max(segment.heard_at, segment.frame_at)
         if gap >= self._k.times.suspect and at >= segment.unanswered_since + self._k.times.probe:
             segment.resumed_at = at
         segment.unanswered_since = FOREVER
 
     def begin_to_hear(self, segment: Segment, now: float) -> None:
-        """The first sign of anybody since the start. What waited for it, since records say that others hold it, waits a
-        little longer: those get time to say so themselves."""
+        """The first sign of any peer since the start. EIPs that waited for it, as records say that others hold them,
+        wait a little longer, so that these can say so themselves."""
         waiting = any(
             x.link == segment.link and self._rules.foreign(self._k, x) and not x.holding for x in self._k.eips.values()
         )
@@ -241,7 +243,7 @@ class Silence:
         self._agenda.look_at(self._k.eips_on(segment.link))
 
     def revive(self, segment: Segment, now: float) -> None:
-        """Those held dead whom a witness has heard."""
+        """Revives peers held dead that a witness has heard."""
         for peer in segment.peers.by_node.values():
             if not peer.alive and peer.is_alive(now, self._k.times):
                 peer.alive = True
@@ -249,7 +251,7 @@ class Silence:
                 self.peer_changed(peer)
 
     def peer_changed(self, peer: Peer) -> None:
-        """It appeared, died, or began to drain: all whose fate may hang on it."""
+        """It appeared, died, or began to drain: looks at all EIPs that may depend on it."""
         self._k.peers_changed += 1
         self._agenda.look_at(peer.claims)
         self._agenda.look_at(self._records.naming.get(peer.node, ()))

@@ -1,9 +1,9 @@
-"""Peers that speak and do not answer (rule 37): who asks for what they hold, and who counts as mute. Pure.
+"""Peers that speak but do not answer (rule 37): who asks for what they hold, and who counts as mute. Pure.
 
-A hello says that a node is well; only an answer shows that clients find it. So each node asks now and then for an
-EIP of each family of the two peers before it in the order of names. No answer may be the peer's trouble or our own.
-Therefore it is asked again at each beat, by its MAC as well, and others on the link behind it. It is accused only where
-those answered meanwhile; and it is believed only where a second node says the same, if there is a third.
+A hello says that a node is well; only an answer shows that clients find it. So each node regularly asks for one EIP of
+each family of the two peers before it in the order of names. A missing answer may be the peer's trouble or our own.
+Therefore it is asked again at each beat, also by its MAC, and others on the link after it. It is accused only if those
+answered meanwhile; and the accusation is believed only if a second node says the same, if there is a third.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from speaker.ownership.machine.segment import Segment, Watch
 SAMPLE = 1.5
 """Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
 WATCHED, SUSPECTED = 2, 4
-"""Peers before us in the order of names whose EIPs we ask for; and which we ask for if somebody accuses them."""
+"""Peers before us in the order of names whose EIPs we ask for; and how many if somebody accuses them."""
 TRIED, TRIED_MOST = 60.0, 3600.0
 """Seconds for which a node that was mute takes nothing from others for that reason: the first time, and at most."""
 _VERSIONS = (4, 6)
@@ -33,7 +33,7 @@ class Unanswered:
         self._k, self._rules, self._agenda = k, rules, k.agenda
 
     def ask_holders(self, now: float) -> None:
-        """At each beat."""
+        """Called at each beat."""
         if now < self._agenda.beat_at:
             return
         for segment in self._k.segments.values():
@@ -41,7 +41,7 @@ class Unanswered:
                 self._sample(segment, now)
 
     def _in_doubt(self, segment: Segment) -> bool:
-        """Some question is unanswered, or somebody accuses somebody."""
+        """A question is unanswered, or some node accuses another."""
         watched = segment.accused or any(watch.asked or watch.rounds for watch in segment.watches.values())
         return bool(watched) or any(peer.accuses for peer in segment.peers.by_node.values())
 
@@ -63,7 +63,7 @@ class Unanswered:
         self._agenda.look_at(self._k.eips_on(segment.link))
 
     def _watched(self, segment: Segment, now: float) -> dict[Accused, Peer]:
-        """Those whose EIPs are ours to ask for; only where they would hear us, and say what they hold."""
+        """Peers whose EIPs we have to ask for; only if they would hear us, and say what they hold."""
         if not segment.in_touch:
             return {}
         present = {peer.node: peer for peer in segment.peers.living(now) if self._is_present(peer, now)}
@@ -94,7 +94,7 @@ class Unanswered:
         self._agenda.orders.append(Question(segment.link, peer.node, watch.asked, doubted))
 
     def hear_answered(self, segment: Segment, eip: IPAddress) -> None:
-        """Whoever it was: clients are answered."""
+        """Whoever answered: clients get an answer."""
         for accused, watch in segment.watches.items():
             if eip in watch.asked:
                 watch.answered()
@@ -104,17 +104,17 @@ class Unanswered:
                 watch.others = True
 
     def hear_other(self, segment: Segment, version: int | None) -> None:
-        """``version``: as ``FrameHeard`` says."""
+        """``version``: as in ``FrameHeard``."""
         for accused, watch in segment.watches.items():
             watch.others |= accused.version == version
 
     def hear_accused(self, segment: Segment, before: frozenset[Accused], peer: Peer, now: float) -> None:
-        """``before``: whom it accused until now."""
+        """``before``: the nodes that it accused until now."""
         for accused in before ^ peer.accuses:
             self._doubt(segment, accused, now)
 
     def _doubt(self, segment: Segment, accused: Accused, now: float) -> None:
-        """It may count as mute from now on, or no longer. Whoever has the key can make up any number of names."""
+        """It may count as mute from now on, or no longer. Whoever has the key can invent any number of names."""
         if accused not in segment.tries and len(segment.tries) >= MAX_NODES:
             return
         if self._rules.mute(self._k, segment, accused, now) and now >= segment.tried.get(accused, now):

@@ -1,6 +1,6 @@
 """``speaker capture``: describes hellos, ARP and NDP on a link or in a file, in words.
 
-Edge: frames of a link or of a capture file, and a file to write them to; by scapy.
+Edge: reads frames from a link or a capture file, and writes them to a file, with scapy.
 
 scapy is imported only when something is captured, and only the parts that are needed.
 """
@@ -40,7 +40,7 @@ _ETHERNET = 1
 """LINKTYPE_ETHERNET (https://www.tcpdump.org/linktypes.html)."""
 _IPV6_TYPE = 54
 _TICK = 0.1
-"""Seconds after which whoever listens is woken though nothing came, so that silence is noticed."""
+"""How often the listener wakes up although nothing came, so that silence is noticed."""
 
 
 def need_scapy() -> None:
@@ -55,9 +55,10 @@ def need_scapy() -> None:
 
 
 def wanted(ethertype: int) -> Program:
-    """For the kernel, which drops all else: hellos, ARP, and of IPv6 neighbour solicitations and advertisements.
+    """A program for the kernel, which drops everything else: hellos, ARP, and IPv6 neighbour solicitations and
+    advertisements.
 
-    An IPv6 frame of another kind with the same byte there is passed over later.
+    IPv6 frames of other kinds with the same byte in that place are skipped later.
     """
     return (
         *only_if(load_half(12), ethertype, arp.ETHERTYPE, ndp.ETHERTYPE),
@@ -69,7 +70,7 @@ def wanted(ethertype: int) -> Program:
 
 
 def of_link(link: str, ethertype: int, seconds: float | None) -> Iterator[Frame | None]:
-    """Every frame of ``link``, both ways, for so many seconds; None: forever. Yields None where none came for a while.
+    """Every frame of ``link``, both ways, for so many seconds; None: forever. Yields None if none came for a while.
     Raises EdgeError."""
     from scapy.arch.linux import L2ListenSocket
 
@@ -109,7 +110,7 @@ def of_file(path: Path) -> Iterator[Frame]:
 
 
 def _when(reader: Any, about: Any) -> float:
-    """Seconds; 0 where the file has none."""
+    """Seconds; 0 if the file has none."""
     if hasattr(about, "sec"):
         return float(about.sec) + float(about.usec) / (1e9 if reader.nano else 1e6)
     if about.tshigh is None:
@@ -119,7 +120,7 @@ def _when(reader: Any, about: Any) -> float:
 
 @contextmanager
 def into(path: Path) -> Iterator[Write]:
-    """A new pcap file. Raises SettingError where there is one already, EdgeError where it cannot be written."""
+    """A new pcap file. Raises SettingError if there already is one, EdgeError if it cannot be written."""
     from scapy.utils import RawPcapWriter
 
     with _refused(path):
@@ -141,7 +142,7 @@ def into(path: Path) -> Iterator[Write]:
 
 @contextmanager
 def _refused(path: Path) -> Iterator[None]:
-    """Around what is done to the file, and nothing else: that stdout is full, or closed, is another's trouble."""
+    """Wraps only what is done to the file, as errors of stdout are handled elsewhere."""
     try:
         yield
     except FileExistsError as error:
@@ -155,7 +156,7 @@ def _refused(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """``target``: a link's name or a file. ``seconds``: None until Ctrl-C, or the file's end."""
+    """``target``: a link's name or a file. ``seconds``: None until Ctrl-C, or until the file ends."""
 
     target: str
     seconds: float | None = None
@@ -175,7 +176,8 @@ def command(args: argparse.Namespace) -> int:
 
 
 def capture(settings: CaptureSettings, out: TextIO) -> int:
-    """Prints a line for each event, and how many there were; 0 at the end. Raises SettingError and EdgeError."""
+    """Prints a line for each event, and at the end how many there were. Returns 0. Raises SettingError and
+    EdgeError."""
     need_scapy()
     keys = None if settings.key is None else read_keys(settings.key)
     captured = _frames(settings)
@@ -189,7 +191,7 @@ def capture(settings: CaptureSettings, out: TextIO) -> int:
                 counts["alarms"] += event.alarm
                 counts["events"] += 1
                 print(json.dumps(event.as_json()) if settings.as_json else line(event, began), file=out, flush=True)
-    except KeyboardInterrupt:  # the usual end of a capture, which has its sum as well
+    except KeyboardInterrupt:  # the usual end of a capture, which prints the total too
         _sum_up(counts, settings, out)
         raise
     _sum_up(counts, settings, out)
@@ -202,14 +204,14 @@ def _sum_up(counts: Counter[str], settings: CaptureSettings, out: TextIO) -> Non
 
 
 def line(event: Event, began: float) -> str:
-    """Seconds since the first event, a mark on what should not be, and the sentence."""
+    """Seconds since the first event, a mark if it should not happen, and the sentence."""
     return f"{event.at - began:9.3f}  {'!' if event.alarm else ' '} {sentence(event)}"
 
 
 def heard(
     captured: Iterable[Frame | None], keys: Keys | None, settings: CaptureSettings, write: Write
 ) -> Iterator[Event]:
-    """What frames come to, in their order; each that is about us is written, too. None: time has passed."""
+    """The events of the frames, in order; each frame that is about us is also written. None: time has passed."""
     neighbourhood = Neighbourhood(verified=keys is not None, all_hellos=settings.all_hellos)
     for frame in captured:
         if frame is None:
@@ -233,4 +235,4 @@ def _frames(settings: CaptureSettings) -> Iterator[Frame | None]:
 
 
 def _pass_over(_at: float, _frame: bytes) -> None:
-    """Nobody keeps it."""
+    """Discards a frame."""

@@ -21,7 +21,7 @@ from speaker.ownership.hellos.layout import Kind
 
 _TAG = 16
 _HEAD = 4 + 1 + 1 + 2 + 4 + 8 + 8 + 2 + 4 + 8 + 1 + 4 + 8 + 1
-"""Bytes in front of the name."""
+"""Bytes before the name."""
 
 
 class HelloSection(Packet):
@@ -37,7 +37,7 @@ class HelloSection(Packet):
 
 
 class Hello(Packet):
-    """``length`` is worked out where it is None; ``tag`` is as given: ``frames.encode`` signs."""
+    """``length`` is computed if it is None; ``tag`` is used as given, as ``frames.encode`` signs."""
 
     name = "hello"
     fields_desc = [  # noqa: RUF012 -- scapy's own way
@@ -70,12 +70,12 @@ class Hello(Packet):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_: Any, **__: Any) -> type[Packet]:
-        """Other protocols use the EtherType, too."""
+        """Other protocols use the EtherType too."""
         return cls if not _pkt or _pkt.startswith((frames.MAGIC, frames.OF_GROUPS)) else Raw
 
     @staticmethod
     def meaning(frame: Packet, keys: Keys | None = None) -> said.Hello | frames.Rejected:
-        """Of a whole frame, from its Ethernet header on; without ``keys`` whoever signed it."""
+        """Of a whole frame, from its Ethernet header on. Without ``keys``, whoever signed it is believed."""
         raw = bytes(frame)
         return frames.unverified(raw) if keys is None else frames.decode(raw, keys, None)
 

@@ -23,13 +23,13 @@ from speaker.tools.terminal import printable
 Message: TypeAlias = Hello | Rejected | arp.ArpPacket | ndp.NeighborMessage | MalformedPacket
 
 MAX_FRAME = 65536
-"""Bytes; no link carries more, whatever a file says."""
+"""Bytes; no link carries larger frames, whatever a file says."""
 _VLAN = b"\x81\x00"
 _ICMPV6, _NEXT_HEADER, _TYPE = 58, 20, 54
 
 
 class Seen(NamedTuple):
-    """``vlan``: the tag that the frame carried, None without one."""
+    """``vlan``: the tag that the frame carried, or None."""
 
     source: Mac
     message: Message
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 def read(frame: bytes, keys: Keys | None, ethertype: int = frames.ETHERTYPE) -> Seen | None:
-    """None for what is about nothing that we show. ``keys``: None believes hellos as they are."""
+    """None for frames that are not shown. ``keys``: None believes hellos as they are."""
     if not HEADER_LENGTH <= len(frame) <= MAX_FRAME:
         return None
     vlan = None
@@ -69,17 +69,17 @@ def _is_neighbour_message(frame: bytes) -> bool:
 
 # ── What was noticed, and the sentence that says it ─────────────────────────────────────────────────────────
 #
-# Names come from the LAN: nothing that a terminal would obey is ever part of a sentence.
+# Names come from the LAN: a sentence never contains anything that a terminal would obey.
 
 SHOWN = 4
-"""EIPs and names in one sentence; the rest is counted. JSON has all of them."""
+"""EIPs and names in one sentence; the rest are counted. JSON has all of them."""
 
 
 class What(Enum):
     """The value is the event's name in JSON."""
 
     HELLO = "hello"
-    """The first of a node's life; with ``--all`` every one."""
+    """The first hello of a node's life; with ``--all``, every one."""
     STATE = "state"
     CLAIMS = "claims"
     RELEASES = "releases"
@@ -104,19 +104,19 @@ class Event:
     mac: Mac
     node: str | None = None
     verified: bool = False
-    """By its tag; of hellos alone."""
+    """Its tag was verified; only for hellos."""
     eips: Terms | None = None
     """Of claims and releases, with their terms."""
     address: IPAddress | None = None
-    """That is asked about, or answered for."""
+    """The address that is asked about, or answered for."""
     sender: IPAddress | None = None
-    """Whose address stands in the message, as the one who asks; None where it has none."""
+    """The address in the message of whoever asks; None if it has none."""
     to: IPAddress | None = None
     """Who is answered."""
     holders: Mapping[str, int] | None = None
     """Living nodes that claim ``address``, with their terms."""
     alarm: bool = False
-    """Nobody does that on a LAN that is well."""
+    """This does not happen on a healthy LAN."""
     detail: str = ""
     vlan: int | None = None
 
@@ -193,7 +193,7 @@ def _does(event: Event) -> str:
 
 
 def _against(event: Event) -> str:
-    """That it is another's, where it is."""
+    """Says who else has the address, if it is another's."""
     holders = event.holders or {}
     if not holders or event.node in holders:
         return ""
@@ -218,9 +218,9 @@ def names(nodes: list[str]) -> str:
 
 REJECTIONS: Mapping[Rejected, str] = {
     Rejected.FOREIGN: "sends another protocol with the hellos' EtherType",
-    Rejected.TRUNCATED: "sends a hello that is cut off",
+    Rejected.TRUNCATED: "sends a truncated hello",
     Rejected.OVERSIZED: "sends a hello that is longer than its header says",
-    Rejected.VERSION: "sends a hello of a version that this release does not read",
+    Rejected.VERSION: "sends a hello of a version that this release cannot read",
     Rejected.WRONG_KEY: "sends a hello that is signed with another key",
     Rejected.FORGED: "sends a FORGED hello: it names our key, and its signature is wrong",
     Rejected.MALFORMED: "sends a hello that breaks the format",
@@ -229,15 +229,15 @@ REJECTIONS: Mapping[Rejected, str] = {
 
 # ── Who is who on a link ────────────────────────────────────────────────────────────────────────────────────
 #
-# What hellos mean is asked of ``ownership/machine/peers.py``, as the speaker asks it.
+# ``ownership/machine/peers.py`` decides what hellos mean, as it does for the speaker.
 
 _STATES = ("draining", "deaf", "demoted")
 
 
 class Neighbourhood:
-    """``verified``: only hellos with a right tag come here. ``all_hellos``: tell of each, not of changes alone.
+    """``verified``: only hellos with a correct tag come here. ``all_hellos``: report every hello, not only changes.
 
-    Whoever is on the LAN can make up nodes and EIPs: no more than ``most_nodes`` and ``most_eips`` are known.
+    Whoever is on the LAN can invent nodes and EIPs, so at most ``most_nodes`` and ``most_eips`` are known.
     """
 
     def __init__(
@@ -248,10 +248,10 @@ class Neighbourhood:
         self._times = Parameters()
         self._peers: dict[str, Peer] = {}
         self._nodes: dict[Mac, str] = {}
-        """By the MACs that their hellos come from."""
+        """Nodes, by the MACs that their hellos come from."""
 
     def notice(self, at: float, seen: Seen) -> Iterator[Event]:
-        """What a frame that was captured ``at`` says, after those who fell silent before it."""
+        """What a frame captured ``at`` that time says, after those who fell silent before it."""
         yield from self.pass_time(at)
         for event in self._events(at, seen):
             yield event if seen.vlan is None else replace(event, vlan=seen.vlan)
@@ -294,7 +294,7 @@ class Neighbourhood:
         if old is not None and hello.incarnation != old.incarnation and self._lives_elsewhere(old, mac, at):
             yield Event(at, What.CLASH, mac, hello.node, self._verified, alarm=True)
         if old is not None and hello.stamp <= old.stamp:
-            return  # doubled, overtaken, or of an earlier life
+            return  # repeated, overtaken, or from an earlier life
         peer = old
         if peer is None or hello.incarnation > peer.incarnation:
             peer = self._meet(hello, at)
@@ -326,7 +326,7 @@ class Neighbourhood:
             yield Event(at, What.CLAIMS, mac, peer.node, self._verified, taken, detail=detail)
 
     def _lives_elsewhere(self, peer: Peer, mac: Mac, at: float) -> bool:
-        """It was heard just now, and never from there."""
+        """It was heard just now, and never from that MAC."""
         return self._nodes.get(mac) != peer.node and at - peer.heard_at < self._times.suspect
 
     def _meet(self, hello: Hello, at: float) -> Peer | None:
@@ -347,7 +347,7 @@ class Neighbourhood:
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
 
     def _within_bounds(self, hello: Hello, peer: Peer) -> Hello:
-        """Without EIPs that are new, where there are too many."""
+        """Without new EIPs, if there are too many."""
         if sum(len(each.claims) for each in self._peers.values()) + len(hello.claims) <= self._most_eips:
             return hello
         return hello._replace(claims={eip: term for eip, term in hello.claims.items() if eip in peer.claims})
@@ -381,8 +381,8 @@ class Neighbourhood:
         yield Event(at, what, mac, self._nodes.get(mac), address=target, sender=sender, holders=holders)
 
     def _says(self, at: float, what: What, mac: Mac, address: IPAddress, to: IPAddress | None) -> Event:
-        """Whoever has ``mac`` says that ``address`` is its own: an alarm where nodes claim it, and it is none. A node
-        may say so a little earlier than its hello does."""
+        """The host with ``mac`` says that ``address`` is its own. That is an alarm if other nodes claim it. A node may
+        say so slightly earlier than its hello does."""
         node, holders = self._nodes.get(mac), self._claimants(address, at) or None
         alarm = holders is not None and node is None
         return Event(at, what, mac, node, address=address, to=to, holders=holders, alarm=alarm)

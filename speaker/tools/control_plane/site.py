@@ -1,8 +1,8 @@
 """``speaker control-plane``: writes what a control-plane node needs before ``kubeadm init`` or ``kubeadm join``: the
 API servers and their address, as values and as files.
 
-The EIP goes to the holder's own API server (``externalTrafficPolicy: Local``), not to all healthy ones: a node that
-dies then affects only its own clients, and nothing is forwarded (docs/control-plane.md).
+The EIP goes to the holder's own API server (``externalTrafficPolicy: Local``), not to all healthy ones: so a node that
+dies affects only its own clients, and nothing is forwarded (docs/control-plane.md).
 """
 
 import json
@@ -29,9 +29,9 @@ STATE, RUNTIME = Path("/var/lib/eip-speaker-control-plane"), Path("/run/eip-spea
 FIRST = "eip-speaker.io/bootstrap"
 """Label of the node where the cluster began."""
 METRICS = 9901
-"""The agents of the cluster have 9900."""
+"""Port; the agents of the cluster use 9900."""
 MAX_SERVERS = 16
-"""Nobody's etcd has more than nine members."""
+"""etcd never has more than nine members in practice."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}")
 _PATH = re.compile(r"/[A-Za-z0-9._/+@-]{1,255}")
@@ -61,7 +61,7 @@ class Site:
         ca: Path = KUBEADMS_CA,
         first: bool = False,
     ) -> "Site":
-        """From the flags as written; ``own``: this host's addresses. Raises SettingError."""
+        """From the flags as written. ``own``: this host's addresses. Raises SettingError."""
         eip = _parsed("ADDRESS", address, parse_eip)
         found = tuple(_parsed("--servers", word, parse_host) for word in servers.split(","))
         _check(eip, found)
@@ -83,7 +83,7 @@ class Site:
 
 
 def node_name(server: IPAddress) -> str:
-    """A DNS label. Hosts are named after their servers, because nobody knows their names before there is an API."""
+    """A DNS label. Hosts are named after their servers, as their names are unknown before there is an API."""
     return server.exploded.replace(".", "-").replace(":", "-")
 
 
@@ -111,7 +111,7 @@ def _here(servers: tuple[IPAddress, ...], own: Collection[IPAddress]) -> IPAddre
     """Raises SettingError."""
     here = [server for server in servers if server in own]
     if len(here) > 1:
-        raise SettingError(f"--servers {','.join(map(str, here))}: are all this host's: must name each host once")
+        raise SettingError(f"--servers {','.join(map(str, here))}: all belong to this host: must name each host once")
     if not here:
         listed = ", ".join(map(str, own)) or "nothing"
         raise SettingError(f"--servers: none of them is this host's, which has {listed}: must be run on each of them")
@@ -122,7 +122,7 @@ def _here(servers: tuple[IPAddress, ...], own: Collection[IPAddress]) -> IPAddre
 
 
 def manifests(site: Site) -> str:
-    """Pool, Service and endpoints: one file, so that no reader sees half of them."""
+    """Pool, Service and endpoints in one file, so that no reader sees only half of them."""
     line = '  - {{addresses: ["{0}"], nodeName: "{1}"}}'.format
     return _filled(
         "manifests.yaml",
@@ -160,7 +160,7 @@ def _filled(template: str, **words: str) -> str:
 
 # ── The command ───────────────────────────────────────────────────────────────────────────────────────────────
 #
-# Edge: files. What is there already is left as it is: the key always, all else where it would not change.
+# Edge: files. Existing files are left alone: the key always, others if they would not change.
 
 KEY = CONFIGURED / "key"
 STATIC_POD = Path("/etc/kubernetes/manifests/eip-speaker-control-plane.yaml")
@@ -169,7 +169,7 @@ UNIT = Path("/etc/systemd/system/eip-speaker-control-plane.service")
 
 def control_plane(site: Site, root: Path, bootstrap: bool, starter: tuple[Path, str]) -> Iterator[str]:
     """Writes the files below ``root`` and yields what to say. ``bootstrap``: a key is made if there is none.
-    ``starter``: what starts the speaker, STATIC_POD or UNIT, and its content; it is written last.
+    ``starter``: the file that starts the speaker (STATIC_POD or UNIT) and its content; it is written last.
 
     Raises SettingError before anything is written, and EdgeError.
     """
@@ -184,7 +184,7 @@ def control_plane(site: Site, root: Path, bootstrap: bool, starter: tuple[Path, 
 
 
 def was_first(root: Path) -> bool:
-    """By what this command has written there before. Raises EdgeError."""
+    """According to what this command wrote there before. Raises EdgeError."""
     return any(
         is_there(file) and FIRST.encode() in _read(file) for file in (_below(root, STATIC_POD), _below(root, UNIT))
     )
@@ -207,7 +207,7 @@ def _below(root: Path, path: Path) -> Path:
 
 
 def _key(site: Site, root: Path, bootstrap: bool) -> Iterator[str]:
-    """Two keys would part the nodes: each would hold the address. So the first node alone makes one."""
+    """Two different keys would separate the nodes: each would hold the address. So only the first node makes one."""
     file = _below(root, KEY)
     if is_there(file):
         yield f"{shown(file)}: kept: key {read_keys(file).signing.id.hex()} signs"
@@ -224,12 +224,12 @@ def _key(site: Site, root: Path, bootstrap: bool) -> Iterator[str]:
 
 
 def _copied(server: str) -> str:
-    """By a pipe, as the directory may not be there yet; the key passes through no argument and no log."""
+    """Uses a pipe, as the directory may not exist yet; the key passes through no argument and no log."""
     return f"ssh root@{server} {shlex.quote(f'install -D -m 600 /dev/stdin {KEY}')} < {KEY}"
 
 
 def _written(file: Path, content: str, mode: int) -> str:
-    """An equal file is left alone: the kubelet and the speaker look at what changes."""
+    """An identical file is left alone, as the kubelet and the speaker react to changes."""
     there = _read(file) if is_there(file) else None
     if there == content.encode():
         return f"{shown(file)}: unchanged"

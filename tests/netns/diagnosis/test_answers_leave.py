@@ -16,7 +16,7 @@ pytestmark = pytest.mark.netns
 
 EIP, POD = "192.0.2.200", "10.244.1.11"
 ONE = (KnownEndpoint(POD, 8080, "TCP", "n1", True, True),)
-TUNNEL = "which is no Ethernet link (a tunnel?)"
+TUNNEL = "which is not an Ethernet link (a tunnel?)"
 WG_QUICK = (
     "ip route add default dev wg0 table 51820",
     "ip rule add not fwmark 51820 table 51820 priority 32765",

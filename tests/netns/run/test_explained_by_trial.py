@@ -60,7 +60,7 @@ def test_a_healthy_way_in_is_proven_and_a_jump_that_rejects_is_named(explained, 
     well = explained()
     assert well["verdict"] is None, well
     assert way_in(well)["state"] == "well"
-    assert "every rule let it and its answer pass" in way_in(well)["lines"][-1]
+    assert "every rule lets it and its answer pass" in way_in(well)["lines"][-1]
     with node.entered():
         subprocess.run(["nft", "-f", "-"], input=FIREWALL, text=True, check=True)
     found = explained()
@@ -77,7 +77,7 @@ def test_with_net_raw_alone_it_says_what_was_not_seen_and_what_a_connection_came
     told = explained("setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
     step = way_in(told)
     assert step["state"] == "unknown"
-    assert "chains of others are not seen" in step["lines"][0]
+    assert "chains of other programs were not read" in step["lines"][0]
     assert any(line.startswith("connected from this node itself: TCP port 80: ") for line in step["lines"])
     assert {"firewalls (nftables)", "a new connection, as a client begins it"} <= {
         each["what"] for each in told["unseen"]

@@ -273,7 +273,7 @@ def test_the_preferred_node_is_killed_and_when_it_is_back_the_eip_moves_to_it_an
     assert opened >= 10
     assert "n2 is preferred (weight 80, n" in told
     assert "has been there for only" in told
-    assert "preferred most of the nodes that are here (weight 80)" in ask(
+    assert "the most preferred of the nodes that are here (weight 80)" in ask(
         scene.speakers["n2"], "explain", scene.eip, codes=(0, 1, 2)
     )
 

@@ -142,7 +142,7 @@ def test_requests_leave_an_endpoint_that_is_unwell_and_come_back(lan, backends, 
     assert 'eip_speaker_endpoint_checks_total{result="status"}' in speaker.get("/metrics")
     sentence = (
         f"default/web: 1 of 2 endpoints are unwell by {CHECK.split()[0]}: 10.1.1.2:8080 (it answers with status 503): "
-        "they get nothing new"
+        "they get no new connections"
     )
     assert sentence in json.loads(ask(speaker, "status", "--json"))["problems"]
     assert "TCP 10.1.1.2 port 8080 on n1: unwell: it answers with status 503" in explained(speaker)
@@ -161,7 +161,7 @@ def test_where_none_is_well_all_are_served_and_it_is_told(lan, backends, write, 
     speaker = start(node, "--forwarder", "nftables")
     speaker.until("ready")
     assert answering(client) == {"b1", "b2"}
-    assert "unwell: it answers with status 503; served all the same, as no other is well" in explained(speaker)
+    assert "unwell: it answers with status 503; used all the same, as no other is well" in explained(speaker)
     [problem] = [each for each in json.loads(ask(speaker, "status", "--json"))["findings"] if "unwell" in each["name"]]
     assert (problem["name"], problem["severity"]) == ("all_unwell", "error")
     backends[1].well = True

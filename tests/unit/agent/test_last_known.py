@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_used_is_told_and_not_gone_by(in_virtual_time, sit
             assert site.last_known.recalled is None
         told = site.report.problems()
         assert len(told) == len(problems)
-        assert all(words in sentence or "cut short" in sentence for words, sentence in zip(problems, told, strict=True))
+        assert all(words in sentence or "truncated" in sentence for words, sentence in zip(problems, told, strict=True))
 
     in_virtual_time(story())
 

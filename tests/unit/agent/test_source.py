@@ -534,7 +534,7 @@ def test_of_a_node_that_is_deleted_what_it_asked_for_last_counts_until_it_is_bac
         await asyncio.sleep(0.1)
         assert (await agent.view()).node == before
         assert agent.wire.heard("set_draining") == [("set_draining", True)]
-        assert agent.report.problems() == ["Node/n1: it is gone: its last settings apply until it is back"]
+        assert agent.report.problems() == ["Node/n1: it is gone, and its last settings apply until it is back"]
         agent.api.put(NODES, node("n1"))
         await asyncio.sleep(0.1)
         assert (await agent.view()).node.labels != before.labels

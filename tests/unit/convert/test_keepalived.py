@@ -259,7 +259,7 @@ def test_what_took_nothing_in_gets_no_service(instance, before):
     found = base(instance=instance, before=before)
     assert found.pools
     assert not found.services
-    assert any("take nothing in" in each.why for each in found.decisions)
+    assert any("accept no packets" in each.why for each in found.decisions)
 
 
 @pytest.mark.parametrize("instance", ["no_accept\n priority 255", "strict_mode\n accept", "strict_mode off", "accept"])
@@ -294,7 +294,7 @@ def test_an_address_of_two_instances_is_in_the_pool_of_the_first():
         "b": ["192.0.2.200"],
         "c": ["192.0.2.201"],
     }
-    assert any("is there already, at keepalived.conf:4" in each.why for each in found.listed)
+    assert any("already appears at keepalived.conf:4" in each.why for each in found.listed)
 
 
 def test_nobody_gets_an_address_without_asking_for_it():

@@ -31,7 +31,7 @@ def test_a_config_map_of_anybody_else_stays_as_it_is():
     )
     assert (found.pools, [each.why for each in found.listed]) == (
         (),
-        ["is no object of a load balancer: it stays as it is"],
+        ["is not an object of a load balancer: it stays as it is"],
     )
 
 

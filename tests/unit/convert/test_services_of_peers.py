@@ -93,7 +93,7 @@ def test_the_annotation_counts_over_the_field_and_the_difference_is_listed():
         ("io.cilium/l2-announcer", {}, None),
         ("kube-vip.io/kube-vip-class", {}, None),
         ("purelb.io/purelbv2", {}, None),
-        ("example.com/balancer", {}, "is of no peer that is known"),
+        ("example.com/balancer", {}, "belongs to no known peer"),
         ("example.com/balancer", {"classes": frozenset({"example.com/balancer"})}, None),
         ("io.cilium/bgp-control-plane", {}, "BGP announces it"),
     ],
@@ -169,7 +169,7 @@ def test_adopting_keeps_the_address_in_the_status_over_the_one_that_is_asked_for
     asked = a_service(status=["192.0.2.5"], loadBalancerIP="192.0.2.9")
     found = of_data(*metallb("192.0.2.0/28"), asked, adopt=True)
     assert addresses(found) == {"web": "192.0.2.5"}
-    assert to_decide(found)[0][1] == "it asks for 192.0.2.9 and has 192.0.2.5, which it keeps"
+    assert to_decide(found)[0][1] == "it asks for 192.0.2.9 but has 192.0.2.5, which it keeps"
 
 
 def test_without_adopting_the_status_is_left_out():
@@ -257,13 +257,13 @@ def test_a_service_that_is_being_deleted_is_left_alone():
 def test_an_address_in_two_pools_stays_in_the_first():
     found = of_data(*metallb("192.0.2.0/29", name="a"), *metallb("192.0.2.4-192.0.2.11", name="b"))
     assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.0/29"], ["192.0.2.8/30"]]
-    assert "192.0.2.4/30 is in pool a" in to_decide(found)[0][1]
+    assert "192.0.2.4/30 goes to pool a" in to_decide(found)[0][1]
 
 
 def test_of_two_pools_with_one_name_the_second_is_left_out():
     found = of_data(*metallb("192.0.2.0/29"), *metallb("198.51.100.0/29"))
     assert len(found.pools) == 1
-    assert "another pool is named lan" in to_decide(found)[0][1]
+    assert "another pool is also named lan" in to_decide(found)[0][1]
 
 
 def test_the_objects_of_a_list_are_converted_each():
@@ -304,7 +304,7 @@ def test_a_pool_that_excludes_services_by_name_is_left_out(operator, values):
     """No Service has its name for a label, so that each of them would match."""
     found = cilium_by_name(operator, values)
     assert found.pools == ()
-    assert "excludes Services by their name" in to_decide(found)[0][1]
+    assert "excludes Services by name" in to_decide(found)[0][1]
 
 
 def test_a_pool_that_selects_services_by_name_serves_those_with_the_label_alone():

@@ -116,7 +116,7 @@ def with_ipvs(facts: Facts) -> Facts:
 def by_tunnel(*texts: str, marks: tuple[int, ...] = ()) -> Facts:
     """Rules have these texts."""
     chains = (Chain("inet", "fw", "f", "prerouting", "accept", "", ([{"mangle": {}}],) * len(texts), texts),)
-    back = Back(EIP, True, "wg0", "which is no Ethernet link (a tunnel?)", marks)
+    back = Back(EIP, True, "wg0", "which is not an Ethernet link (a tunnel?)", marks)
     return replace(WELL, backs=(Back(EIP, False, "eth0"), back), chains=chains)
 
 
@@ -485,7 +485,7 @@ def test_who_may_not_see_firewalls_is_told_that_and_not_that_there_are_none():
     chain = explain(replace(WELL, unseen=(Unseen("firewalls (nftables)", "needs NET_ADMIN"),)))
     (way_in,) = (step for step in chain.steps if step.name.startswith("way in"))
     assert (chain.code, way_in.state) == (2, State.UNKNOWN)
-    assert way_in.lines[0].endswith("chains of others are not seen: needs NET_ADMIN")
+    assert way_in.lines[0].endswith("chains of other programs were not read: needs NET_ADMIN")
 
 
 def test_what_ipvs_sends_by_output_no_rule_of_what_is_forwarded_can_drop():
@@ -546,15 +546,14 @@ def test_what_is_to_be_corrected_in_files_is_named():
     full = service(refused="pool_full", message="pool has no free address", addresses=())
     (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
     assert found.mend == (
-        "speaker validate /etc/eip-speaker   # once Eip is corrected there: add to spec.addresses of the full one, "
-        "or free an address"
+        "speaker validate /etc/eip-speaker   # after you correct Eip there: add addresses to the full pool, or free one"
     )
     (without,) = findings(replace(WELL, known=replace(service(endpoints=Cut()).known, cluster=False)))
-    assert without.mend == "speaker validate /etc/eip-speaker   # once an EndpointSlice of lab/web is corrected there"
+    assert without.mend == "speaker validate /etc/eip-speaker   # after you correct an EndpointSlice of lab/web there"
     unknown = replace(known(**NOTHING, cluster=False), about="lab/no")
     assert explain(unknown).others == ()
     assert [each.mend for each in explain(unknown).steps[-1].findings] == [
-        "speaker validate /etc/eip-speaker   # once Service/lab/no is corrected there"
+        "speaker validate /etc/eip-speaker   # after you correct Service/lab/no there"
     ]
 
 
@@ -643,7 +642,7 @@ def test_a_peers_host_that_nobody_asked_is_not_called_silent():
     (found,) = findings(many)
     assert "its host" not in found.what
     (asked,) = findings(replace(many, asked=(*many.asked, Asked(PEER, "eth0", "peer"))))
-    assert "its host too" in asked.what
+    assert "so is its host" in asked.what
 
 
 def way_in(facts: Facts):
@@ -668,7 +667,7 @@ def test_without_rights_the_way_in_is_not_seen_and_what_a_connection_came_to_is_
     blind = replace(WELL, unseen=(NOT_ALLOWED,), tried=(*WELL.tried, Tried(EIP, 80, False, "no answer within 1 s")))
     step = way_in(blind)
     assert step.state is State.UNKNOWN
-    assert "chains of others are not seen" in step.lines[0]
+    assert "chains of other programs were not read" in step.lines[0]
     assert "connected from this node itself: TCP port 80: no answer within 1 s" in step.lines
     assert explain(blind).code == 2
 

@@ -81,7 +81,7 @@ def test_other_releases_are_named_by_the_doctor_alone():
     assert explained(**seen).code == 0
     (shared,) = examined(**seen).found
     assert shared.finding.kind == "versions_apart"
-    assert shared.finding.what == "nodes run other releases: 1.0 on n1; 1.1 on n2, n3"
+    assert shared.finding.what == "nodes run different releases: 1.0 on n1; 1.1 on n2, n3"
 
 
 def test_what_the_doctor_finds_is_told_once_with_every_node_that_sees_it():

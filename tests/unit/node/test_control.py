@@ -355,7 +355,7 @@ def test_no_speaker_is_said_with_the_path(path):
 
 
 def test_who_may_not_ask_is_told_who_may(closed_off):
-    with pytest.raises(EdgeError, match=r"cannot connect to .*: Permission denied: ask as root, or as the user"):
+    with pytest.raises(EdgeError, match=r"cannot connect to .*: Permission denied: run this as root, or as the user"):
         list(ask(closed_off, "count"))
 
 
@@ -374,7 +374,7 @@ def test_what_is_no_speaker_is_told_to_be_none(path, said):
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with pytest.raises(EdgeError, match=f"what listens on {path} is no speaker: "):
+        with pytest.raises(EdgeError, match=f"what listens on {path} is not a speaker: "):
             list(answers)
         answering.join()
 

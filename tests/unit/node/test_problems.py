@@ -27,8 +27,8 @@ ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 RIVAL = (
-    "192.0.2.10: 02:00:00:00:00:99 on eth0 uses it too, and no hello claims it from there: this node goes on "
-    "answering, and defends it"
+    "192.0.2.10: 02:00:00:00:00:99 on eth0 uses it too, but no hello claims it from there: this node keeps "
+    "answering for it, and defends it"
 )
 
 
@@ -152,7 +152,7 @@ def test_a_rival_for_an_eip_that_was_let_go_is_nobodys_problem_and_others_stay()
     problems.let_go(EIP)
     problems.let_go(ip_address("192.0.2.99"))
     assert problems.rivals(0.0) == {
-        "2001:db8::10": "2001:db8::10: 02:00:00:00:00:99 on eth1 uses it too, and no hello claims it from there: this "
+        "2001:db8::10": "2001:db8::10: 02:00:00:00:00:99 on eth1 uses it too, but no hello claims it from there: this "
         "node does not answer for it until that stops"
     }
 
@@ -160,7 +160,7 @@ def test_a_rival_for_an_eip_that_was_let_go_is_nobodys_problem_and_others_stay()
 def test_a_node_whose_hellos_do_not_arrive_is_news_once_and_a_problem_for_as_long_as_it_answers():
     problems = Problems()
     (told,) = filter(None, [problems.filtered(ETH0, "n2", STRANGER, [EIP], now) for now in (0.0, 20.0, 40.0)])
-    assert told.startswith("n2 (02:00:00:00:00:99) on eth0 answers for 192.0.2.10, and none of its hellos arrives here")
+    assert told.startswith("n2 (02:00:00:00:00:99) on eth0 answers for 192.0.2.10, but none of its hellos arrives here")
     assert sentences(problems, 40.0 + RIVAL_SECONDS - 1) == [told]
     assert sentences(problems, 40.0 + RIVAL_SECONDS) == []
     assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 100.0) == told, "it is back"
@@ -203,7 +203,7 @@ def test_a_peers_own_address_is_a_problem_until_it_is_no_more():
     problems = Problems()
     told = problems.peers_address(EIP, "n2")
     assert told == (
-        "192.0.2.10: node n2 says that it is its own address: it is not claimed here. Exclude it from its pool"
+        "192.0.2.10: node n2 says that this is its own address, so it is not claimed here. Exclude it from its pool"
     )
     assert sentences(problems, 0.0) == [told]
     problems.no_peers_address(EIP)
@@ -222,8 +222,8 @@ def test_a_peers_own_address_is_a_problem_until_it_is_no_more():
             "it keeps the name, and nothing is held here until it stops",
         ),
         (ETH0, STRANGER, False, "02:00:00:00:00:99 on eth0", "this node keeps the name"),
-        (None, None, True, "renews our Lease", "it keeps the name, and nothing is held here until it stops"),
-        (ETH0, None, False, "renews our Lease", "this node keeps the name"),
+        (None, None, True, "it renews our Lease", "it keeps the name, and nothing is held here until it stops"),
+        (ETH0, None, False, "it renews our Lease", "this node keeps the name"),
     ],
 )
 def test_another_host_with_our_name_is_a_problem_until_the_name_is_free(link, mac, silent, where, fate):
@@ -241,7 +241,7 @@ SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
 def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
     problems = Problems()
     (found,) = problems.links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)], 0.0)
-    assert found.what.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
+    assert found.what.startswith("link eth0 is sick: 48 % of hellos between this node and most peers are lost")
     assert problems.links([SICK._replace(loses=60)], 0.0) == (found,)
     assert problems.links([SICK._replace(sick=False, loses=9)], 0.0) == ()
     assert problems.links([SICK._replace(loses=60)], 0.0) != (found,)
@@ -287,10 +287,10 @@ def test_in_a_cluster_of_one_node_nobody_is_missed():
 def test_where_all_fall_silent_at_once_the_node_says_that_it_may_be_deaf_and_on_which_link():
     gone = N2._replace(alive=False, heard=False)
     (found,) = Problems().links([gone, gone._replace(node="n3")], 0.0)
-    assert found.what.startswith("all 2 peers on eth0 fell silent: this node is deaf, and gives up what it holds")
+    assert found.what.startswith("all 2 peers on eth0 fell silent: this node is deaf and gives up its EIPs")
     assert found.mend.startswith("ip -s link show dev eth0")
     (alone,) = Problems().links([gone], 0.0)
-    assert alone.what.startswith("no other node is heard")
+    assert alone.what.startswith("this node hears no other node")
 
 
 def test_who_does_not_hear_us_yet_is_not_named_at_once():
@@ -331,7 +331,7 @@ def test_a_node_that_fell_silent_is_not_filtered():
 @pytest.mark.parametrize(("after", "there"), [(HOLDER_SECONDS - 0.1, True), (HOLDER_SECONDS + 0.1, False)])
 def test_for_whom_this_node_waits_is_no_problem_and_news_once(after, there):
     problems = Problems()
-    sentence = "waits for 02:00:00:00:00:99 on eth0 to fall silent, which answers for it"
+    sentence = "waits until 02:00:00:00:00:99 on eth0, which still answers for it, falls silent"
     assert problems.holder(ETH0, EIP, STRANGER, 0.0) == sentence
     assert problems.holder(ETH0, EIP, STRANGER, 10.0) is None
     assert problems.holders(10.0 + after) == ({str(EIP): sentence} if there else {})

@@ -216,6 +216,6 @@ async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_e
     ]
     first, _ = (each.what for each in report.findings())
     assert first.startswith(
-        "n2 (02:00:00:00:00:02) on eth0 answers for 192.0.2.10, 192.0.2.11, 2001:db8::1, and none of its hellos arrives"
+        "n2 (02:00:00:00:00:02) on eth0 answers for 192.0.2.10, 192.0.2.11, 2001:db8::1, but none of its hellos arrives"
     )
     assert b'eip_speaker_hellos_filtered_total{link="eth0"} 3.0' in generate_latest(report._metrics.registry)

@@ -539,6 +539,6 @@ def test_who_takes_over_waits_for_the_former_holder_and_tells_of_no_conflict(in_
 
     with capture_logs() as logs:
         in_virtual_time(whole())
-    waits = "waits for 02:00:00:00:00:99 on eth0 to fall silent, which answers for it"
+    waits = "waits until 02:00:00:00:00:99 on eth0, which still answers for it, falls silent"
     assert seen == [(False, waits, 0), (True, "", 1)]
     assert [line["event"] for line in logs if line["event"] in ("waits", "conflict")] == ["waits", "conflict"]

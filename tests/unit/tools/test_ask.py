@@ -122,7 +122,7 @@ def test_to_whom_unknown_flows_are_handed_over_is_told():
 
 def test_past_whose_endpoints_kube_proxy_is_assisted_is_told():
     lines = [*describe(STATUS | {"assisting": [{"node": "n2", "since": 1767225600.5}]})]
-    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: no new connections to the dead n2"
+    told = "kube-proxy is assisted since 2026-01-01 00:00:00 UTC: no new connections to the dead node n2"
     assert told in lines
 
 
@@ -224,7 +224,7 @@ async def test_the_last_numbers_of_a_rebalancing_come_with_its_end_and_are_told_
 async def test_an_answer_of_another_release_is_told_to_be_one_with_what_it_lacks(said, command, answer, lacks):
     code, _, err = await said([command], [answer | {"done": True}])
     assert code == 1
-    assert err.startswith("speaker: the speaker is of another version than this program: ")
+    assert err.startswith("speaker: the speaker has another version than this program: ")
     assert lacks in err
 
 

@@ -34,7 +34,7 @@ def test_what_is_converted_whole_ends_with_0_and_manifests_on_stdout(capsys):
 def test_what_needs_a_decision_ends_with_1_and_has_a_line_of_its_own(capsys):
     assert main(["convert", str(PARTLY)]) == 1
     first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith(f"{PARTLY}:1: IPAddressPool/metallb-system/routed: no L2Advertisement of the input selects")
+    assert first.startswith(f"{PARTLY}:1: IPAddressPool/metallb-system/routed: no L2Advertisement in the input selects")
 
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff", b"", b"# nothing\n"])
@@ -107,7 +107,7 @@ def test_what_is_written_passes_validate_but_for_services_that_were_listed(path,
     told = json.loads(out.getvalue())
     refused = [key for key, fate in told["services"].items() if fate["refused"]]
     assert (told["problems"], code) == ([], 1 if refused else 0)
-    assert len(refused) == listed.count("as converted the Service would be refused")
+    assert len(refused) == listed.count("once converted, the Service would be refused")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepal
     assert [each["kind"] for each in told["objects"]] == ["Eip", "Service", "EndpointSlice"]
     stdin(b"vrrp_instance a {\n virtual_ipaddress {\n 192.0.2.1\n }\n @lb2 x\n}\n\xff # Latin-1\n")
     assert main(["convert", "--from", "keepalived", "--config-id", "lb2"]) == 1
-    assert "stdin:5: vrrp_instance/a: is no keyword" in capsys.readouterr().err
+    assert "stdin:5: vrrp_instance/a: is not a known keyword" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepal
     [
         (b"a {\n", "x.conf:1: opens a block that is not closed\n"),
         (b"", "there is nothing to convert\n"),
-        (b"include x.conf\n", "x.conf:1: stands for too much"),
+        (b"include x.conf\n", "x.conf:1: expands to too much"),
         (None, "x.conf: must be a file that can be read: No such file or directory\n"),
     ],
 )
@@ -204,4 +204,4 @@ def test_a_configuration_that_cannot_be_read_ends_with_2_and_nothing_is_written(
 @pytest.mark.parametrize("flag", ["--adopt", "--default-class", "--class=x"])
 def test_flags_of_services_are_refused_with_keepalived_conf(flag, keepalived, capsys):
     assert main(["convert", str(keepalived / "keepalived.conf"), flag]) == 2
-    assert "which keepalived.conf has none of" in capsys.readouterr().err
+    assert "which keepalived.conf does not have" in capsys.readouterr().err

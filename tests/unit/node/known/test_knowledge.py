@@ -258,7 +258,7 @@ def test_what_nobody_has_held_for_long_is_named_and_what_a_failover_takes_is_not
 @pytest.mark.parametrize(
     ("hosts", "expected"),
     [
-        (0, [("not_answered", "n2 holds 192.0.2.10, and nobody answers for it")]),
+        (0, [("not_answered", "n2 holds 192.0.2.10, but nobody answers for it")]),
         (1, []),
         (2, [("two_holders", "2 hosts answer for 192.0.2.10")]),
     ],

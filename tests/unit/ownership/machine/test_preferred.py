@@ -234,7 +234,7 @@ def test_what_else_is_told(failback: float | None, said: dict[str, object], told
 @pytest.mark.parametrize(
     ("preferred", "words"),
     [
-        (Preferred("n2", 80, 80), "preferred most of the nodes that are here (weight 80)"),
+        (Preferred("n2", 80, 80), "the most preferred of the nodes that are here (weight 80)"),
         (
             Preferred("n3", 80, 30, 20.4, 280.2),
             "n3 is preferred (weight 80, n2 has 30), but has been there for only 20 s: the EIP moves in 280 s",
@@ -246,9 +246,9 @@ def test_what_else_is_told(failback: float | None, said: dict[str, object], told
         ),
         (
             Preferred("n3", 80, 0, 400.0, -3.0),
-            "n3 is preferred (weight 80, n2 has 0), and the EIP should move to it now: ask there if it does not",
+            "n3 is preferred (weight 80, n2 has 0), and the EIP should move to it now: look there if it does not",
         ),
-        (Preferred(None), "prefers some of the nodes, but a speaker here has a release that heeds no preference"),
+        (Preferred(None), "prefers some nodes, but a speaker here runs a release that does not heed preferences"),
     ],
 )
 def test_it_is_told_in_words(preferred: Preferred, words: str) -> None:

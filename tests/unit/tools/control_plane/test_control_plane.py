@@ -229,7 +229,7 @@ def test_addresses_that_cannot_work_are_refused_with_the_rule(address, servers, 
 
 
 def test_a_host_with_two_of_the_servers_is_refused():
-    with pytest.raises(SettingError, match=r"192\.0\.2\.11,192\.0\.2\.12: are all this host's"):
+    with pytest.raises(SettingError, match=r"192\.0\.2\.11,192\.0\.2\.12: all belong to this host"):
         site([ip_address("192.0.2.11"), HERE])
 
 
