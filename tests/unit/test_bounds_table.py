@@ -86,7 +86,7 @@ CODE = {
         "system.programs.SECONDS",
         "unit/system/test_programs.py::test_a_program_that_hangs_is_ended",
     ),
-    "seconds of `nft`'s look at all chains, every 10 s": (
+    "seconds of `nft`'s look at all chains": (
         "forwarding.nftables.nft.LOOK_SECONDS",
         "unit/system/test_programs.py::test_a_look_that_hangs_is_ended_long_before_a_change_would_be",
     ),
@@ -258,7 +258,7 @@ CODE = {
         "api.kinds.MAX_SAID",
         "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
     ),
-    "namespaces in `eip_speaker_pool_namespace_full`, of a pool and family": (
+    "namespaces in `eip_speaker_pool_namespace_full`": (
         "allocator.settle.MAX_FULL",
         "unit/allocator/test_tally.py::test_namespaces_that_have_all_they_may_are_counted_up_to_a_bound",
     ),
@@ -282,7 +282,7 @@ CODE = {
         "api.service.MAX_MISSPELT",
         "unit/api/test_service.py::test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and_nobody_let_in",
     ),
-    "unknown annotations of a Service for which a correction is suggested": (
+    "unknown annotations with a suggested correction": (
         "api.service.MAX_UNKNOWN",
         "unit/api/test_service.py::test_of_annotations_without_end_that_are_none_of_ours_some_are_told",
     ),
