@@ -2,7 +2,7 @@
 
 ``speaker run`` starts one beside itself. It holds the hellos, the claims and the answers to ARP and NDP, and nothing
 that takes long: reading 10,000 Services keeps a Python process from its sockets for hundreds of milliseconds (see
-docs/failover.md for what was measured), and a node that is late by the self-lease loses its EIPs.
+docs/decisions/0001-two-processes.md), and a node that is late by the self-lease loses its EIPs.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What is promised (ownership.md, "Promises, worded so that they are true"), checked after every step of a world."""
+"""What is promised (ownership.md, "Promises"), checked after every step of a world."""
 
 from collections import Counter
 from dataclasses import dataclass
