@@ -1,4 +1,4 @@
-"""The chart's README and the schema of its values, made of chart/values.yaml.
+"""The chart's README, made of its alerts, and the schema of its values, made of chart/values.yaml.
 
     python manifests/chart_values.py        writes chart/README.md and chart/values.schema.json anew
 
@@ -8,11 +8,9 @@ kubernetes-validate, which only this command needs), so that a typo in a tolerat
 
 import json
 import re
-from collections.abc import Iterator
 from fnmatch import fnmatch
-from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from render import MANIFESTS, OVERLAYS, RULES_OF_ALERTS, THRESHOLDS
@@ -174,50 +172,17 @@ def _strict(known: Schema) -> Schema:
 # ── The README ──
 
 
-class Value(NamedTuple):
-    path: str
-    default: Any
-    comment: str
-
-
-def values() -> Iterator[Value]:
-    """All of chart/values.yaml, in its order, with the comment above each."""
-    text = (CHART / "values.yaml").read_text()
-    yield from _under("", yaml.compose(text, yaml.SafeLoader), text.splitlines())
-
-
-def _under(path: str, node: Any, lines: list[str]) -> Iterator[Value]:
-    for key, value in node.value:
-        place = f"{path}.{key.value}".lstrip(".")
-        mapping = isinstance(value, yaml.MappingNode) and value.value
-        if mapping and not any(fnmatch(place, pattern) for pattern in (*RULES, "*.labels")):
-            yield from _under(place, value, lines)
-        else:
-            default = yaml.safe_load(yaml.serialize(value))
-            yield Value(place, default, _comment(lines[: key.start_mark.line]))
-
-
-def _comment(above: list[str]) -> str:
-    own = takewhile(lambda line: line.strip().startswith("# "), reversed(above))
-    return " ".join(line.strip().removeprefix("# ") for line in reversed(list(own)))
-
-
 HEAD = """\
 # The Helm chart
 
-<!-- Made by `python manifests/chart_values.py` of values.yaml: change that. -->
+<!-- Made by `python manifests/chart_values.py`: change that. -->
 
     make chart IMAGE=registry.example.com/eip-speaker:0.1.0
     helm install eip-speaker dist/chart/eip-speaker
 
-[docs/kubernetes.md](../../docs/kubernetes.md#with-helm) explains how to install it. Its templates are generated from
-`manifests/base`, `overlays` and `components`, and with the values below it makes the same objects as kustomize.
-A value that is not listed is refused, and so is a field that Kubernetes does not have.
-
-## Values
-
-| value | default | |
-|---|---|---|
+[docs/kubernetes.md](../../docs/kubernetes.md#with-helm) explains how to install it. [values.yaml](values.yaml) has
+every value, its default, and what it is for (`helm show values dist/chart/eip-speaker`). A value that is not listed
+there is refused, and so is a field that Kubernetes does not have. The chart makes the same objects as kustomize.
 """
 ALERTS = """
 ## Alerts
@@ -233,21 +198,12 @@ Of each alert, `prometheusRule.alerts.NAME` takes `enabled`, `for`, `severity`, 
 
 
 def readme() -> str:
-    rows = (f"| `{path}` | {_told(default)} | {comment} |" for path, default, comment in values())
     alerts = (
         f"| [{alert}](../../docs/runbooks.md#{alert.lower()}) | {rule.get('for', '')} | {rule['labels']['severity']} "
         f"| {THRESHOLDS[alert].number if alert in THRESHOLDS else ''} |"
         for alert, rule in RULES_OF_ALERTS.items()
     )
-    return HEAD + "\n".join(rows) + "\n" + ALERTS + "\n".join(alerts) + "\n"
-
-
-def _told(default: Any) -> str:
-    """A default in a table: what is long is in values.yaml."""
-    if default == "":
-        return ""
-    text = default if isinstance(default, str) else json.dumps(default)
-    return f"`{text}`" if len(text) <= 60 else "[in values.yaml](values.yaml)"
+    return HEAD + ALERTS + "\n".join(alerts) + "\n"
 
 
 def main() -> None:
