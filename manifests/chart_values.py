@@ -1,6 +1,6 @@
-"""The chart's README, made of its alerts, and the schema of its values, made of chart/values.yaml.
+"""The schema of the chart's values, made of chart/values.yaml.
 
-    python manifests/chart_values.py        writes chart/README.md and chart/values.schema.json anew
+    python manifests/chart_values.py        writes chart/values.schema.json anew
 
 What a value may be is in ``RULES``. Fields of pods are as Kubernetes ``OLDEST`` has them (the package
 kubernetes-validate, which only this command needs), so that a typo in a toleration is refused as well.
@@ -169,45 +169,7 @@ def _strict(known: Schema) -> Schema:
     return found
 
 
-# ── The README ──
-
-
-HEAD = """\
-# The Helm chart
-
-<!-- Made by `python manifests/chart_values.py`: change that. -->
-
-    make chart IMAGE=registry.example.com/eip-speaker:0.1.0
-    helm install eip-speaker dist/chart/eip-speaker
-
-[docs/kubernetes.md](../../docs/kubernetes.md#with-helm) explains how to install it. [values.yaml](values.yaml) has
-every value, its default, and what it is for (`helm show values dist/chart/eip-speaker`). A value that is not listed
-there is refused, and so is a field that Kubernetes does not have. The chart makes the same objects as kustomize.
-"""
-ALERTS = """
-## Alerts
-
-Of each alert, `prometheusRule.alerts.NAME` takes `enabled`, `for`, `severity`, and `threshold` if the table has one:
-
-    helm upgrade eip-speaker dist/chart/eip-speaker --reuse-values \\
-      --set prometheusRule.alerts.PoolNearlyFull.threshold=0.8,prometheusRule.alerts.EipFlapping.enabled=false
-
-| alert | for | severity | threshold |
-|---|---|---|---|
-"""
-
-
-def readme() -> str:
-    alerts = (
-        f"| [{alert}](../../docs/runbooks.md#{alert.lower()}) | {rule.get('for', '')} | {rule['labels']['severity']} "
-        f"| {THRESHOLDS[alert].number if alert in THRESHOLDS else ''} |"
-        for alert, rule in RULES_OF_ALERTS.items()
-    )
-    return HEAD + ALERTS + "\n".join(alerts) + "\n"
-
-
 def main() -> None:
-    (CHART / "README.md").write_text(readme())
     (CHART / "values.schema.json").write_text(json.dumps(schema(), indent=1) + "\n")
 
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 from chart_mixtures import Objects, merged, objects
-from chart_values import CHART, RULES, readme, schema
+from chart_values import CHART, RULES, schema
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import pairs
@@ -189,9 +189,8 @@ def faults(**changes: Any) -> list[str]:
     return [".".join(map(str, each.absolute_path)) + ": " + each.message for each in found]
 
 
-def test_what_is_told_of_the_values_was_made_of_them():
+def test_the_schema_of_the_values_was_made_of_them():
     assert json.loads((CHART / "values.schema.json").read_text()) == schema(), "python manifests/chart_values.py"
-    assert (CHART / "README.md").read_text() == readme(), "python manifests/chart_values.py"
 
 
 def test_every_component_overlay_and_alert_is_a_value():
