@@ -227,7 +227,7 @@ def test_the_api_server_takes_every_example(api_server, admin, request):
         )
         strictly = ("--dry-run=server", "--validate=strict", "--warnings-as-errors", "--output=name")
         applied = api_server.kubectl("apply", "--server-side", *strictly, "--filename=-", stdin=text)
-        assert len(applied.split()) == len(found) == 6
+        assert len(applied.split()) == len(found) == 4
     finally:
         for each in made:
             api_server.kubectl("delete", f"crd/{each['metadata']['name']}", "--ignore-not-found")
