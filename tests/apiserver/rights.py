@@ -1,7 +1,6 @@
 """Who may do what, asked of a real API server with the tokens of the controller and of an agent: a table for the docs.
 
-.venv/bin/python tests/apiserver/rights.py      writes what they may into docs/permissions.md, and what is refused into
-                                                refused.txt; a test fails where they differ
+.venv/bin/python tests/apiserver/rights.py      writes it into docs/permissions.md; a test fails where they differ
 """
 
 import sys
@@ -17,7 +16,6 @@ from real_api import PATIENCE, RealApi
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "permissions.md"
-REFUSED = Path(__file__).with_name("refused.txt")
 BEGIN, END = "<!-- rights: made by tests/apiserver/rights.py -->\n", "<!-- end of rights -->\n"
 
 Body = dict[str, Any]
@@ -450,21 +448,16 @@ class Rights:
     def _cell(self, user: str, *place: str) -> str:
         return ", ".join(verb for verb in VERBS if may(self.admin, user, verb, *place)) or "-"
 
-    def fields(self) -> list[tuple[str, str, str, str]]:
+    def fields(self) -> Iterator[str]:
         asked = self.controller, self.agent
         rows = [_row(write, *(verdict(each, write) for each in asked)) for write in self.writes()]
         rows.extend(_row(*found) for found in self.default_class())
-        return rows
+        yield from _table(("of", "what"), rows)
 
-    def tables(self) -> tuple[str, str]:
-        """What either of them may do, for the docs; what is refused to both."""
-        heads = "of", "what"
+    def table(self) -> str:
         with self.objects():
             self.in_force()
-            verbs, fields = [*self.verbs()], self.fields()
-        may = [row for row in fields if "may" in row[2:]]
-        refused = [row for row in fields if "may" not in row[2:]]
-        return "\n".join(("", *verbs, "", *_table(heads, may), "", "")), "\n".join((*_table(heads, refused), ""))
+            return "\n".join(("", *self.verbs(), "", *self.fields(), "", ""))
 
 
 def _row(write: Write, *verdicts: str) -> tuple[str, str, str, str]:
@@ -483,8 +476,8 @@ def _table(heads: tuple[str, str], rows: Iterable[tuple[str, str, str, str]]) ->
         yield f"| {first} | {'; '.join(seconds)} | {' | '.join(verdicts)} |"
 
 
-def documented() -> tuple[str, str]:
-    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0], REFUSED.read_text()
+def documented() -> str:
+    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def main() -> None:
@@ -492,10 +485,8 @@ def main() -> None:
         api.kubectl("apply", "-k", str(ROOT / "manifests" / "overlays" / "default"))
         api.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
         before, _, rest = PAGE.read_text().partition(BEGIN)
-        page, refused = Rights(api).tables()
-        PAGE.write_text(before + BEGIN + page + END + rest.partition(END)[2])
-        REFUSED.write_text(refused)
-    sys.stdout.write(f"{PAGE}\n{REFUSED}\n")
+        PAGE.write_text(before + BEGIN + Rights(api).table() + END + rest.partition(END)[2])
+    sys.stdout.write(f"{PAGE}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who may do what, as docs/permissions.md and refused.txt have it, row by row."""
+"""Who may do what, as docs/permissions.md has it, row by row."""
 
 import pytest
 from rights import Rights, documented, verdict
@@ -15,8 +15,8 @@ def rights(api_server, request):
     return Rights(api_server)
 
 
-def test_the_tables_are_what_the_api_server_says(rights):
-    assert rights.tables() == documented(), "run `.venv/bin/python tests/apiserver/rights.py`"
+def test_the_table_of_the_docs_is_what_the_api_server_says(rights):
+    assert rights.table() == documented(), "run `.venv/bin/python tests/apiserver/rights.py`"
 
 
 def test_nobody_else_is_bound_by_the_policies(rights):
