@@ -307,7 +307,7 @@ async def test_there_and_back_nobody_answers_twice_and_no_connection_fails(hosts
 
     async def before_the_move(name: str, line: str) -> None:
         if (name, line) == (MASTER, "systemctl stop keepalived"):
-            await until(lambda: said_of(backup).count("waits for") == 2, backup.told)
+            await until(lambda: said_of(backup).count("waits until") == 2, backup.told)
 
     async def before_the_way_back(name: str, line: str) -> None:
         if name == MASTER and line == "systemctl stop eip-speaker":

@@ -108,6 +108,19 @@ def test_a_node_that_boots_behind_a_blocked_port_takes_nothing_at_the_heal(seed:
     assert {eip: world.holders(eip) for eip in world.eips} == before
 
 
+@pytest.mark.parametrize("kind", [Kind.BLACKOUT, Kind.MUTE_ALL, Kind.DEAF, Kind.PARTITION])
+@pytest.mark.parametrize("lasts", [0.6, 1.2, 2.0])
+def test_of_two_nodes_the_one_that_reboots_behind_a_blocked_port_takes_nothing_back(lasts: float, kind: Kind) -> None:
+    """The other's claim is weak, as it was alone when it took over, and stands all the same."""
+    faults = (Fault(BEGINS, Kind.CRASH, (0,), 0.1), Fault(BEGINS, kind, (0,), lasts))
+    world = World(replace(EVERYBODY, nodes=2, faults=faults))
+    world.run(until=BEGINS + 0.5)
+    before = {eip: [name for name in world.holders(eip) if name != "n0"] for eip in world.eips}
+    assert all(before.values())
+    world.run(until=BEGINS + lasts + 1.0)
+    assert {eip: world.holders(eip) for eip in world.eips} == before
+
+
 @pytest.mark.parametrize("share", [0.4, 0.5, 0.6])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_sick_holder_is_not_relieved_by_whom_a_third_node_may_not_hear(share: float, seed: int) -> None:

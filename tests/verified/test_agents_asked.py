@@ -85,7 +85,7 @@ async def test_a_status_names_services_without_an_eip_and_pools_out_of_use(ask):
     *_, first, second, third = out.splitlines()
     assert first == "Service shop/web: no pool has room"
     assert second == "pool bad: spec.addresses: is wrong"
-    assert third == "pool new: says nothing of itself"
+    assert third == "pool new: has no condition Ready"
     _, out, _, _ = await ask(containers, "status", services=[services[0]] * 23, pools=pools)
     assert out.splitlines()[-1] == "5 more Services and pools: --json has them all"
     _, out, _, _ = await ask(containers, "status", "--json", services=[services[0]] * 23)

@@ -157,7 +157,6 @@ class Claims:
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a higher term. The other node hears this claim."""
         x.weak = False
-        self._k.at(x).claimed_alone -= {x.address}
         x.unknowing_since.clear()
         self.raise_term(x, next_term(term), now)
         self.announce(x)

@@ -45,7 +45,7 @@ def waited_for(speaker, mac):
         status = speaker.status()
     except FileNotFoundError:  # it has only just begun
         return set()
-    waits = {eip["address"] for eip in status["eips"] if f"waits for {mac}" in eip.get("message", "")}
+    waits = {eip["address"] for eip in status["eips"] if f"waits until {mac} on eth0" in eip.get("message", "")}
     told = (problem for problem in status["problems"] if f"{mac} on eth0 uses it too" in problem)
     return waits | {eip for problem in told for eip in EIPS if re.search(rf"{re.escape(eip)}\b", problem)}
 

@@ -104,6 +104,11 @@ def test_who_goes_or_hands_over_or_was_away_or_has_only_just_come_has_nothing_to
     assert Rules().held_on(known, x, 9.0) is stands
 
 
+def test_who_claimed_it_without_knowing_of_anybody_has_nothing_to_stand_for(known, x) -> None:
+    known.segments[LINK].claimed_alone = frozenset({x.address})
+    assert not Rules().held_on(known, x, 9.0)
+
+
 @pytest.mark.parametrize(
     ("draining", "rival", "waits"),
     [(False, False, True), (False, True, True), (True, True, True), (True, False, False)],
