@@ -376,8 +376,8 @@ class Rules:
         return x.address in peer.weak and peer.claims[x.address] > x.term
 
     def held_on(self, k: Known, x: Eip, now: float) -> bool:
-        """Rule 29: a holder that leaves, was away for a moment itself, claimed it without knowing of anybody, or has held
-        it for no longer than a first probe takes, has no reason to insist."""
+        """Rule 29: a holder that leaves, was away for a moment itself, claimed it without knowing of anybody, or has
+        held it for no longer than a first probe takes, has no reason to insist."""
         s, since = k.at(x), x.held_since + k.times.hello
         present = now >= max(k.away_at + k.times.dead, since) and x.address not in s.claimed_alone
         return present and k.draining_since is None and not s.hands_over
