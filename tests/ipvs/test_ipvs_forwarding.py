@@ -122,7 +122,9 @@ def ip(namespace, *lines):
 
 
 def serve(stack, namespace, name, port, kind):
-    """Answers on [::] and 0.0.0.0, as sshd does, with its name and the client's address."""
+    """Answers on [::] and 0.0.0.0, as sshd does, with its name and the client's address. Its thread ends before the
+    socket is closed: it might accept from another one that gets the same number."""
+    over = threading.Event()
     with namespace.entered():
         sock = socket.socket(socket.AF_INET6, kind)
     stack.enter_context(sock)
@@ -140,18 +142,24 @@ def serve(stack, namespace, name, port, kind):
             pass  # that client has gone
 
     def loop():
-        while sock.fileno() >= 0:
+        while not over.is_set():
             try:
                 answer()
-            except OSError:
-                return  # the test is over
-            except Exception:  # the same, of a socket that was closed in the middle of it
-                if sock.fileno() >= 0:
+            except Exception:
+                if not over.is_set():
                     raise
+
+    def end():
+        over.set()
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
     if kind == socket.SOCK_STREAM:
         sock.listen(16)
-    threading.Thread(target=loop, daemon=True).start()
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    stack.callback(end)
 
 
 def converse(connection, name):

@@ -59,9 +59,18 @@ def lan():
             datagrams = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
             datagrams.bind(("::", 8080))
         stack.enter_context(listener)
-        threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        threading.Thread(target=echo, args=(datagrams,), daemon=True).start()
+        for serve, opened in ((accept, listener), (echo, datagrams)):
+            thread = threading.Thread(target=serve, args=(opened,), daemon=True)
+            thread.start()
+            stack.callback(ended, opened, thread)
         yield node, places["client"]
+
+
+def ended(opened, thread):
+    """Before it is closed: the thread might read from another socket that gets the same number."""
+    with suppress(OSError):
+        opened.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 def ip(namespace, *lines):
@@ -89,6 +98,8 @@ def echo(datagrams):
     while True:
         try:
             heard, client = datagrams.recvfrom(1000)
+            if client is None:  # it was shut down
+                return
             datagrams.sendto(heard, client)
         except OSError:
             return
