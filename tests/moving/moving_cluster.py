@@ -232,7 +232,7 @@ class Moving(Cluster):
         found = set()
         for agent in self.agents.values():
             for eip in agent.status().get("eips", ()):
-                if eip["claimed"] or "to fall silent" in eip.get("message", ""):
+                if eip["claimed"] or "falls silent" in eip.get("message", ""):
                     found.add(eip["address"])
         return found
 
