@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has every finding that there is, and every page it leads to is there."""
+"""docs/troubleshooting.md has every finding and every fault that there is, and every page it leads to is there."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from speaker.checks import KINDS, Symptom
+from speaker.lab.practice_table import FAULTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "troubleshooting.md").read_text()
@@ -16,6 +17,11 @@ def test_every_finding_stands_below_its_symptom_in_the_order_in_which_it_is_name
     section = PAGE.split(f"### {symptom.value}\n", 1)[1].split("\n#", 1)[0]
     of_it = [(kind.name, kind.docs) for kind in KINDS.values() if kind.symptom is symptom]
     assert re.findall(r"\[`(\w+)`\]\(([^)]*)\)", section) == of_it
+
+
+def test_every_fault_that_can_be_practised_is_listed():
+    listed = PAGE.split("The faults are:\n\n", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"`(\w+)`", listed) == [fault.name for fault in FAULTS]
 
 
 def anchors(page: str) -> set[str]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,11 @@ class Host:
     def start(self, line: str, **options: Any) -> subprocess.Popen[str]:
         words = ["nsenter", "-t", str(self.holder.pid), "-m", "-n", f"--wd={ROOT}", "bash", "-c", f"exec {line}"]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
+        heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background ignores it
         environment = os.environ | {"PATH": path}
-        return subprocess.Popen(words, stderr=subprocess.STDOUT, text=True, env=environment, **options)
+        return subprocess.Popen(
+            words, stderr=subprocess.STDOUT, text=True, env=environment, preexec_fn=heeds, **options
+        )
 
     def type(self, line: Line) -> None:
         text = line.text.replace(".venv/bin/", "").replace(" DIR", f" {self.site}")
@@ -71,9 +75,13 @@ class Host:
         if told[:2] == ["speaker", "cleanup"]:
             self.stop()  # as the page says
         process = self.start(text, stdout=subprocess.PIPE)
+        if told[1] == "capture":
+            self.until(process, "")
+            process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=180)
-        # drain: nobody else is there; explain, doctor: what they find.
-        ends = (0, 1) if told[1] in {"drain", "explain", "doctor"} else (0,)
+        # connections: a kernel that does not list them; drain: nobody else is there; explain, doctor: what they find.
+        may_end_with_1 = {"connections", "drain", "explain", "doctor"}
+        ends = (130,) if told[1] == "capture" else (0, 1) if told[1] in may_end_with_1 else (0,)
         assert process.returncode in ends, f"{line.file}:{line.number}: {text}: {process.returncode}: {said}"
         assert "Traceback" not in said
 
@@ -126,7 +134,7 @@ for line in HERE:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_typed_from_top_to_bottom(page, host):
     lines = PAGES[page]
-    kept = {"speaker status", "speaker explain", "speaker doctor"}
+    kept = {"speaker connections", "speaker capture", "speaker status", "speaker explain", "speaker doctor"}
     if any(" ".join(line.words[:2]) in kept for line in lines):
         for before in ("speaker keygen", "speaker run DIR --with-peers"):
             host.type(Line(page, 0, before))
