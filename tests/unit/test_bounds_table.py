@@ -18,7 +18,7 @@ CODE = {
         "system.listening.MAX_CONNECTIONS",
         "unit/system/test_listening.py::test_two_thousand_idle_connections_keep_nobody_out",
     ),
-    "seconds of such a connection": (
+    "seconds of such a connection (one request)": (
         "system.listening.CONNECTION_SECONDS",
         "unit/system/test_listening.py::test_who_does_not_come_to_the_point_is_shown_the_door",
     ),
@@ -34,7 +34,7 @@ CODE = {
         "kubeproxy.watch.MAX_PORTS",
         "netns/kubeproxy/test_health_checks_served.py::test_the_rest_of_the_speaker_keeps_most_of_the_files_it_may_open",
     ),
-    "addresses of other groups in an agent's Lease": (
+    "addresses of other groups that an agent's Lease names": (
         "api.records.MAX_OF_GROUPS",
         "unit/api/test_records.py::test_what_other_groups_hold_is_read_as_it_was_said_and_of_too_much_a_part",
     ),
@@ -42,7 +42,7 @@ CODE = {
         "health.prober.MAX_TARGETS",
         "unit/health/test_prober.py::test_of_too_many_endpoints_the_rest_count_as_well_and_are_told",
     ),
-    "health checks at once": (
+    "health checks under way at once": (
         "health.prober.MAX_AT_ONCE",
         "unit/health/test_prober.py::test_no_more_checks_are_under_way_than_may_be_and_late_ones_are_counted",
     ),
@@ -58,7 +58,7 @@ CODE = {
         "health.prober.MAX_CA",
         "unit/health/test_behaviours.py::test_a_ca_without_end_is_not_read",
     ),
-    "characters of `eip-speaker.io/health-check`": (
+    "characters of the annotation `eip-speaker.io/health-check`": (
         "api.service.MAX_TEXT",
         "unit/api/test_health_check.py::test_what_cannot_be_read_is_refused_by_its_rule",
     ),
@@ -74,11 +74,11 @@ CODE = {
         "node.control.MAX_COMMAND",
         "unit/node/test_control.py::test_what_is_no_command_is_told_so_and_the_next_one_is_served",
     ),
-    "file descriptors requested (`ulimit -n`)": (
+    "file descriptors requested (`ulimit -n`, up to its hard limit)": (
         "system.process.WANTED",
         "unit/test_starved.py::test_every_edge_that_can_get_no_more_of_it_raises_an_error_of_ours",
     ),
-    "threads": (
+    "threads, all started at the start": (
         "system.threads.THREADS",
         "unit/test_starved.py::test_every_edge_that_can_get_no_more_of_it_raises_an_error_of_ours",
     ),
@@ -86,7 +86,7 @@ CODE = {
         "system.programs.SECONDS",
         "unit/system/test_programs.py::test_a_program_that_hangs_is_ended",
     ),
-    "seconds of `nft`'s look at all chains": (
+    "seconds of one look at all chains by `nft`, every 10 s": (
         "forwarding.nftables.nft.LOOK_SECONDS",
         "unit/system/test_programs.py::test_a_look_that_hangs_is_ended_long_before_a_change_would_be",
     ),
@@ -122,7 +122,7 @@ CODE = {
         "crds.MAX_RANGES",
         "unit/standalone/test_bounds.py::test_twice_as_many_entries_take_about_twice_the_work",
     ),
-    "silent nodes in an agent's Lease": (
+    "silent nodes that an agent's Lease names": (
         "api.records.MAX_MISSED",
         "unit/api/test_records.py::test_whom_an_agent_misses_is_read_as_it_was_said_and_of_too_many_nothing_is",
     ),
@@ -130,11 +130,11 @@ CODE = {
         "api.objects.MAX_RETRY_AFTER",
         "unit/cluster/test_feed.py::test_a_refusal_is_read_from_whatever_came_with_it",
     ),
-    "entries of a list that objects share in memory": (
+    "entries of a list stored once for all objects that share it": (
         "api.objects.MAX_KEPT_ENTRIES",
         "unit/api/test_kinds.py::test_who_writes_something_long_again_and_again_fills_no_memory",
     ),
-    "characters of a text that objects share": (
+    "characters of such a text": (
         "api.objects.MAX_KEPT_TEXT",
         "unit/api/test_kinds.py::test_who_writes_something_long_again_and_again_fills_no_memory",
     ),
@@ -166,7 +166,7 @@ CODE = {
         "agent.mirrors.MAX_NOTED",
         "unit/agent/test_source.py::test_of_services_without_end_it_is_noted_of_all_that_they_have_slices",
     ),
-    "Services that become ours at once": (
+    "Services that become ours at once and whose slices are fetched singly": (
         "agent.mirrors.MANY",
         "unit/agent/test_source.py::test_where_many_services_become_ours_at_once_everything_is_listed_anew",
     ),
@@ -190,7 +190,7 @@ CODE = {
         "wire.sender.MAX_DELAYS",
         "unit/wire/test_conversation.py::test_of_delays_without_end_the_longest_is_kept",
     ),
-    "measurements of lateness waiting to be reported": (
+    "measurements of loop lateness waiting to be reported": (
         "telemetry.lateness.MAX_LOOKS",
         "unit/telemetry/test_lateness.py::test_looks_that_nobody_takes_are_bounded_and_the_longest_is_kept",
     ),
@@ -258,7 +258,7 @@ CODE = {
         "api.kinds.MAX_SAID",
         "unit/agent/test_view.py::test_of_what_a_condition_says_without_end_no_more_is_read_than_one_of_ours_says",
     ),
-    "namespaces in `eip_speaker_pool_namespace_full`": (
+    "namespaces in `eip_speaker_pool_namespace_full`, of a pool and family": (
         "allocator.settle.MAX_FULL",
         "unit/allocator/test_tally.py::test_namespaces_that_have_all_they_may_are_counted_up_to_a_bound",
     ),
@@ -282,7 +282,7 @@ CODE = {
         "api.service.MAX_MISSPELT",
         "unit/api/test_service.py::test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and_nobody_let_in",
     ),
-    "unknown annotations with a suggested correction": (
+    "unknown annotations of a Service for which a correction is suggested": (
         "api.service.MAX_UNKNOWN",
         "unit/api/test_service.py::test_of_annotations_without_end_that_are_none_of_ours_some_are_told",
     ),
@@ -326,7 +326,7 @@ CODE = {
         "ownership.machine.hearing.MAX_EIPS",
         "unit/ownership/test_bounds.py::test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed",
     ),
-    "EIPs and addresses that all peers on one link name": (
+    "EIPs and addresses that all peers on one link name, together": (
         "ownership.machine.hearing.MAX_SAID",
         "unit/ownership/test_bounds.py::test_what_many_say_of_ever_more_eips_has_an_end_and_the_first_is_still_heard",
     ),
@@ -334,7 +334,7 @@ CODE = {
         "api.eip.MAX_PREFERENCES",
         "unit/standalone/test_bad_manifests.py::test_a_preference_of_too_many_terms_is_refused",
     ),
-    "preferences on one link that a node is preferred by": (
+    "preferences of the EIPs on one link that a node is preferred by": (
         "ownership.machine.peers.MAX_WEIGHTS",
         "unit/ownership/machine/test_preferred.py::"
         "test_of_too_many_preferences_hellos_say_those_with_the_lowest_numbers_and_no_other_is_heeded",
@@ -405,9 +405,10 @@ def limits_in_the_code():
             yield from (f"{name}.{limit}" for limit in LIMIT.findall(file.read_text()))
 
 
-@pytest.mark.parametrize(("what", "bound"), LISTED, ids=[row[0] for row in LISTED])
-def test_a_row_says_what_the_code_says_and_its_test_is_there(what, bound):
+@pytest.mark.parametrize(("what", "bound", "beyond"), LISTED, ids=[row[0] for row in LISTED])
+def test_a_row_says_what_the_code_says_and_its_test_is_there(what, bound, beyond):
     where, test = CODE[what]
+    assert beyond
     module, name = where.rsplit(".", 1)
     constant = getattr(importlib.import_module(module if module == "crds" else f"speaker.{module}"), name)
     assert float(bound.split(",")[0]) == constant
