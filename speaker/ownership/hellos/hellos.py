@@ -305,14 +305,17 @@ class Hellos:
 
     def _note(self, source: _Source, stamp: Stamp) -> None:
         """Those heard last are remembered longest."""
-        last = self._last.pop(source, [])
-        if not last:
+        last = self._last.pop(source, None)
+        if last is None:
             self._forget_one()
-        if not last or stamp[0] > last[-1][0]:
+        if last is None or stamp[0] > last[-1][0]:
             last = [stamp]
+        elif stamp > last[-1]:
+            last.append(stamp)  # nearly always
         elif stamp[0] == last[-1][0]:
             insort(last, stamp)
-        self._last[source] = last[-OVERTAKEN:]
+        del last[:-OVERTAKEN]
+        self._last[source] = last
 
     def _forget_one(self) -> None:
         """If too many are remembered, forgets the one that was silent for longest. A recording of its frames proves
