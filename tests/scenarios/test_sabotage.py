@@ -124,6 +124,7 @@ SABOTAGES = [
     Row("claims of the deaf bind", (11, 17), wrong_rules.DeafHoldOnAndBind, ("deaf",)),
     Row("claims of who drains bind", (11,), wrong_rules.DrainingBind, ("drain",), 9),
     Row("no record binds", (12,), wrong_rules.BoundByNoRecord, ("started_apart",)),
+    Row("who does not hear us holds nothing", (12,), wrong_rules.DeafToThoseWhoDoNotHear, ("mute_start",)),
     Row("who went is missed", (12,), wrong_machines.MissesWhoWent, ("silent_drain",)),
     Row("what another serves is taken", (15,), wrong_machines.TakesWhatIsServed, ("key_lost",)),
     Row("no API, no claim", (16, 30), wrong_rules.WaitsForTheApi, ("crash",)),

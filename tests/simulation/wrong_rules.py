@@ -257,3 +257,10 @@ class KeepsNothing(Rules):
 
     def kept_through(self, k: Known, now: float) -> bool:
         return False
+
+
+class DeafToThoseWhoDoNotHear(Rules):
+    """Rule 12: who does not hear us holds nothing, whatever the record says."""
+
+    def spoken_for_until(self, k: Known, x: Eip, now: float) -> float:
+        return NEVER

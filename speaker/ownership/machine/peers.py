@@ -46,8 +46,8 @@ class Worth(Enum):
 
 @dataclass(slots=True)
 class Stranger:
-    """An incarnation that has not yet proven that it hears us. Echoed in our ``heard``, but otherwise without
-    effect."""
+    """An incarnation that has not yet proven that it hears us. Echoed in our ``heard``; otherwise it only keeps what
+    its record says from a node that nobody hears (rule 12)."""
 
     stamp: tuple[Incarnation, int, int]
     link: int

@@ -127,8 +127,18 @@ class Rules:
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
-        until = max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+        unheard = self.spoken_for_until(k, x, now)
+        until = max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now), unheard)
         return max(until, now + k.times.slot) if self.recorded_since_heard(k, x, now) else until
+
+    def spoken_for_until(self, k: Known, x: Eip, now: float) -> float:
+        """Rule 12: the node that the record names speaks here, but does not hear us, and nor does anybody else: it
+        serves those that we reach."""
+        peers, record = k.at(x).peers, x.record
+        stranger = peers.strangers.get(record.holder or "") if record is not None else None
+        if record is None or stranger is None or stranger.stamp[0] != record.incarnation or peers.living(now):
+            return NEVER
+        return stranger.heard_at + k.times.dead
 
     def recorded_since_heard(self, k: Known, x: Eip, now: float) -> bool:
         """Rule 12: the record names a living peer and came after that peer's last hello, so the hello with its claim

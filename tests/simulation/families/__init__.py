@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "filtered": (links.filtered, 1),
     "sick": (links.sick, 1),
     "oneway": (links.oneway, 1),
+    "mute_start": (links.mute_start, 1),
     "all_demoted": (links.all_demoted, 1),
     "silent": (links.silent, 1),
     "silent_drain": (links.silent_drain, 1),

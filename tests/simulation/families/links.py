@@ -183,6 +183,16 @@ def oneway(seed: int) -> Schedule:
     return sickly(schedule, random, faults, links=links, limits=limits)
 
 
+def mute_start(seed: int) -> Schedule:
+    """One of two nodes comes back, hears the other, and is not heard: it takes nothing of what the API says is held."""
+    random, schedule = draw("mute_start", seed)
+    node, at, down = random.randrange(2), moment(random), round(random.uniform(0.6, 1.5), 4)
+    fault = random.choice([Fault(at, Kind.MUTE_ALL, (node,)), Fault(at, Kind.ONE_WAY, (node, 1 - node))])
+    lasts = random.choice([FOR_GOOD, round(down + random.uniform(0.1, 4.0), 4)])
+    faults = [Fault(at, Kind.CRASH, (node,), down), replace(fault, lasts=lasts)]
+    return sickly(schedule, random, faults, nodes=2, api=True)
+
+
 def all_demoted(seed: int) -> Schedule:
     """The gateway answers nobody, or not one of them; then a holder dies, and one node takes each of its EIPs."""
     random, schedule = draw("all_demoted", seed)

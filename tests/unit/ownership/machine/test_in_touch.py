@@ -74,6 +74,44 @@ def test_a_record_of_nobody_that_lives_delays_nothing(named: str | None, life: I
     assert machine.holding(EIP)
 
 
+@pytest.mark.parametrize(
+    ("named", "life", "binds"),
+    [
+        ("a", LIFE, True),
+        ("a", Incarnation(1), False),  # of another life: a recording, or it has restarted since
+        ("b", LIFE, False),
+        ("me", LIFE, False),
+        (None, LIFE, False),
+    ],
+)
+def test_who_does_not_hear_us_holds_what_the_record_says_while_it_speaks(
+    named: str | None, life: Incarnation, binds: bool
+) -> None:
+    """This node came back behind a port that lets nothing out."""
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    beside(machine, 0.0, 0.5, {"a": HELD}, heard={})
+    machine.step(0.5, FrameHeard(LINK))
+    machine.step(0.5, RecordRead(EIP, Record(named, life, 1, 1)))
+    machine.step(0.5, EligibilityChanged(EIP, LINK))
+    beside(machine, 0.5, 3.0, {"a": HELD}, heard={})
+    assert machine.holding(EIP) is not binds
+    timed(machine, 3.0, 3.5, hears=True)
+    assert machine.holding(EIP), "it fell silent"
+
+
+def test_who_does_not_hear_us_binds_nobody_whom_another_node_hears() -> None:
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    beside(machine, 0.0, 0.5, {"b": {}})
+    machine.step(0.5, RecordRead(EIP, Record("a", LIFE, 1, 1)))
+    machine.step(0.5, EligibilityChanged(EIP, LINK))
+    for n in range(10):
+        machine.step(0.5 + n / 10, hello(machine, 5000 + n, HELD, "a", heard={}))
+        beside(machine, 0.5 + n / 10, 0.6 + n / 10, {"b": {}})
+    assert machine.holding(EIP)
+
+
 # ── Cables ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
