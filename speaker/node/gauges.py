@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from speaker.allocator.assign import Outcome, Usage
@@ -140,6 +141,13 @@ def count_held(
     ready = {str(eip): ready_endpoints(eips[eip].services, endpoints) for eip in mine}
     metrics.of_eips.since = {str(eip): since for eip, since in mine.items()}
     metrics.of_eips.endpoints = {eip: number for eip, number in ready.items() if number is not None}
+    metrics.of_eips.unhealthy = Counter(
+        (str(eip), each.ready)
+        for eip in mine
+        for key in eips[eip].services
+        for each in endpoints.get(key, ())
+        if each.unwell and each.address.version == eip.version
+    )
 
 
 def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
@@ -166,6 +174,7 @@ def count_eips(
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
     metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
+    metrics.of_eips.conflicts = dict.fromkeys(rivalled, 1)
     metrics.by_nobody.clear()
     for reason, number in reasons.items():
         metrics.by_nobody.labels(reason).set(number)
