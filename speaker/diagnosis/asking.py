@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from speaker.diagnosis.facts import Asked, HelloSeen, Tried
 from speaker.errors import LinkGone, shown
-from speaker.model import NO_GROUP, Group, IPAddress, Link, format_mac
+from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac, format_mac
 from speaker.ownership.hello import Addresses
 from speaker.ownership.hellos.frames import MAGIC_AT, magic
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
@@ -31,8 +32,11 @@ FRAMES, BUFFER = 2048, 1 << 18
 
 
 class Wanted(NamedTuple):
+    """``mac``: of the host that should answer; empty if that is unknown."""
+
     address: IPAddress
     what: str
+    mac: Mac = Mac(b"")
 
 
 async def ask_links(
@@ -45,7 +49,8 @@ async def ask_links(
 
 async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Asked]:
     asked = {one.address: one for one in wanted[:MOST]}
-    found: dict[IPAddress, dict[str, None]] = {address: {} for address in asked}
+    found: dict[IPAddress, Counter[str]] = {address: Counter() for address in asked}
+    unicast = Counter[IPAddress]()
     with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
         askers.use([link], {link.index: own})
         for _ in range(TIMES):
@@ -54,8 +59,24 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
             await asyncio.sleep(EVERY)
             for address, mac in askers.answers():
                 if address in found and len(found[address]) < MOST:
-                    found[address][format_mac(mac)] = None
-    return [Asked(str(one.address), link.name, one.what, tuple(found[one.address])) for one in asked.values()]
+                    found[address][format_mac(mac)] += 1
+        silent = [one for one in asked.values() if _is_silent(one, found[one.address])]
+        for _ in range(TIMES if silent else 0):
+            for one in silent:
+                askers.ask(one.address, link.index, one.mac)
+            await asyncio.sleep(EVERY)
+            unicast.update(address for address, mac in askers.answers() if Wanted(address, "eip", mac) in silent)
+    polled = {address for address, times in unicast.items() if times > 1}
+    return [
+        Asked(str(at), link.name, one.what, () if at in polled else tuple(found[at]), at in polled)
+        for at, one in asked.items()
+    ]
+
+
+def _is_silent(one: Wanted, answers: Counter[str]) -> bool:
+    """Whether the holder of an IPv6 EIP is to be asked alone. One answer may be the one to the running speaker, which
+    asks by unicast too (rule 37)."""
+    return one.address.version == 6 and answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
 
 
 # ── Who sends hellos ──────────────────────────────────────────────────────────────────────────────────────────

@@ -38,8 +38,9 @@ class Counted:
             if peer.heard and peer.loss is not None:
                 self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
 
-    def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
-        """How many hosts answer for each EIP that this node asks for."""
+    def answer_for(self, verdicts: Mapping[IPAddress, int], unicast: Collection[IPAddress] = ()) -> None:
+        """How many hosts answer for each EIP that this node asks for. ``unicast``: EIPs whose holder answers only if it
+        alone is asked."""
         self._metrics.of_eips.answered = {str(eip): hosts for eip, hosts in verdicts.items()}
 
     def answering(self, eip: str) -> int | None:

@@ -194,6 +194,10 @@ FOUND = {
         "not_answered",
     ),
     "the holder answers for itself alone": (answered(held=HELD_BY_PEER), "port_security"),
+    "the holder answers by unicast alone": (
+        replace(answered(held=HELD_BY_PEER), asked=(Asked(EIP, "eth0", "eip", unicast=True), *WELL.asked[1:])),
+        "multicast_lost",
+    ),
     "the target is silent": (
         replace(known(pools=Cut((TARGET,))), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
         "target_silent",
