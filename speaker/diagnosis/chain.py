@@ -192,6 +192,8 @@ def _holder(eip: KnownEip) -> Iterator[str]:
     since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
     here = " (this node)" if eip.mine else ""
     yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.preference:
+        yield f"prefers nodes by {shown(eip.preference)}"
     if eip.preferred:
         yield shown(eip.preferred)
     if eip.history:
