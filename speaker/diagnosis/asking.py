@@ -42,7 +42,8 @@ class Wanted(NamedTuple):
 async def ask_links(
     links: Mapping[str, Link], own: Mapping[int, Addresses], wanted: Mapping[str, Sequence[Wanted]]
 ) -> tuple[Asked, ...]:
-    """``links`` and ``wanted`` by name of the link. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
+    """``links`` and ``wanted`` by name of the link. Left out is what could not be asked for: the link is down, or this
+    node has no IPv6 address there. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
     asking = (_ask(links[name], own.get(links[name].index, ()), each) for name, each in wanted.items() if name in links)
     return tuple(asked for found in await asyncio.gather(*asking) for asked in found)
 
@@ -50,12 +51,11 @@ async def ask_links(
 async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Asked]:
     asked = {one.address: one for one in wanted[:MOST]}
     found: dict[IPAddress, Counter[str]] = {address: Counter() for address in asked}
-    unicast = Counter[IPAddress]()
+    unicast, left = Counter[IPAddress](), set[IPAddress]()
     with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
         askers.use([link], {link.index: own})
         for _ in range(TIMES):
-            for address in asked:
-                askers.ask(address, link.index)
+            left.update([address for address in asked if askers.ask(address, link.index)])
             await asyncio.sleep(EVERY)
             for address, mac in askers.answers():
                 if address in found and len(found[address]) < MOST:
@@ -70,6 +70,7 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
     return [
         Asked(str(at), link.name, one.what, () if at in polled else tuple(found[at]), at in polled)
         for at, one in asked.items()
+        if at in left
     ]
 
 

@@ -210,7 +210,7 @@ def _link(facts: Facts, eip: KnownEip) -> Iterator[str]:
 def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
     asked = facts.answers(eip.address)
     if asked is None:
-        yield "not asked: this node has no link for it"
+        yield "not asked: this node has no link for it, or no address there to ask from"
         return
     should = eip_checks.expected(facts, eip)
     what = f"asked on {asked.link}: "

@@ -203,13 +203,18 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
     bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
     eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
-        looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
+        looks.at("who answers", asking.ask_links(links, own, wanted := _wanted(facts)), ()),
         looks.at("hellos", asking.listen([links[name] for name in lan], seconds, group), ()),
         looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", asking.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
+    unasked = {str(one.address) for each in wanted.values() for one in each if one.what == "eip"}
+    unasked -= {each.address for each in asked}
+    if unasked and all(each.what != "who answers" for each in looks.unseen):
+        why = f"{len(unasked)} not asked for: the link is down, or this node has no IPv6 address there to ask from"
+        looks.unseen.append(Unseen("who answers", why))
     found = replace(
         facts,
         asked=asked,
