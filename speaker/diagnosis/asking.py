@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from speaker.diagnosis.facts import Asked, HelloSeen, Tried
 from speaker.errors import LinkGone, shown
-from speaker.model import NO_GROUP, Group, IPAddress, Link, format_mac
+from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac, format_mac
 from speaker.ownership.hello import Addresses
 from speaker.ownership.hellos.frames import MAGIC_AT, magic
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
@@ -31,31 +32,52 @@ FRAMES, BUFFER = 2048, 1 << 18
 
 
 class Wanted(NamedTuple):
+    """``mac``: of the host that should answer; empty if that is unknown."""
+
     address: IPAddress
     what: str
+    mac: Mac = Mac(b"")
 
 
 async def ask_links(
     links: Mapping[str, Link], own: Mapping[int, Addresses], wanted: Mapping[str, Sequence[Wanted]]
 ) -> tuple[Asked, ...]:
-    """``links`` and ``wanted`` by name of the link. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
+    """``links`` and ``wanted`` by name of the link. Left out is what could not be asked for: the link is down, or this
+    node has no IPv6 address there. Raises EdgeError, or Unsupported without CAP_NET_RAW."""
     asking = (_ask(links[name], own.get(links[name].index, ()), each) for name, each in wanted.items() if name in links)
     return tuple(asked for found in await asyncio.gather(*asking) for asked in found)
 
 
 async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Asked]:
     asked = {one.address: one for one in wanted[:MOST]}
-    found: dict[IPAddress, dict[str, None]] = {address: {} for address in asked}
+    found: dict[IPAddress, Counter[str]] = {address: Counter() for address in asked}
+    unicast, left = Counter[IPAddress](), set[IPAddress]()
     with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
         askers.use([link], {link.index: own})
         for _ in range(TIMES):
-            for address in asked:
-                askers.ask(address, link.index)
+            left.update([address for address in asked if askers.ask(address, link.index)])
             await asyncio.sleep(EVERY)
             for address, mac in askers.answers():
                 if address in found and len(found[address]) < MOST:
-                    found[address][format_mac(mac)] = None
-    return [Asked(str(one.address), link.name, one.what, tuple(found[one.address])) for one in asked.values()]
+                    found[address][format_mac(mac)] += 1
+        silent = [one for one in asked.values() if _is_silent(one, found[one.address])]
+        for _ in range(TIMES if silent else 0):
+            for one in silent:
+                askers.ask(one.address, link.index, one.mac)
+            await asyncio.sleep(EVERY)
+            unicast.update(address for address, mac in askers.answers() if Wanted(address, "eip", mac) in silent)
+    polled = {address for address, times in unicast.items() if times > 1}
+    return [
+        Asked(str(at), link.name, one.what, () if at in polled else tuple(found[at]), at in polled)
+        for at, one in asked.items()
+        if at in left
+    ]
+
+
+def _is_silent(one: Wanted, answers: Counter[str]) -> bool:
+    """Whether the holder of an IPv6 EIP is to be asked alone. One answer may be the one to the running speaker, which
+    asks by unicast too (rule 37)."""
+    return one.address.version == 6 and answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
 
 
 # ── Who sends hellos ──────────────────────────────────────────────────────────────────────────────────────────

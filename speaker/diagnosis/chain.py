@@ -192,6 +192,8 @@ def _holder(eip: KnownEip) -> Iterator[str]:
     since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
     here = " (this node)" if eip.mine else ""
     yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.preference:
+        yield f"prefers nodes by {shown(eip.preference)}"
     if eip.preferred:
         yield shown(eip.preferred)
     if eip.history:
@@ -208,7 +210,7 @@ def _link(facts: Facts, eip: KnownEip) -> Iterator[str]:
 def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
     asked = facts.answers(eip.address)
     if asked is None:
-        yield "not asked: this node has no link for it"
+        yield "not asked: this node has no link for it, or no address there to ask from"
         return
     should = eip_checks.expected(facts, eip)
     what = f"asked on {asked.link}: "

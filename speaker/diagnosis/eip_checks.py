@@ -128,6 +128,8 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
 
 def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Finding:
     """If its holder is heard and answers for its own address, something blocks the EIP alone."""
+    if asked.unicast:
+        return trouble.multicast_lost(eip.address, eip.holder or "")
     holder, family = shown(eip.holder or ""), ip_address(eip.address).version
     peers = facts.knowledge.peers
     heard = any(peer.node == eip.holder and peer.link == asked.link and peer.heard for peer in peers)

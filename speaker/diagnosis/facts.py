@@ -59,12 +59,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who answered this node's ARP or NDP question. ``what``: eip, gateway, target, peer or free."""
+    """Who answered this node's ARP or NDP question. ``what``: eip, gateway, target, peer or free. ``unicast``: nobody
+    did, but its holder answered when it alone was asked."""
 
     address: str
     link: str
     what: str
     macs: tuple[str, ...] = ()
+    unicast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from speaker import __version__
 from speaker.diagnosis import asking, kernel, returning, trying
 from speaker.diagnosis.asking import Wanted
 from speaker.diagnosis.chain import examine
+from speaker.diagnosis.eip_checks import expected
 from speaker.diagnosis.facts import (
     ANYWHERE,
     Back,
@@ -34,7 +35,7 @@ from speaker.interfaces.martians import coming_in, reverse_path_drops
 from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
-from speaker.model import NO_GROUP, Group, IPAddress, Link
+from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
@@ -202,13 +203,18 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
     bound = looks.now("addresses", lambda: kernel.addresses(snapshot.links), none)
     eips = [ip_address(each.address) for each in bound if of_services(each.link)]
     asked, hellos, martian, tried, (chains, sets), (old, _) = await asyncio.gather(
-        looks.at("who answers", asking.ask_links(links, own, _wanted(facts)), ()),
+        looks.at("who answers", asking.ask_links(links, own, wanted := _wanted(facts)), ()),
         looks.at("hellos", asking.listen([links[name] for name in lan], seconds, group), ()),
         looks.at("packets from EIPs", coming_in([links[name] for name in lan], eips, seconds), 0),
         looks.at("endpoints", asking.connect_all(tcp), ()),
         looks.at("firewalls (nftables)", kernel.rules(), ((), {})),
         looks.at("firewalls (old iptables)", kernel.legacy_rules(), ((), {})),
     )
+    unasked = {str(one.address) for each in wanted.values() for one in each if one.what == "eip"}
+    unasked -= {each.address for each in asked}
+    if unasked and all(each.what != "who answers" for each in looks.unseen):
+        why = f"{len(unasked)} not asked for: the link is down, or this node has no IPv6 address there to ask from"
+        looks.unseen.append(Unseen("who answers", why))
     found = replace(
         facts,
         asked=asked,
@@ -239,15 +245,15 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
     """What to ask on each link: EIPs, gateways, targets of ``can_reach``, silent peers, and unused addresses of pools
     if everything was asked about."""
     known = facts.knowledge
-    wanted: dict[str, dict[IPAddress, str]] = {name: {} for name in known.links}
+    wanted: dict[str, dict[IPAddress, Wanted]] = {name: {} for name in known.links}
 
-    def want(link: str, address: str, what: str) -> None:
+    def want(link: str, address: str, what: str, mac: str = "") -> None:
         if link in wanted and (parsed := an_address(address)) is not None:
-            wanted[link].setdefault(parsed, what)
+            wanted[link].setdefault(parsed, Wanted(parsed, what, Mac(bytes.fromhex(mac.replace(":", "")))))
 
     for eip in known.eips.first[:MOST_EIPS]:
         for link in [eip.link] if eip.link else known.links:
-            want(link, eip.address, "eip")
+            want(link, eip.address, "eip", expected(facts, eip))
     for link, gateway in facts.gateways:
         want(link, gateway, "gateway")
     for pool in known.pools.first:
@@ -260,7 +266,7 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
     if not facts.about:
         for link, address in _free(facts, known):
             want(link, address, "free")
-    return {link: [Wanted(*each) for each in addresses.items()] for link, addresses in wanted.items() if addresses}
+    return {link: [*addresses.values()] for link, addresses in wanted.items() if addresses}
 
 
 def _free(facts: Facts, known: Knowledge) -> Iterator[tuple[str, str]]:

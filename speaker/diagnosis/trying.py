@@ -86,10 +86,12 @@ async def _nobodys(snapshot: Snapshot, link: Link, eip: IPAddress, ranges: tuple
     hosts = (host for subnet in subnets for host in strangers(snapshot, subnet, eip))
     let_in = [network for network in map(ip_network, ranges) if network.version == eip.version]
     fit = (each for each in hosts if not ranges or any(each in network for network in let_in))
-    wanted = {link.name: [Wanted(each, "free") for each in islice(fit, SOURCES)]}
-    for asked in await ask_links({link.name: link}, own_addresses(snapshot, [link]), wanted):
-        if not asked.macs:
-            return ip_address(asked.address)
+    wanted = [Wanted(each, "free") for each in islice(fit, SOURCES)]
+    asked = await ask_links({link.name: link}, own_addresses(snapshot, [link]), {link.name: wanted})
+    taken = {each.address for each in asked if each.macs}
+    for each in wanted:
+        if str(each.address) not in taken:
+            return each.address
     raise EdgeError(f"no unused address in the subnet of {eip} may reach it, so none can be tried")
 
 

@@ -17,7 +17,7 @@ Hosts = frozenset[str]
 FAILOVER = 0.5
 """Seconds within which another node answers for an EIP."""
 SETTLED = 3.0
-"""Seconds within which a node that says hello and answers nobody has lost its EIPs to one that answers."""
+"""Seconds within which a node that sends hellos and answers nobody has lost its EIPs to one that answers."""
 SOON = 0.1
 """Seconds within which a client has its answer where nothing holds it up; a busy machine may take so long."""
 

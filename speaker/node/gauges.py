@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from speaker.allocator.assign import Outcome, Usage
@@ -37,8 +38,9 @@ class Counted:
             if peer.heard and peer.loss is not None:
                 self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
 
-    def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
-        """How many hosts answer for each EIP that this node asks for."""
+    def answer_for(self, verdicts: Mapping[IPAddress, int], unicast: Collection[IPAddress] = ()) -> None:
+        """How many hosts answer for each EIP that this node asks for. ``unicast``: EIPs whose holder answers only if it
+        alone is asked."""
         self._metrics.of_eips.answered = {str(eip): hosts for eip, hosts in verdicts.items()}
 
     def answering(self, eip: str) -> int | None:
@@ -140,6 +142,13 @@ def count_held(
     ready = {str(eip): ready_endpoints(eips[eip].services, endpoints) for eip in mine}
     metrics.of_eips.since = {str(eip): since for eip, since in mine.items()}
     metrics.of_eips.endpoints = {eip: number for eip, number in ready.items() if number is not None}
+    metrics.of_eips.unhealthy = Counter(
+        (str(eip), each.ready)
+        for eip in mine
+        for key in eips[eip].services
+        for each in endpoints.get(key, ())
+        if each.unwell and each.address.version == eip.version
+    )
 
 
 def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
@@ -166,6 +175,7 @@ def count_eips(
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
     metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
+    metrics.of_eips.conflicts = dict.fromkeys(rivalled, 1)
     metrics.by_nobody.clear()
     for reason, number in reasons.items():
         metrics.by_nobody.labels(reason).set(number)

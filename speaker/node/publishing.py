@@ -3,6 +3,7 @@
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -41,6 +42,8 @@ class Witnessing:
         self._places: Mapping[IPAddress, Place] = {}
         self._links: Mapping[str, int] = {}
         self._seen: Collection[PeerSeen] = ()
+        self._by_unicast: frozenset[IPAddress] = frozenset()
+        """IPv6 EIPs whose holder is silent, but answers if it alone is asked."""
 
     def __enter__(self) -> Self:
         self._sockets.__enter__()
@@ -69,7 +72,9 @@ class Witnessing:
             await tick(IN_DOUBT if self._report.rivals_places() else self._witness.pause)
             with self._report.trying(EDGE):
                 await self._turn()
-                self._report.answer_for(self._witness.verdicts)
+                verdicts = self._witness.verdicts
+                silent = frozenset(eip for eip in self._by_unicast if verdicts.get(eip) == 0)
+                self._report.answer_for(verdicts, silent)
                 await self._ask_for_rivals()
 
     async def _ask_for_rivals(self) -> None:
@@ -88,9 +93,11 @@ class Witnessing:
         if not due:
             return
         self._sockets.drop()
-        silent = self._witness.silent
+        silent, doubted = self._witness.silent, self._witness.doubted
+        silent_before = [eip for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0]
+        polled_at: dict[IPAddress, Place] = {eip: self._places[eip] for eip in silent_before if eip.version == 6}
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
-        for eip in self._witness.doubted * AGAIN:
+        for eip in [*doubted, *self._by_unicast.intersection(due)] * AGAIN:
             self._sockets.ask(eip, self._places[eip].link)
         controls = {way: self._controls(way) for way in silent}
         for way, addresses in controls.items():
@@ -98,8 +105,25 @@ class Witnessing:
                 self._sockets.ask(address, way.link)
         await asyncio.sleep(LISTEN_SECONDS)
         answers = self._sockets.answers()
+        counted = Counter(address for address, _ in answers)
+        # Of such an EIP, one answer alone may be the one to our own wire process, which asks by unicast too (rule 37).
+        answers = [each for each in answers if each.address not in self._by_unicast or counted[each.address] > 1]
         found = {address for address, _ in answers}
-        self._witness.judge(answers, unasked, [way for way, asked in controls.items() if not found.isdisjoint(asked)])
+        arriving = [way for way, asked in controls.items() if not found.isdisjoint(asked)]
+        polled = await self._poll({eip: place for eip, place in polled_at.items() if eip not in found})
+        self._by_unicast = self._by_unicast.difference(due) | polled
+        self._witness.judge(answers, unasked, arriving + [Way(polled_at[eip].link, 6) for eip in polled])
+
+    async def _poll(self, places: Mapping[IPAddress, Place]) -> set[IPAddress]:
+        """The EIPs whose holder answers if its MAC alone is asked: the switch does not forward to it the multicast
+        group on which clients ask."""
+        macs = {Place(self._links.get(peer.link, 0), peer.node): peer.mac for peer in self._seen if peer.heard}
+        known = {eip: mac for eip, place in places.items() if (mac := macs.get(place)) is not None}
+        asked = {eip for eip, mac in known.items() if self._sockets.ask(eip, places[eip].link, mac)}
+        if asked:
+            await asyncio.sleep(LISTEN_SECONDS)
+            asked &= {address for address, _ in self._sockets.answers()}
+        return asked
 
     def _controls(self, way: Way) -> list[IPAddress]:
         """Asked for last: if only so much gets out, an answer shows that the earlier requests got out too."""

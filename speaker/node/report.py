@@ -81,6 +81,8 @@ class Report(gauges.Counted):
         """What was last found of EIPs and Services."""
         self._wrongly_answered: Mapping[IPAddress, int] = {}
         """EIPs for which not exactly one host answers → how many do."""
+        self._by_unicast: Collection[IPAddress] = ()
+        """Those whose holder answers if it alone is asked."""
         self._goes_by_records = False
         """Some EIP's holder is known only from its record."""
         self.in_force: InForce | None = None
@@ -261,10 +263,11 @@ class Report(gauges.Counted):
             if self._problems.asked(eip, still, self._clock()):
                 self.stale.set()
 
-    def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
+    def answer_for(self, verdicts: Mapping[IPAddress, int], unicast: Collection[IPAddress] = ()) -> None:
         super().answer_for(verdicts)
-        before, self._wrongly_answered = self._wrongly_answered, {eip: n for eip, n in verdicts.items() if n != 1}
-        if self._wrongly_answered != before:
+        before = self._wrongly_answered, self._by_unicast
+        self._wrongly_answered, self._by_unicast = {eip: n for eip, n in verdicts.items() if n != 1}, unicast
+        if (self._wrongly_answered, self._by_unicast) != before:
             self.stale.set()
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
@@ -372,8 +375,8 @@ class Report(gauges.Counted):
         others: Collection[Finding],
     ) -> dict[str, Any]:
         """Runs in a thread, as every EIP is looked at. ``others``: the other findings."""
-        wrong = self._wrongly_answered
-        self._of_eips = tuple(trouble.of_all(in_force, found, wrong, vacant, draining=self.draining()))
+        wrong, unicast = self._wrongly_answered, self._by_unicast
+        self._of_eips = tuple(trouble.of_all(in_force, found, wrong, vacant, unicast, draining=self.draining()))
         problems = self._grouped([*others, *self._of_eips])
         return self._status.told(in_force.settlement, in_force.decision, found, problems)
 

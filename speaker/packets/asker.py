@@ -12,7 +12,7 @@ from functools import partial
 from typing import Self
 
 from speaker.errors import EdgeError, LinkGone
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, Link, Mac
 from speaker.packets import arp, ndp, sockets
 from speaker.packets.asking import Answer, Question, answers_to, only_answers, question, question_from, read_answer
 from speaker.packets.bpf import Program
@@ -114,11 +114,12 @@ class Askers(AbstractContextManager["Askers"]):
         for link, version in [port for port in self._open if self._links.get(port[0].index) != port[0]]:
             self._open.pop((link, version)).close()
 
-    def ask(self, address: IPAddress, link: int) -> bool:
-        """Whether a request left. Raises EdgeError where the kernel refuses a socket."""
+    def ask(self, address: IPAddress, link: int, known: Mac | None = None) -> bool:
+        """Whether a request left: to ``known`` alone if that is given. Raises EdgeError where the kernel refuses a
+        socket."""
         if (port := self._links.get(link)) is None:
             return False
-        if (frame := question_from(port.mac, self._own.get(link, ()), address)) is None:
+        if (frame := question_from(port.mac, self._own.get(link, ()), address, known)) is None:
             return False
         asker = self._asker(port, address)
         try:

@@ -336,6 +336,8 @@ GOOD_SECONDS = 2.0
 SINCE = "eip_speaker_held_since_timestamp_seconds"
 ENDPOINTS = "eip_speaker_endpoints_ready"
 ANSWERED = "eip_speaker_answered"
+CONFLICT = "eip_speaker_conflict"
+UNHEALTHY = "eip_speaker_endpoints_unhealthy"
 CONNECTIONS = "eip_speaker_virtual_server_connections_total"
 PACKETS = "eip_speaker_virtual_server_packets_total"
 BYTES = "eip_speaker_virtual_server_bytes_total"
@@ -344,6 +346,8 @@ TEXTS = {
     SINCE: "When this node began to hold the EIP; only its holder has this",
     ENDPOINTS: "Ready endpoints of the EIP's Services on all nodes, as its holder counts them",
     ANSWERED: "Hosts that answer for the EIP when a node that does not hold it asks by ARP or NDP",
+    CONFLICT: "1 while this node has recently heard another host use the EIP",
+    UNHEALTHY: "Endpoints that fail their health check, and whether they are used all the same as none is healthy",
     CONNECTIONS: "Connections to a virtual server that has had any on this node",
     PACKETS: "Packets from clients (in) and to them (out)",
     BYTES: "Bytes from clients (in) and to them (out), IP headers included",
@@ -363,15 +367,22 @@ class EipMetrics:
         self.since: Mapping[str, float] = {}
         self.endpoints: Mapping[str, int] = {}
         self.answered: Mapping[str, int] = {}
+        self.conflicts: Mapping[str, int] = {}
+        self.unhealthy: Mapping[tuple[str, bool], int] = {}
+        """By EIP, and whether they are used all the same."""
 
     def text(self) -> bytes:
         return "".join(self._lines()).encode()
 
     def _lines(self) -> Iterator[str]:
-        for metric, values in ((SINCE, self.since), (ENDPOINTS, self.endpoints), (ANSWERED, self.answered)):
+        four = (SINCE, self.since), (ENDPOINTS, self.endpoints), (ANSWERED, self.answered), (CONFLICT, self.conflicts)
+        for metric, values in four:
             yield _head(metric, "gauge")
             for eip, value in values.items():
                 yield f'{metric}{{eip="{eip}"}} {value}\n'
+        yield _head(UNHEALTHY, "gauge")
+        for (eip, used), number in self.unhealthy.items():
+            yield f'{UNHEALTHY}{{eip="{eip}",used="{"yes" if used else "no"}"}} {number}\n'
 
 
 def exposition(

@@ -56,6 +56,9 @@ OF_AGENTS_STEPS = {"healthy": 24, "refused": 40, "allowed": 30, "sick": 18, "men
 OF_A_TENANT = {"full": {"ObjectsWithoutRoom": 1}}
 """With a namespace that writes more than agents have room for: ``agents/test_a_tenants_weight.py``."""
 OF_A_TENANT_STEPS = {"healthy": 24, "full": 18, "mended": 48}
+OF_HEALTH = {"some": {"EndpointsUnhealthy": 1}, "all": {"AllEndpointsUnhealthy": 1}}
+"""With one endpoint of two that fails its health check, then both: ``netns/run/test_health_checks.py``."""
+OF_HEALTH_STEPS = {"healthy": 24, "some": 18, "all": 18, "mended": 48}
 GROWING, FLAPS = 2, 3
 """Of the phases in which a pool gets fuller, and an EIP moves, those that come before the one in which that is told."""
 BY_FAULT: dict[str, dict[str, int]] = {

@@ -11,7 +11,7 @@ import yaml
 from playing import load, series, served
 from prometheus import DASHBOARD, NOT_IN_A_CLUSTER, NOT_ON_A_LAN, OF_BUGS, questions
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS, MANIFESTS = (Path(__file__).parents[2] / name for name in ("docs", "manifests"))
 COLUMNS = 24
 """Of Grafana's grid."""
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
@@ -44,6 +44,20 @@ def test_a_panel_on_which_something_can_be_bad_leads_to_the_runbook_of_that():
         *("EIPs held", "Speakers", "Failed over", "The slowest", "EIPs by node", "How long failovers took"),
         *("Answers", "Who holds what since when"),
     }
+
+
+@pytest.mark.parametrize("kind", ["pod-monitor", "service-monitor"])
+def test_legends_show_the_names_of_nodes(kind):
+    """They show ``instance``, which is an address and a port if the monitors do not say otherwise."""
+    named = [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"}]
+    found = yaml.safe_load_all((MANIFESTS / "components" / kind / "monitors.yaml").read_text())
+    monitors = [each["spec"] for each in found if each["kind"] != "Service"]
+    endpoints = [one for each in monitors for one in each.get("podMetricsEndpoints") or each["endpoints"]]
+    assert [each["relabelings"] for each in endpoints] == [named, named]
+    values = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
+    assert values[kind.replace("-m", "M")]["relabelings"] == named
+    by_node = [t for p in DASHBOARD["panels"] for t in p["targets"] if re.search(r"by \([^)]*instance", t["expr"])]
+    assert all("{{instance}}" in each["legendFormat"] for each in by_node)
 
 
 def test_no_two_panels_are_in_one_place():

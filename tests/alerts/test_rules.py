@@ -16,6 +16,8 @@ from playing import (
     OF_A_TENANT_STEPS,
     OF_AGENTS,
     OF_AGENTS_STEPS,
+    OF_HEALTH,
+    OF_HEALTH_STEPS,
     ROOT,
     RULES,
     STEP,
@@ -73,6 +75,14 @@ def test_an_alert_says_in_its_summary_whom_it_concerns(alert):
     assert {label for label, _ in named if label} <= kept
 
 
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_that_keeps_the_eip_the_node_or_the_pool_names_it(alert):
+    summary, expr = BY_NAME[alert]["annotations"]["summary"], BY_NAME[alert]["expr"]
+    for label in ("eip", "instance", "pool", "link"):
+        kept = re.match(rf"\D*by \([^)]*\b{label}\b", expr) or (label == "instance" and " by " not in expr)
+        assert not kept or f"$labels.{label} " in summary, label
+
+
 # What the netns suite and that of the agents recorded (RECORD=1), each phase stretched to minutes and hours.
 
 DAY = 24 * 3600 // STEP
@@ -81,6 +91,7 @@ RECORDINGS = {
     "by-fault": (BY_FAULT_STEPS, BY_FAULT),
     "agents": (OF_AGENTS_STEPS | {"healthy": DAY}, OF_AGENTS),
     "tenant": (OF_A_TENANT_STEPS, OF_A_TENANT),
+    "health": (OF_HEALTH_STEPS | {"healthy": DAY}, OF_HEALTH),
 }
 
 

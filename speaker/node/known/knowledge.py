@@ -32,6 +32,7 @@ from speaker.model import (
 )
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.ownership.eligibility import veto
+from speaker.ownership.preference import described
 from speaker.settings import Node
 from speaker.wire.messages import ClaimStatus, PeerSeen
 
@@ -100,6 +101,8 @@ class KnownEip:
     missing: tuple[str, ...] = ()
     preferred: str = ""
     """Which node it prefers, and when it moves there, in words."""
+    preference: str = ""
+    """By which labels it prefers nodes, as ``preference.described`` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +279,7 @@ def known_eip(
     peers: Sequence[PeerSeen],
     pending: Iterable[Change] = (),
 ) -> KnownEip:
-    eip = state.decision.eips[address]
+    eip, services = state.decision.eips[address], state.world.services
     pool = state.world.pools.get(eip.pool)
     found = {"link": "", "mac": "", "reason": "", "message": ""}
     match eip:
@@ -299,6 +302,7 @@ def known_eip(
         servers=tuple(_servers(state.decision.forwarding, address)),
         missing=tuple(str(change).strip() for change in pending if _adds(change, address)),
         preferred=status.preferred.words(status.holder or "nobody") if status.preferred is not None else "",
+        preference=described(pool, [services[key] for key in eip.services if key in services]),
         **found,
     )
 

@@ -102,11 +102,13 @@ def of_all(
     claims: Mapping[IPAddress, ClaimStatus],
     answering: Mapping[IPAddress, int],
     vacant: Collection[IPAddress] = (),
+    unicast: Collection[IPAddress] = (),
     *,
     draining: bool = False,
 ) -> Iterator[Finding]:
     """Findings about every Service and EIP. ``answering``: how many hosts answer for each EIP that is asked for.
-    ``vacant``: EIPs that nobody has held for some time."""
+    ``vacant``: EIPs that nobody has held for some time. ``unicast``: of those that nobody answers for, the ones whose
+    holder answers if it alone is asked."""
     bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers do not matter here
     for key in state.settlement.refusals:
         yield from refusal(known_service(state, key))
@@ -120,7 +122,7 @@ def of_all(
                 yield from nobody_holds(state.node, known, draining=draining)
         yield from _unwell(state, address, eip.services)
         if (hosts := answering.get(address, 1)) != 1 and claim.holder is not None:
-            yield _answered(str(address), claim.holder, hosts)
+            yield _answered(str(address), claim.holder, hosts, address in unicast)
 
 
 def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> Iterator[Finding]:
@@ -154,8 +156,21 @@ def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
     )
 
 
-def _answered(eip: str, holder: str, hosts: int) -> Finding:
+def multicast_lost(eip: str, holder: str) -> Finding:
+    what = (
+        f"{shown(holder)} holds {eip} and answers if it is asked by unicast, but not if it is asked by multicast, as "
+        f"clients ask: multicast is not forwarded to {shown(holder)} (MLD snooping)"
+    )
+    mend = (
+        f"ip -6 maddr show   # on {shown(holder)}; then give its VLAN an MLD querier, or switch MLD snooping off there"
+    )
+    return Finding("multicast_lost", what, mend, eip)
+
+
+def _answered(eip: str, holder: str, hosts: int, unicast: bool) -> Finding:
     if hosts:
         return Finding("two_holders", f"{hosts} hosts answer for {eip}", f"speaker explain {eip}", eip)
+    if unicast:
+        return multicast_lost(eip, holder)
     what = f"{shown(holder)} holds {eip}, but nobody answers for it"
     return Finding("not_answered", what, f"speaker explain {eip}", eip)

@@ -162,25 +162,23 @@ def _who(event: Event) -> str:
     if event.node is not None:
         return printable(event.node)
     if event.what in _CLAIMING:
-        return f"a STRANGER ({mac})" if event.alarm else "a host"
+        return f"a stranger ({mac})" if event.alarm else "a host"
     return mac if event.sender is None else f"{event.sender} ({mac})"
 
 
 def _does(event: Event) -> str:
     match event.what:
         case What.CLAIMS | What.RELEASES:
-            return (
-                f"{'claims' if event.what is What.CLAIMS else 'lets go of'} {_listed(event.eips or {})}{event.detail}"
-            )
+            return f"{'claims' if event.what is What.CLAIMS else 'gives up'} {_listed(event.eips or {})}{event.detail}"
         case What.SILENT:
-            held = f", and held {_listed(event.eips)}" if event.eips else ""
-            return f"has been silent for {event.detail}{held}"
+            held = f"; it held {_listed(event.eips)}" if event.eips else ""
+            return f"has sent no hello for {event.detail}{held}"
         case What.CLASH:
-            return f"is also the name of another host: {format_mac(event.mac)} uses it while the first is alive"
+            return f"is the name of two hosts: {format_mac(event.mac)} uses it too, and the first host is still alive"
         case What.ASKS:
             return f"asks who has {event.address}"
         case What.PROBES:
-            return f"asks whether anybody has {event.address}, without an address of its own"
+            return f"probes whether {event.address} is in use"
         case What.ANSWERS:
             whom = "" if event.to is None else f" {event.to}"
             return f"answers{whom}: {event.address} is at {format_mac(event.mac)}{_against(event)}"
@@ -198,7 +196,7 @@ def _against(event: Event) -> str:
     if not holders or event.node in holders:
         return ""
     return (
-        f", which {' and '.join(_few([f'{printable(node)} claims (term {term})' for node, term in holders.items()]))}"
+        f", but {' and '.join(_few([f'{printable(node)} claims it (term {term})' for node, term in holders.items()]))}"
     )
 
 
@@ -217,13 +215,13 @@ def names(nodes: list[str]) -> str:
 
 
 REJECTIONS: Mapping[Rejected, str] = {
-    Rejected.FOREIGN: "sends another protocol with the hellos' EtherType",
+    Rejected.FOREIGN: "sends another protocol under the EtherType of hellos",
     Rejected.TRUNCATED: "sends a truncated hello",
     Rejected.OVERSIZED: "sends a hello that is longer than its header says",
     Rejected.VERSION: "sends a hello of a version that this release cannot read",
     Rejected.WRONG_KEY: "sends a hello that is signed with another key",
-    Rejected.FORGED: "sends a FORGED hello: it names our key, and its signature is wrong",
-    Rejected.MALFORMED: "sends a hello that breaks the format",
+    Rejected.FORGED: "sends a forged hello: it names our key, but its signature is wrong",
+    Rejected.MALFORMED: "sends a malformed hello",
 }
 
 
@@ -282,7 +280,7 @@ class Neighbourhood:
                 what = What.ANSWERS if message.solicited else What.ANNOUNCES
                 yield self._says(at, what, message.target_link_layer or mac, message.target, whom)
             case MalformedPacket():
-                detail = f"sends ARP or NDP that breaks the format: {message}"
+                detail = f"sends malformed ARP or NDP: {message}"
                 yield Event(at, What.MALFORMED, mac, self._nodes.get(mac), detail=detail)
             case _:
                 assert_never(message)
@@ -322,7 +320,7 @@ class Neighbourhood:
             yield Event(at, What.RELEASES, mac, peer.node, self._verified, gone)
         if taken:
             too = sorted({node for eip in taken for node in self._claimants(eip, at) if node != peer.node})
-            detail = f"; claimed by {names(too)} too" if too else ""
+            detail = f"; also claimed by {names(too)}" if too else ""
             yield Event(at, What.CLAIMS, mac, peer.node, self._verified, taken, detail=detail)
 
     def _lives_elsewhere(self, peer: Peer, mac: Mac, at: float) -> bool:
@@ -389,9 +387,10 @@ class Neighbourhood:
 
 
 def _greeting(hello: Hello) -> str:
-    heard = f", hears {names(sorted(hello.heard))}" if hello.heard else ", hears nobody"
+    heard = names(sorted(hello.heard)) if hello.heard else "no other node"
     states = [name for name in _STATES if getattr(hello, name)]
-    return f"says hello: holds {_eips(hello.digest.count)}{heard}{''.join(f', {state}' for state in states)}"
+    now = f", and is {' and '.join(states)}" if states else ""
+    return f"sends a hello: it holds {_eips(hello.digest.count)} and hears {heard}{now}"
 
 
 def _eips(count: int) -> str:
@@ -401,10 +400,10 @@ def _eips(count: int) -> str:
 _TURNS: Mapping[tuple[str, bool], str] = {
     ("draining", True): "is draining: it hands its EIPs over",
     ("draining", False): "is no longer draining",
-    ("deaf", True): "hears nobody on this link: its claims do not count",
-    ("deaf", False): "hears others again",
-    ("demoted", True): "ranks last: its gateway is silent, or the API says that it is not ready",
-    ("demoted", False): "ranks like the others again",
+    ("deaf", True): "hears no other node on this link, so its claims do not count",
+    ("deaf", False): "hears other nodes again",
+    ("demoted", True): "ranks last: its gateway does not answer, or the API says that it is not ready",
+    ("demoted", False): "ranks like the other nodes again",
 }
 
 

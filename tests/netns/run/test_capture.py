@@ -148,8 +148,8 @@ def test_names_who_claims_who_asks_who_answers_and_who_must_not(nodes, write, st
         rest, words = running.process.communicate(timeout=180)
     assert asked["sentence"] == f"{CLIENT_IP} (02:00:00:00:00:50) asks who has {EIP}"
     assert answered["sentence"].startswith(f"{holder} answers {CLIENT_IP}: {EIP} is at ")
-    assert alarm["sentence"].startswith(f"a STRANGER (02:00:00:00:00:99) announces {EIP} at")
-    assert f", which {holder} claims (term " in alarm["sentence"]
+    assert alarm["sentence"].startswith(f"a stranger (02:00:00:00:00:99) announces {EIP} at")
+    assert f", but {holder} claims it (term " in alarm["sentence"]
     assert all(event["verified"] for event in running.events if event["event"] in ("hello", "claims"))
     assert (running.process.returncode, words) == (130, "")
 

@@ -1,4 +1,7 @@
-"""``speaker run`` checks its endpoints: clients' requests leave one that is unwell, and come back."""
+"""``speaker run`` checks its endpoints: clients' requests leave one that is unwell, and come back.
+
+``RECORD=1`` keeps what it tells for ``tests/alerts``.
+"""
 
 import json
 import os
@@ -6,10 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, suppress
 
 import pytest
-from alert_lan import eventually
+from alert_lan import eventually, samples
+from playing import OF_HEALTH, OF_HEALTH_STEPS, Recorder, firing, save
 from site_yaml import POOL
 
 from speaker.ownership.hellos.keys import generate
@@ -168,6 +173,27 @@ def test_where_none_is_well_all_are_served_and_it_is_told(lan, backends, write, 
     speaker.until("endpoint well")
     speaker.until("forwarding")
     assert answering(client) == {"b2"}
+
+
+def test_endpoints_that_are_unwell_are_alerted_by_whether_all_of_them_are(lan, backends, write, start, tmp_path):
+    node, _ = lan
+    write("site.yaml", site())
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("ready")
+    recorder = Recorder(lambda: {"speaker": {"n1": speaker.get("/metrics")}}, time.monotonic)
+    recorder.moment("healthy")
+    for name, well in (("some", (False, True)), ("all", (False, False)), ("mended", (True, True))):
+        for backend, now in zip(backends, well, strict=True):
+            backend.well = now
+        unhealthy = {"some": [1.0], "all": [2.0], "mended": []}[name]
+        eventually(
+            lambda: samples(speaker.get("/metrics"), "eip_speaker_endpoints_unhealthy{") == unhealthy,  # noqa: B023
+            lambda: speaker.get("/metrics"),
+        )
+        recorder.moment(name)
+    assert firing(recorder.phases, OF_HEALTH_STEPS, OF_HEALTH, tmp_path) == ""
+    if os.environ.get("RECORD"):
+        save("health", recorder.phases)
 
 
 def test_an_endpoint_that_never_was_well_gets_nothing_from_the_first_moment(lan, backends, write, start):

@@ -194,6 +194,10 @@ FOUND = {
         "not_answered",
     ),
     "the holder answers for itself alone": (answered(held=HELD_BY_PEER), "port_security"),
+    "the holder answers by unicast alone": (
+        replace(answered(held=HELD_BY_PEER), asked=(Asked(EIP, "eth0", "eip", unicast=True), *WELL.asked[1:])),
+        "multicast_lost",
+    ),
     "the target is silent": (
         replace(known(pools=Cut((TARGET,))), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
         "target_silent",
@@ -784,3 +788,9 @@ def test_of_whom_an_address_is_that_an_endpoint_has_is_not_known():
     facts = with_ipvs(chained("inet", "output", rule))
     assert [each.kind for each in findings(facts)] == []
     assert explain(facts).unseen
+
+
+def test_the_holders_step_says_what_the_preference_is_and_who_is_preferred():
+    facts = eip(preference="80 zone=a; 20 zone=b", preferred="n2 is preferred (weight 80, n1 has 20)")
+    (step,) = [step for step in explain(facts).steps if step.name.startswith("holder of")]
+    assert list(step.lines[1:3]) == ["prefers nodes by 80 zone=a; 20 zone=b", "n2 is preferred (weight 80, n1 has 20)"]

@@ -204,7 +204,7 @@ def asked(site: Site, facts: Facts) -> Iterator[Asked]:
     """Each that the doctor asks for, with who answers."""
     mine = {eip.address for eip in facts.knowledge.eips.first if eip.mine or eip.holder is None}
     for link, wanted in _wanted(facts).items():
-        for address, what in wanted:
+        for address, what, _ in wanted:
             macs = {"eip": () if str(address) in mine else (PEERS_MAC,), "peer": (PEERS_MAC,)}.get(what, ())
             macs = (STRANGER,) if str(address) == GATEWAY else macs
             yield Asked(str(address), link, what, site.answers.get(str(address), macs))

@@ -105,6 +105,25 @@ async def test_only_its_holder_tells_of_an_eip_and_of_endpoints_only_where_it_kn
     assert metrics.of_eips.endpoints == {str(A): 2}, "of the other nobody here reads the endpoints"
 
 
+async def test_its_holder_counts_the_endpoints_that_fail_their_health_check_and_those_used_all_the_same(site):
+    metrics, home = site
+    found = [
+        Endpoint(ip_address(address), 80, Protocol.TCP, ready=ready, unwell="it answers with status 503")
+        for address, ready in (("10.0.0.1", True), ("10.0.0.2", False), ("10.0.0.3", False), ("fd00::1", True))
+    ]
+    endpoints = {WEB: (*found, Endpoint(ip_address("10.0.0.4"), 80, Protocol.TCP))}
+    await published(Report(metrics, home), [may(A, WEB), may(C, WEB)], {A: MINE, C: THEIRS}, endpoints=endpoints)
+    assert metrics.of_eips.unhealthy == {(str(A), True): 1, (str(A), False): 2}
+
+
+async def test_an_eip_that_a_stranger_uses_is_named(site):
+    metrics, home = site
+    report = Report(metrics, home, lambda: 0.0)
+    report.hear(Conflict(ETH0, A, STRANGER, held=False))
+    await published(report, [may(A), may(B)], {A: MINE, B: MINE})
+    assert metrics.of_eips.conflicts == {str(A): 1}
+
+
 @pytest.mark.parametrize(
     ("draining", "holder", "counted"),
     [(True, "n2", ("taken", 1)), (True, None, ("given_up", 1)), (False, "n2", ("taken", None))],

@@ -5,12 +5,16 @@ from ipaddress import ip_address
 
 import pytest
 
+from speaker.allocator.settle import Settlement
+from speaker.forwarding.plan import EMPTY
 from speaker.model import Link, Mac
 from speaker.model.events import Conflict, PeerChanged
-from speaker.node.decide import MayNotHold
+from speaker.node.decide import Decision, MayNotHold
+from speaker.node.known.knowledge import InForce
 from speaker.node.publishing import Witnessing
 from speaker.node.report import Report
 from speaker.packets.asker import Askers
+from speaker.packets.asking import Answer
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.messages import ClaimStatus, PeerSeen
 
@@ -29,15 +33,17 @@ class Lan(Askers):
     def use(self, links, own):
         pass
 
-    def ask(self, eip, link):
-        self.asked.append((eip, link))
+    def ask(self, eip, link, known=None):
+        self.asked.append((eip, link) if known is None else ((eip, known), link))
         return True
 
     def drop(self):
         self.asked.clear()
 
     def answers(self):
-        return [(eip, Mac(b"\x02\0\0\0\0\x02")) for eip, _ in self.asked if eip in self.answered]
+        asked, self.asked = self.asked, []
+        found = [eip for eip, _ in asked if eip in self.answered]
+        return [Answer(eip[0] if isinstance(eip, tuple) else eip, Mac(b"\x02\0\0\0\0\x02")) for eip in found]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +66,52 @@ def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, 
         return report.answering(str(EIP))
 
     assert in_virtual_time(story()) == hosts
+
+
+EIP6, MAC = ip_address("2001:db8::10"), Mac(b"\x02\0\0\0\0\x02")
+
+
+@pytest.mark.parametrize(
+    ("answers", "kinds"),
+    [
+        ((EIP6, (EIP6, MAC)), []),
+        (((EIP6, MAC),), ["multicast_lost"]),
+        (((EIP6, MAC), ip_address("fe80::2")), ["multicast_lost"]),
+        ((ip_address("fe80::2"),), ["not_answered"]),
+        ((), []),
+    ],
+    ids=["it answers", "by unicast", "by unicast, and for its own address", "not at all", "nobody does"],
+)
+def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch(
+    tmp_path, in_virtual_time, answers, kinds
+):
+    async def story():
+        report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
+        report.hear(PeerChanged("n2", ETH0, alive=True))
+        witnessing = Witnessing("n1", report, lan)
+        witnessing.use([ETH0], {})
+        witnessing.know([HOLDER._replace(mac=MAC)])
+        claim = ClaimStatus(mine=False, holder="n2", term=3, since=None, link=ETH0.index)
+        eips = {EIP6: MayNotHold(EIP6, "lan", (), "unknown", "")}
+        witnessing.follow(eips, {EIP6: claim})
+        report.brought_about(InForce(Settlement({}, {}), Decision(eips, EMPTY), {}))
+
+        async def claims(_):
+            return {EIP6: claim}
+
+        asking = asyncio.create_task(witnessing.run())
+        found = []
+        for _ in range(2):  # it stays so
+            await asyncio.sleep(60)
+            await report.publish(claims, True)
+            found.append([each.kind for each in report.findings()])
+        lan.answered = (EIP6,)
+        await asyncio.sleep(60)
+        await report.publish(claims, True)
+        asking.cancel()
+        return [*found, [each.kind for each in report.findings()]]
+
+    assert in_virtual_time(story()) == [kinds, kinds, []]
 
 
 @pytest.mark.parametrize(("answers", "over"), [((), True), ((EIP,), False)])

@@ -86,10 +86,14 @@ def test_what_was_seen_of_this_host_has_a_field_of_its_own(seen, field, told):
         (ClaimStatus(False, None, 0, None), {"claimed": False, "holder": None, "term": 0}),
         (
             ClaimStatus(False, "n2", 8, None, preferred=Preferred("n3", 80)),
-            {"claimed": False, "holder": "n2", "term": 8, "preferred": "n3"},
+            {"claimed": False, "holder": "n2", "term": 8, "preferred": "n3", "weights": {"n2": 0, "n3": 80}},
         ),
         (
             ClaimStatus(False, "n2", 8, None, preferred=Preferred("n2", 80, 80)),
+            {"claimed": False, "holder": "n2", "term": 8, "weights": {"n2": 80}},
+        ),
+        (
+            ClaimStatus(False, "n2", 8, None, preferred=Preferred(None)),
             {"claimed": False, "holder": "n2", "term": 8},
         ),
     ],

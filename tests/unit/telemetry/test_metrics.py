@@ -51,6 +51,7 @@ def node(*, api):
     metrics.conflicts.labels("defended").inc()
     metrics.kube_proxy.info({"mode": "iptables"})
     metrics.of_eips.since, metrics.of_eips.endpoints, metrics.of_eips.answered = {EIP: 1e9}, {EIP: 2}, {EIP: 1}
+    metrics.of_eips.conflicts, metrics.of_eips.unhealthy = {EIP: 1}, {(EIP, True): 2, (EIP, False): 1}
     traffic = exposition({(EIP, "TCP", "80"): (1, 2, 3, 4, 5)}, {(EIP, "TCP", "80", "10.0.1.2:8080"): (1, 0)})
     return (generate_latest(metrics.registry) + metrics.of_eips.text() + traffic).decode()
 

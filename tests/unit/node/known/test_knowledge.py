@@ -15,9 +15,12 @@ from speaker.model import (
     CanReach,
     Endpoint,
     Family,
+    LabelRule,
+    LabelSelector,
     Link,
     Mac,
     Pool,
+    PreferredNodes,
     Protocol,
     Service,
     ServiceKey,
@@ -29,6 +32,7 @@ from speaker.node.decide import MayNotHold, decide
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import Candidate, InForce
 from speaker.node.known.trouble import of_all
+from speaker.ownership.preference import Preferred
 from speaker.settings import Node
 from speaker.wire.messages import NOBODYS, ClaimStatus, PeerSeen
 
@@ -102,6 +106,18 @@ def test_of_an_eip_it_tells_who_holds_it_where_and_what_is_forwarded():
     assert (told.link, told.mac, told.pool, told.services) == ("eth0", "02:00:00:00:00:01", "lan", ("lab/web",))
     assert told.servers == ("TCP 192.0.2.10:80 rr: 10.244.1.11:8080 weight 1 local, 10.244.2.11:8080 weight 1",)
     assert told.missing == ("+ EIP 192.0.2.10",)
+
+
+def test_of_a_preference_it_tells_what_it_is_and_who_is_preferred():
+    found = state()
+    terms = tuple(PreferredNodes(weight, LabelSelector((LabelRule("zone", "In", frozenset((zone,))),)))
+                  for weight, zone in ((80, "a"), (20, "b")))  # fmt: skip
+    pools = found.world.pools | {"lan": replace(LAN, node_preference=terms, failback=300.0)}
+    preferring = found._replace(world=replace(found.world, pools=pools))
+    told = knowledge.known_eip(preferring, A, MINE._replace(preferred=Preferred("n2", 80, 20)), "", [N2])
+    assert told.preference == "80 zone=a; 20 zone=b; moves back after 300 s"
+    assert told.preferred.startswith("n2 is preferred (weight 80, n1 has 20)")
+    assert knowledge.known_eip(found, A, MINE, "", [N2]).preference == ""
 
 
 @pytest.mark.parametrize(

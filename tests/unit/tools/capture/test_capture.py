@@ -67,7 +67,8 @@ def test_people_read_seconds_since_the_first_event_and_how_much_there_was(tmp_pa
     write_pcap(tmp_path / "seen.pcap", frame)
     assert main(["capture", str(tmp_path / "seen.pcap")]) == 0
     assert capsys.readouterr().out == (
-        "    0.000    node2 says hello: holds no EIP, hears nobody [unverified]\nevents: 1, alarms: none\n"
+        "    0.000    node2 sends a hello: it holds no EIP and hears no other node [unverified]\n"
+        "events: 1, alarms: none\n"
     )
 
 
@@ -78,7 +79,7 @@ def test_with_the_key_hellos_are_verified_and_the_key_is_never_shown(tmp_path, f
     assert main(["capture", str(tmp_path / "seen.pcap"), "--key", str(tmp_path / "key"), "--json"]) == 0
     told = capsys.readouterr().out
     assert '"verified": true' in told
-    assert "FORGED" in told
+    assert "forged" in told
     assert generate(SECRET).strip() not in told
 
 

@@ -58,7 +58,7 @@ class Listener:
 def test_a_node_is_told_of_once_and_then_what_changes():
     link = Listener()
     assert link.hears(sent(hello(claims={"192.0.2.10": 5}, heard={"node1": Heard(LIFE, 1)}))) == [
-        "node2 says hello: holds 1 EIP, hears node1",
+        "node2 sends a hello: it holds 1 EIP and hears node1",
         "node2 claims 192.0.2.10 (term 5)",
     ]
     assert link.hears(sent(hello(sequence=2, claims={"192.0.2.10": 5}))) == []
@@ -66,14 +66,16 @@ def test_a_node_is_told_of_once_and_then_what_changes():
         "node2 is draining: it hands its EIPs over"
     ]
     assert link.hears(sent(hello(sequence=4, draining=True, yielded={EIP: 5}))) == [
-        "node2 lets go of 192.0.2.10 (term 5)"
+        "node2 gives up 192.0.2.10 (term 5)"
     ]
 
 
 def test_every_hello_is_told_of_where_that_is_asked_for():
     link = Listener(all_hellos=True)
     for sequence in (1, 2):
-        assert link.hears(sent(hello(sequence=sequence))) == ["node2 says hello: holds no EIP, hears nobody"]
+        assert link.hears(sent(hello(sequence=sequence))) == [
+            "node2 sends a hello: it holds no EIP and hears no other node"
+        ]
 
 
 def test_what_is_repeated_or_comes_late_says_nothing():
@@ -86,7 +88,7 @@ def test_a_node_that_falls_silent_is_told_of_with_what_it_held():
     link = Listener()
     link.hears(sent(hello(claims={"192.0.2.10": 5})))
     assert link.after(0.3) == []
-    assert link.after(0.1) == ["node2 has been silent for 0.4 s, and held 192.0.2.10 (term 5)"]
+    assert link.after(0.1) == ["node2 has sent no hello for 0.4 s; it held 192.0.2.10 (term 5)"]
     assert link.after(10) == []
 
 
@@ -94,7 +96,7 @@ def test_two_nodes_that_claim_one_eip_are_named_together():
     link = Listener()
     link.hears(sent(hello(claims={"192.0.2.10": 5})))
     assert link.hears(sent(hello("node1", claims={"192.0.2.10": 6}), N1))[1:] == [
-        "node1 claims 192.0.2.10 (term 6); claimed by node2 too"
+        "node1 claims 192.0.2.10 (term 6); also claimed by node2"
     ]
 
 
@@ -102,7 +104,7 @@ def test_two_hosts_of_one_name_are_an_alarm():
     link = Listener()
     link.hears(sent(hello()))
     told = link.hears(sent(hello(incarnation=Incarnation(LIFE + 1)), N1))
-    assert told[0] == "node2 is also the name of another host: 02:00:00:00:00:01 uses it while the first is alive"
+    assert told[0] == "node2 is the name of two hosts: 02:00:00:00:00:01 uses it too, and the first host is still alive"
     assert link.events[-2].alarm
 
 
@@ -121,7 +123,7 @@ def test_many_eips_are_counted_and_json_has_them_all():
         (arp.request(CLIENT, ASKER, EIP).pack(), "192.0.2.50 (02:00:00:00:00:50) asks who has 192.0.2.10", False),
         (
             arp.request(CLIENT, IPv4Address(0), EIP).pack(),
-            "02:00:00:00:00:50 asks whether anybody has 192.0.2.10, without an address of its own",
+            "02:00:00:00:00:50 probes whether 192.0.2.10 is in use",
             False,
         ),
         (
@@ -131,20 +133,20 @@ def test_many_eips_are_counted_and_json_has_them_all():
         ),
         (
             replies.reply(arp.request(CLIENT, ASKER, EIP), STRANGER).pack(),
-            "a STRANGER (02:00:00:00:00:99) answers 192.0.2.50: 192.0.2.10 is at 02:00:00:00:00:99, "
-            "which node2 claims (term 5)",
+            "a stranger (02:00:00:00:00:99) answers 192.0.2.50: 192.0.2.10 is at 02:00:00:00:00:99, "
+            "but node2 claims it (term 5)",
             True,
         ),
         (replies.gratuitous_request(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
         (replies.gratuitous_reply(N2, EIP).pack(), "node2 announces 192.0.2.10 at 02:00:00:00:00:02", False),
         (
             replies.gratuitous_reply(STRANGER, EIP).pack(),
-            "a STRANGER (02:00:00:00:00:99) announces 192.0.2.10 at 02:00:00:00:00:99, which node2 claims (term 5)",
+            "a stranger (02:00:00:00:00:99) announces 192.0.2.10 at 02:00:00:00:00:99, but node2 claims it (term 5)",
             True,
         ),
         (
             replies.gratuitous_request(N1, EIP).pack(),
-            "node1 announces 192.0.2.10 at 02:00:00:00:00:01, which node2 claims (term 5)",
+            "node1 announces 192.0.2.10 at 02:00:00:00:00:01, but node2 claims it (term 5)",
             False,
         ),
         (
@@ -164,18 +166,18 @@ def test_many_eips_are_counted_and_json_has_them_all():
         ),
         (
             replies.unsolicited(STRANGER, EIP6).pack(),
-            "a STRANGER (02:00:00:00:00:99) announces 2001:db8::10 at 02:00:00:00:00:99, which node2 claims (term 7)",
+            "a stranger (02:00:00:00:00:99) announces 2001:db8::10 at 02:00:00:00:00:99, but node2 claims it (term 7)",
             True,
         ),
         (
             arp.request(CLIENT, ASKER, EIP).pack()[:30],
-            "02:00:00:00:00:50 sends ARP or NDP that breaks the format: 30 bytes: ARP takes 42",
+            "02:00:00:00:00:50 sends malformed ARP or NDP: 30 bytes: ARP takes 42",
             False,
         ),
         (sent(hello(), STRANGER, OTHERS), "02:00:00:00:00:99 sends a hello that is signed with another key", False),
         (
             sent(hello(sequence=9))[:-1] + b"?",
-            "02:00:00:00:00:02 sends a FORGED hello: it names our key, and its signature is wrong",
+            "02:00:00:00:00:02 sends a forged hello: it names our key, but its signature is wrong",
             True,
         ),
     ],
@@ -191,7 +193,7 @@ def test_who_sends_from_an_eip_as_its_own_address_is_an_alarm():
     link = Listener()
     link.hears(sent(hello(claims={"192.0.2.10": 5})))
     uses, asks = link.hears(arp.request(STRANGER, EIP, IPv4Address("192.0.2.1")).pack())
-    assert uses == ("a STRANGER (02:00:00:00:00:99) uses 192.0.2.10 as its own address, which node2 claims (term 5)")
+    assert uses == ("a stranger (02:00:00:00:00:99) uses 192.0.2.10 as its own address, but node2 claims it (term 5)")
     assert asks == "192.0.2.10 (02:00:00:00:00:99) asks who has 192.0.2.1"
 
 
@@ -204,7 +206,7 @@ def test_of_another_vlan_that_is_said():
 def test_without_a_key_hellos_are_told_as_unverified_whoever_signed_them():
     link = Listener(keys=None)
     assert link.hears(sent(hello(claims={"192.0.2.10": 5}), keys=OTHERS)) == [
-        "node2 says hello: holds 1 EIP, hears nobody [unverified]",
+        "node2 sends a hello: it holds 1 EIP and hears no other node [unverified]",
         "node2 claims 192.0.2.10 (term 5) [unverified]",
     ]
     assert [event.as_json()["verified"] for event in link.events] == [False, False]
