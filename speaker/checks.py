@@ -156,6 +156,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
      "access points drop many broadcasts, including hellos and announcements"),
     ("mute", _E, _APART, _PEERS, "clients do not hear this node either, and others take over what it holds there"),
     ("sick_link", _E, _APART, _PEERS, "this node's answers are lost on that link as often as its hellos"),
+    ("no_broadcasts", _E, _APART, _PEERS, "clients ask by broadcast, so this node cannot answer them"),
     ("deaf_peer", _W, _APART, _PEERS, "a node that hears nobody gives up what it holds"),
     ("hellos_lost", _W, _APART, _PEERS, "answers are lost as often, and failover comes late or for nothing"),
     ("late_hellos", _W, _APART, _PEERS, "failover takes longer than usual on this link"),

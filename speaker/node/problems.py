@@ -266,9 +266,17 @@ class Problems:
         self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
         self._lossy = {name: self._lossy.get(name) or _lossy(peer) for name, peer in lossy.items()}
+        deaf = [_no_broadcasts(link) for link in sorted({peer.link for peer in heard if peer.deaf})]
         alone = self.others != 0 and not any(peer.alive for peer in peers)
         of_all = [_silent(peers)] if alone else []
-        return (*self._sick.values(), *self._late.values(), *self._lossy.values(), *self._mute(heard, now), *of_all)
+        return (
+            *self._sick.values(),
+            *self._late.values(),
+            *self._lossy.values(),
+            *self._mute(heard, now),
+            *deaf,
+            *of_all,
+        )
 
     def _loses(self, peer: PeerSeen) -> bool:
         least = LOSSLESS if f"{peer.node} on {peer.link}" in self._lossy else LOSSY
@@ -324,6 +332,11 @@ def _silent(peers: Collection[PeerSeen]) -> Finding:
     on = ", ".join(links)
     what = f"all {len(nodes)} peers on {on} fell silent: this node is deaf and gives up its EIPs, or they all ended"
     return Finding("no_peers", what, f"ip -s link show dev {links[0]}   # does anything arrive? Check cable and port")
+
+
+def _no_broadcasts(link: str) -> Finding:
+    what = f"no broadcast reaches this node on {link}, only unicast: it gives up its EIPs there"
+    return Finding("no_broadcasts", what, f"bridge -d link show   # flood settings of the switch port of {link}")
 
 
 def _lossy(peer: PeerSeen) -> Finding:

@@ -74,6 +74,8 @@ class PeerSeen(NamedTuple):
     """Our own link there loses what is said, and theirs do not (rule 40)."""
     patience_ms: int = 0
     """ms of silence until it counts as dead, if longer than usual because its hellos came late (rule 38)."""
+    deaf: bool = False
+    """Our own link there gets no broadcasts (rules 17 and 36)."""
 
 
 class Taken(NamedTuple):

@@ -243,7 +243,8 @@ class Ownership:
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
         """Link → all nodes heard there within the last hour, by name."""
-        return {link: segment.peers.states(now, segment.sick) for link, segment in self.known.segments.items()}
+        segments = self.known.segments.items()
+        return {link: segment.peers.states(now, segment.sick, segment.deaf) for link, segment in segments}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
         """It says that it holds ``eip``, or did so within the last ``linger``."""

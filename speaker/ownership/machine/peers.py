@@ -258,6 +258,8 @@ class PeerState:
     """Percentage of ours that it says it loses; 0: hardly any."""
     sick: bool = False
     """Our own link here is sick (rule 40)."""
+    deaf: bool = False
+    """Our own link here is deaf (rules 17 and 36)."""
     patience_ms: int = 0
     """Milliseconds of silence until we count it as dead, if longer than usual (rule 38); 0: as usual."""
 
@@ -378,7 +380,7 @@ class Peers:
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
 
-    def states(self, now: float, sick: bool = False) -> tuple[PeerState, ...]:
+    def states(self, now: float, sick: bool = False, deaf: bool = False) -> tuple[PeerState, ...]:
         times = self._times
         return tuple(
             PeerState(
@@ -394,6 +396,7 @@ class Peers:
                 patience_ms=peer.patient_for(now, times),
                 loses=peer.lost.get(self._me, 0),
                 sick=sick,
+                deaf=deaf,
             )
             for node, peer in sorted(self.by_node.items())
             if now < peer.heard_at + FORGOTTEN

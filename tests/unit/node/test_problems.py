@@ -262,11 +262,22 @@ def kinds(problems, now, *peers):
         ([N2._replace(hears_us=False), N2._replace(node="n3", hears_us=False)], "mute"),
         ([N2._replace(hears_us=False), N2._replace(node="n3")], "deaf_peer"),
         ([N2._replace(hears_us=False)], "deaf_peer"),
+        ([N2._replace(deaf=True), N2._replace(node="n3", deaf=True)], "no_broadcasts"),
         ([N2._replace(loss=48)], "hellos_lost"),
         ([N2._replace(loses=48)], "hellos_lost"),
         ([N2._replace(patience_ms=900)], "late_hellos"),
     ],
-    ids=["deaf", "alone", "mute", "one of two is deaf", "one of one is deaf", "its limit", "our limit", "bursts"],
+    ids=[
+        "deaf",
+        "alone",
+        "mute",
+        "one of two is deaf",
+        "one of one is deaf",
+        "deaf but for unicast",
+        "its limit",
+        "our limit",
+        "bursts",
+    ],
 )
 def test_nobody_who_is_deaf_mute_limited_or_late_is_unnamed(peers, kind):
     problems = Problems()
