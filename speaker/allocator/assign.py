@@ -215,6 +215,18 @@ class Allocator:
             if any(catalogue.chooses(space.pool, service) for space in catalogue.offering(address)):
                 self._book.note_left(service.key, address, now)
 
+    def readmit(self, had: Iterable[tuple[Service, Iterable[tuple[IPAddress, str]]]]) -> None:
+        """Services that come back with these addresses, each with its pool ('' if unknown), have them again, whatever
+        the pools say now, unless another has one without sharing it with them. They are to be asked next."""
+        back: dict[ServiceKey, Service] = {}
+        for service, places in had:
+            back[service.key] = service
+            for address, pool in places:
+                eip = self._book.eips.get(address)
+                others = [back.get(key, each) for key, each in eip.holders.items()] if eip is not None else []
+                if all(isinstance(each, Service) and each.share == service.share is not None for each in others):
+                    self._book.enter(service.key, address, pool, NotServed.UNSEEN)
+
     def ledger(self, now: float) -> Ledger:
         """All that a fresh allocator needs to carry on (see ``Ledger``), in an order that does not jump about."""
         self._book.wake(now)

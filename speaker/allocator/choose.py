@@ -124,8 +124,8 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     for key, other in sorted(eip.holders.items()):
         if key == service.key or other is NotServed.SUSPENDED:
             continue
-        if other is NotServed.UNSEEN:
-            # It was legal when the ledger was written; only who was out of favour then has to wait for it.
+        if other is NotServed.UNSEEN or (service.share == other.share and refusals.is_unknown(service, other)):
+            # It was legal when both were known; only who was out of favour then has to wait for it.
             unread = refusals.in_use(service.key, key, address, "shared with", ", which was not read yet")
             trouble = unread if was_suspended else None
         else:

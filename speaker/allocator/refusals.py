@@ -70,6 +70,8 @@ def objection(service: Service, other: Service, address: IPAddress) -> Refusal |
     if service.share is None or service.share != other.share:
         then = ": ask for another address, or give both Services the same eip-speaker.io/share key"
         return in_use(service.key, other.key, address, "held by", then)
+    if is_unknown(service, other):
+        return in_use(service.key, other.key, address, "held by", ", and not both can be read now")
     if not _namespaces_agree(service, other):
         then = ": each of the two must name the other's namespace in eip-speaker.io/share-namespaces"
         return in_use(service.key, other.key, address, "held by", then, RefusalReason.SHARED_NAMESPACE)
@@ -86,6 +88,11 @@ def objection(service: Service, other: Service, address: IPAddress) -> Refusal |
         )
         return Refusal(service.key, RefusalReason.SHARED_BACKENDS, told)
     return None
+
+
+def is_unknown(service: Service, other: Service) -> bool:
+    """Whether it is not known if they clash: one of them cannot be read, or there is no room for it (``remnant``)."""
+    return not (service.ports and other.ports)
 
 
 def _ports(service: Service) -> set[tuple[str, int]]:

@@ -1,20 +1,20 @@
 """The decisions of one leader. Pure: changes from the mirrors go in, and what has to be written comes out."""
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
-from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of
+from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of, has_ours
 from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
 from speaker.api.records import announcement_name
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, SOURCE_RANGES_ANNOTATION, NotOurs
 from speaker.controller import wanted
 from speaker.controller.announced import Users, Uses
-from speaker.controller.restore import RELEASED, Duplicate, in_annotation, restored
+from speaker.controller.restore import RELEASED, Duplicate, in_annotation, in_status, restored
 from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
 from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
@@ -104,7 +104,8 @@ class Decider:
         heard = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
         services = {**again, **heard}
         self._forget_former(services, now)
-        came_with = self._came_with(services)
+        new = services.keys() - self._read.keys() if self._begun else ()
+        came_with = {key: had for key in new if (found := services[key]) is not None and (had := in_annotation(found))}
         changed = self._read_services(services, again) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
         judged = self._pools.judged
@@ -122,6 +123,7 @@ class Decider:
         self._allocator.set_pools(
             self._pools.used, self._namespaces, self._reserved(), self._pools.withheld, all_known=True
         )
+        self._readmit(new)
         moved = self._settling.step(changed, self._mistaken, now, came_with)
         written = moved.keys() | services.keys() | (self._read.keys() if turned else set())
         self.failed |= self._allocator.failed
@@ -196,11 +198,14 @@ class Decider:
                 self._unclaimed.pop(key, None)
                 self._allocator.release(key, now)
 
-    def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
-        """Addresses that new Services had before, as after restoring a backup. Services there at the start are restored
-        by ``_begin``."""
-        new = {key: found for key, found in news.items() if found is not None and key not in self._read}
-        return {key: had for key, found in new.items() if (had := in_annotation(found))} if self._begun else {}
+    def _readmit(self, new: Iterable[ServiceKey]) -> None:
+        """Services that were there before and come back, as an earlier list lacked them or etcd was restored, keep what
+        we wrote into their statuses, as those do that ``_begin`` restores. Annotations are only wishes."""
+        back = [(self._read[key][0], self._served[key]) for key in new if key in self._served]
+        ours = [(found, each) for found, each in back if has_ours(found.status.conditions)]
+        ours.sort(key=lambda entry: (entry[1].created, entry[1].key))
+        hosts, nowhere = self._hosts.reserved, Catalogue({})
+        self._allocator.readmit((each, in_status(found, each, nowhere, hosts)) for found, each in ours)
 
     def _read_services(
         self, news: Mapping[ServiceKey, ServiceObject | None], again: Container[ServiceKey]

@@ -58,7 +58,7 @@ def restored(
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in sorted(by_age, key=lambda each: not has_ours(each[0].status.conditions)):
-        for address, pool in _in_status(found, service, catalogue, hosts):
+        for address, pool in in_status(found, service, catalogue, hosts):
             draft.take_status(service, address, pool)
     for found, service in by_age:
         for address in in_annotation(found):
@@ -156,7 +156,7 @@ def _annotation(found: ServiceObject) -> str:
     return found.metadata.annotations.get(RECORD, "")
 
 
-def _in_status(
+def in_status(
     found: ServiceObject, service: Service, catalogue: Catalogue, hosts: Container[IPAddress]
 ) -> Iterator[tuple[IPAddress, str]]:
     """Each address with its pool, or '' if that was not recorded. A host's own address beside our condition is one that

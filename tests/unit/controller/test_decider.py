@@ -295,6 +295,111 @@ def test_a_new_leader_gives_the_eip_of_a_service_whose_reading_meets_a_bug_to_no
     assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
 
 
+def after(services, orders):
+    bodies = {path: order.body() for path, order in orders.items() if order is not None}
+    return [written(found, bodies) for found in services]
+
+
+def ips(services):
+    return [[each.ip for each in found.status.load_balancer.ingress] for found in services]
+
+
+@pytest.mark.parametrize(
+    "lan",
+    [
+        {"disabled": True},
+        {"addresses": ["192.0.2.5-192.0.2.9"]},
+        {"autoAssign": False},
+        {"perNamespace": 1},
+        {"addresses": ["192.0.2.300"]},
+    ],
+    ids=["disabled", "shrunk", "by name only", "limited", "invalid"],
+)
+@pytest.mark.parametrize("lacking", [1, 3])
+@pytest.mark.parametrize("mistake", [{}, {"type": "Sideways"}])
+def test_services_that_a_first_list_lacked_keep_their_eips(service_object, eip_object, lan, lacking, mistake):
+    """Whether the API lost them for a while or etcd was restored: nobody else has them."""
+    services = [
+        service_object("a", annotations={"share": "k"}),
+        service_object("b", annotations={"share": "k"}, ports=[{"port": 81}]),
+        service_object("c"),
+    ]
+    before = Decider(ControllerSettings()).decide(news(services, [eip_object("lan", "192.0.2.1-192.0.2.9")]), 1.0, AT)
+    services = after(services, before)
+    held = ips(services)
+    assert held == [["192.0.2.1"], ["192.0.2.1"], ["192.0.2.2"]]
+    spec = msgspec.structs.replace(services[0].spec, **mistake)
+    services[0] = msgspec.structs.replace(services[0], spec=spec)
+    decider = Decider(ControllerSettings())
+    decider.decide(
+        news(services[lacking:], [eip_object("lan", **{"addresses": ["192.0.2.1-192.0.2.9"], **lan})]), 1.0, AT
+    )
+    assert ips(after(services, decider.decide(news(services[:lacking]), 2.0, AT))) == held
+
+
+def test_a_service_that_comes_back_takes_its_eip_from_nobody(service_object, eip_object):
+    lan = eip_object("lan", "192.0.2.1-192.0.2.9")
+    (web,) = after(
+        [service_object("web")], Decider(ControllerSettings()).decide(news([service_object("web")], [lan]), 1.0, AT)
+    )
+    decider = Decider(ControllerSettings())
+    (other,) = after([service_object("other")], decider.decide(news([service_object("other")], [lan]), 1.0, AT))
+    services = after([web, other], decider.decide(news([web]), 2.0, AT))
+    assert ips(services) == [["192.0.2.2"], ["192.0.2.1"]]
+
+
+def test_a_tenant_who_claims_an_eip_by_annotation_is_not_one_that_comes_back(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([], [eip_object("lan", "192.0.2.1-192.0.2.9", autoAssign=False)]), 1.0, AT)
+    asks = service_object("web", annotations={"record": "192.0.2.1"}, ingress=["192.0.2.1"])
+    assert condition(decider.decide(news([asks]), 2.0, AT))["status"] == "False"
+
+
+@pytest.mark.parametrize("spec", [{}, {"externalTrafficPolicy": "Local", "selector": {"app": "web"}}])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("age", [0, 2])
+def test_a_service_without_room_and_who_shares_its_eip_keep_it(service_object, eip_object, spec, restarts, age):
+    """Of what is set aside it is not known whether they still agree: they did."""
+    where = ["one", "one"] if spec else ["one", "two"]
+    services = [
+        service_object("a", age=age, annotations={"share": "k", "share-namespaces": "two"}, **spec),
+        service_object("b", age=1, annotations={"share": "k", "share-namespaces": "one"}, ports=[{"port": 81}], **spec),
+    ]
+    services = [in_namespace(found, name) for found, name in zip(services, where, strict=True)]
+    lan, decider = eip_object("lan", "192.0.2.1-192.0.2.9"), Decider(ControllerSettings())
+    whole = after(services, decider.decide(news(services, [lan]), 1.0, AT))
+    assert ips(whole) == [["192.0.2.1"], ["192.0.2.1"]]
+    aside = [whole[0].remnant(), relabelled(whole[1])]
+    if restarts:
+        decider = Decider(ControllerSettings())
+    told = after(whole, decider.decide(news(aside, [lan] if restarts else []), 2.0, AT))
+    assert ips(told) == [["192.0.2.1"], ["192.0.2.1"]]
+    third = in_namespace(service_object("c", annotations={"share": "k"}), where[0])
+    assert ips(after([third], decider.decide(news([third]), 3.0, AT))) == [["192.0.2.2"]], "nobody joins unseen"
+    assert ips(after(whole, decider.decide(news(whole), 4.0, AT))) == [["192.0.2.1"], ["192.0.2.1"]]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_service_that_was_suspended_is_not_served_for_want_of_room(service_object, eip_object, restarts):
+    lan, decider = eip_object("lan", "192.0.2.1-192.0.2.9"), Decider(ControllerSettings())
+    a, b = (service_object(name, ports=[{"port": n}], annotations={"share": "k"}) for name, n in (("a", 80), ("b", 81)))
+    a, b = after([a, b], decider.decide(news([a, b], [lan]), 1.0, AT))
+    clashing = msgspec.structs.replace(a, spec=msgspec.structs.replace(a.spec, ports=b.spec.ports))
+    a, b = after([clashing, b], decider.decide(news([clashing]), 2.0, AT))
+    assert ips([a, b]) == [[], ["192.0.2.1"]]
+    if restarts:
+        decider = Decider(ControllerSettings())
+    assert ips(after([a, b], decider.decide(news([a.remnant(), b], [lan]), 3.0, AT))) == [[], ["192.0.2.1"]]
+
+
+def in_namespace(found, namespace):
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, namespace=namespace))
+
+
+def relabelled(found):
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, labels={"a": "b"}))
+
+
 @pytest.mark.parametrize("cls", ["else.where/lb", None])
 def test_nothing_is_written_to_a_service_of_another_whose_reading_meets_a_bug(service_object, eip_object, cls):
     decider = Decider(ControllerSettings())

@@ -9,7 +9,7 @@ from speaker.api.kinds import ServiceObject
 
 def written(found: ServiceObject, bodies: dict[str, Any]) -> ServiceObject:
     """The Service as the API holds it after the writes."""
-    path = f"/api/v1/namespaces/default/services/{found.metadata.name}/status"
+    path = f"/api/v1/namespaces/{found.metadata.namespace}/services/{found.metadata.name}/status"
     data = msgspec.json.decode(msgspec.json.encode(found))
     if (body := bodies.get(path)) is not None:
         status = body.get("status", {})
