@@ -67,6 +67,7 @@ def load(
     """
     try:
         files = manifest_files(directory)
+        unread = sorted(each for each in directory.iterdir() if is_manifest(each.name.lower()) > is_manifest(each.name))
     except OSError as error:
         raise InvalidManifests((_unreadable(directory, error, "must be a directory that can be read"),)) from error
     objects: list[ApiObject] = []
@@ -82,10 +83,11 @@ def load(
         problems += error.problems
     if problems:
         raise InvalidManifests(tuple(sorted(problems, key=lambda problem: (problem.place.file, problem.place.line))))
+    told = [(path, "is not read: its name must end in .yaml, .yml or .json, in small letters") for path in unread]
     if not files:
-        empty = Notice(Place(shown(directory)), "", "there are no manifests in this directory")
-        return Reading(reading.world, (empty,))
-    return reading
+        told.append((directory, "there are no manifests in this directory: their names end in .yaml, .yml or .json"))
+    notices = (Notice(Place(shown(path)), "", sentence) for path, sentence in told)
+    return Reading(reading.world, (*notices, *reading.notices))
 
 
 def read_file(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:

@@ -61,7 +61,7 @@ def convert(
     """
     objects, problems = _read(sources)
     if not objects and not problems:
-        problems = [InvalidField("", "", "there is nothing to convert", place=Place(", ".join(sources)))]
+        problems = [InvalidField("", None, "there is nothing to convert", place=Place(", ".join(sources)))]
     found = converted([] if problems else objects, settings, _inner)
     return _written(found, problems, into, as_json, out, err)
 
@@ -133,7 +133,7 @@ def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
         yield [], [Unreadable("", None, f"must be a stream that can be read: {error.strerror or error}", place=place)]
         return
     if len(content) > MAX_FILE_BYTES:
-        yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
+        yield [], [InvalidField("", None, f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
         return
     try:
         # kubectl -o json writes JSON, which is YAML except for characters beyond U+FFFF.

@@ -188,7 +188,7 @@ def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepal
     ("text", "told"),
     [
         (b"a {\n", "x.conf:1: opens a block that is not closed\n"),
-        (b"", "there is nothing to convert\n"),
+        (b"", "x.conf: there is nothing to convert\n"),
         (b"include x.conf\n", "x.conf:1: expands to too much"),
         (None, "x.conf: must be a file that can be read: No such file or directory\n"),
     ],
