@@ -16,7 +16,7 @@ from speaker.api.others import balancer_of, owner
 from speaker.api.reading import EIP, NAMESPACE, SERVICE, flattened
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
 from speaker.convert.annotations import CLASSES
-from speaker.convert.document import Document, Listed
+from speaker.convert.document import CORRECT, Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
 from speaker.convert.empties import without_empties
@@ -134,6 +134,8 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
             pass  # the pool stays as it is: what it selects is only predicted here
     if (source.api_version, source.kind) == EIP:
         document.leave((), "is already a pool of ours: it is not converted", "validate it together with the result")
+    elif source.kind.endswith("List") and source.at("items") is not None:
+        document.leave(("items",), "must be a list", CORRECT)
     elif not source.api_version or not source.kind:
         document.leave((), "is not a Kubernetes object", "give only manifests")
     else:

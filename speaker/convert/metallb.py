@@ -131,6 +131,8 @@ def _pool(document: Document, root: Field) -> _Pool:
     spec, allocation = root["spec"], root["spec"]["serviceAllocation"]
     for key in ("namespaceSelectors", "namespaces", "priority", "serviceSelectors"):
         document.take(allocation[key])
+    if not allocation.value:
+        document.take(allocation)
     draft = Draft(document, name, _blocks(document, spec["addresses"]), labels)
     draft.auto_assign = document.take(spec["autoAssign"]).boolean(True)
     draft.steps_over = document.take(spec["avoidBuggyIPs"]).boolean(False)
@@ -162,6 +164,8 @@ def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]
 def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     data = config_map(document, root, "pools have names of their own")
     config = next(data[key] for key in METALLB if data[key].given)
+    if isinstance(config.value, str):
+        document.take(config).refuse("must be YAML, of one mapping")
     for other in (each for each in data.children() if each.path != config.path):
         document.leave(other.path, "MetalLB does not read it")
     for key in _OF_A_CONFIG[1:]:

@@ -40,6 +40,14 @@ def manifest_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if is_manifest(path.name))
 
 
+MISNAMED = "is not read: its name must end in .yaml, .yml or .json, in small letters"
+
+
+def misnamed(directory: Path) -> list[Path]:
+    """The names that only capitals keep from being read. Raises OSError as ``manifest_files`` does."""
+    return sorted(path for path in directory.iterdir() if is_manifest(path.name.lower()) > is_manifest(path.name))
+
+
 def mount(directory: Path) -> int:
     """Which mount ``directory`` is on: the same number for as long as it is the same. 0 where there is no such."""
     try:
@@ -67,6 +75,7 @@ def load(
     """
     try:
         files = manifest_files(directory)
+        unread = misnamed(directory)
     except OSError as error:
         raise InvalidManifests((_unreadable(directory, error, "must be a directory that can be read"),)) from error
     objects: list[ApiObject] = []
@@ -82,10 +91,11 @@ def load(
         problems += error.problems
     if problems:
         raise InvalidManifests(tuple(sorted(problems, key=lambda problem: (problem.place.file, problem.place.line))))
+    told = [(path, MISNAMED) for path in unread]
     if not files:
-        empty = Notice(Place(shown(directory)), "", "there are no manifests in this directory")
-        return Reading(reading.world, (empty,))
-    return reading
+        told.append((directory, "there are no manifests in this directory: their names end in .yaml, .yml or .json"))
+    notices = (Notice(Place(shown(path)), "", sentence) for path, sentence in told)
+    return Reading(reading.world, (*notices, *reading.notices))
 
 
 def read_file(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:

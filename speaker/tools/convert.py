@@ -21,7 +21,7 @@ from speaker.convert.keepalived.files import read_files
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
-from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, no_utf8, read_file
+from speaker.standalone.manifests import MAX_FILE_BYTES, MISNAMED, manifest_files, misnamed, no_utf8, read_file
 from speaker.system.files import shown, write_atomically
 
 STDIN = "-"
@@ -61,7 +61,7 @@ def convert(
     """
     objects, problems = _read(sources)
     if not objects and not problems:
-        problems = [InvalidField("", "", "there is nothing to convert", place=Place(", ".join(sources)))]
+        problems = [InvalidField("", None, "there is nothing to convert", place=Place(", ".join(sources)))]
     found = converted([] if problems else objects, settings, _inner)
     return _written(found, problems, into, as_json, out, err)
 
@@ -113,12 +113,13 @@ _Found = tuple[list[ApiObject], list[InvalidField]]
 
 def _of_path(path: Path) -> Iterator[_Found]:
     try:
-        files = manifest_files(path) if path.is_dir() else [path]
+        files, unread = (manifest_files(path), misnamed(path)) if path.is_dir() else ([path], [])
     except OSError as error:
         rule = f"must be a directory that can be read: {error.strerror}"
         yield [], [Unreadable("", shown(path), rule, place=Place(shown(path)))]
         return
     yield from map(read_file, files)
+    yield [], [InvalidField("", None, MISNAMED, place=Place(shown(each))) for each in unread]
 
 
 def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
@@ -133,7 +134,7 @@ def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
         yield [], [Unreadable("", None, f"must be a stream that can be read: {error.strerror or error}", place=place)]
         return
     if len(content) > MAX_FILE_BYTES:
-        yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
+        yield [], [InvalidField("", None, f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
         return
     try:
         # kubectl -o json writes JSON, which is YAML except for characters beyond U+FFFF.

@@ -24,7 +24,7 @@ def read_files(sources: Sequence[str], config_id: str, stdin: BinaryIO | None) -
     except InvalidField as problem:
         return Read(problems=[problem])
     if not (found.top or found.passed or found.problems):
-        found.problems.append(InvalidField("", "", "there is nothing to convert", place=Place(", ".join(sources))))
+        found.problems.append(InvalidField("", None, "there is nothing to convert", place=Place(", ".join(sources))))
     return found
 
 

@@ -184,6 +184,12 @@ def test_an_empty_value_that_says_something_to_its_peer_goes_on_saying_it(case):
         assert given(found, probe) == oracle(documents, probe), probe
 
 
+def test_a_pool_of_a_service_allocation_that_selects_nothing_is_there_for_those_that_name_it():
+    found = of_data(*allocation(serviceAllocation={}))
+    assert [each["spec"]["autoAssign"] for each in found.pools] == [False]
+    assert found.decisions == ()
+
+
 @pytest.mark.parametrize("names", [[None], [None, []], [[]]])
 def test_a_list_of_nothing_but_empties_never_becomes_a_list_of_all(names):
     assert of_data(*allocation(serviceAllocation={"namespaces": names})).pools == ()

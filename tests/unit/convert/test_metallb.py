@@ -40,6 +40,25 @@ def test_text_of_a_config_map_that_is_no_yaml_is_left_alone():
     assert of_data(other).pools == ()
 
 
+@pytest.mark.parametrize(
+    "text", ["address-pools: [b", "address-pools:\n- name: a\n  protocol: layer2\n addresses: []\n"]
+)
+def test_text_of_metallbs_config_map_that_is_no_yaml_is_named_as_that(text):
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config"}, "data": {"config": text}}
+    found = of_data(config)
+    assert found.pools == ()
+    assert [(each.path, each.why) for each in found.decisions] == [
+        ("data.config", "must be YAML, of one mapping"),
+        ("", "is left out, as parts of it cannot be read"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["List", "ServiceList"])
+def test_a_list_whose_items_are_none_is_never_passed_over(kind):
+    found = of_data({"apiVersion": "v1", "kind": kind, "items": {"a": 1}})
+    assert [(each.path, each.why) for each in found.decisions] == [("items", "must be a list")]
+
+
 def announced(specs):
     """A pool, in each of these ways."""
     pool = {

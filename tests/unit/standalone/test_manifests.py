@@ -296,7 +296,19 @@ def test_timestamps_and_sexagesimal_numbers_are_text_as_to_kubectl():
 def test_an_empty_directory_asks_for_nothing_and_says_so(tmp_path):
     reading = load(tmp_path)
     assert reading.world.pools == {}
-    assert [str(notice) for notice in reading.notices] == [f"{tmp_path}: there are no manifests in this directory"]
+    told = "there are no manifests in this directory: their names end in .yaml, .yml or .json"
+    assert [str(notice) for notice in reading.notices] == [f"{tmp_path}: {told}"]
+
+
+def test_a_name_that_only_capitals_keep_from_being_read_is_told(tmp_path):
+    for name in ("a.YAML", "b.Yml", ".c.YAML", "d.yaml.bak", "e.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "f.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: web}}")
+    told = "is not read: its name must end in .yaml, .yml or .json, in small letters"
+    assert [str(notice) for notice in load(tmp_path).notices] == [
+        f"{tmp_path}/a.YAML: {told}",
+        f"{tmp_path}/b.Yml: {told}",
+    ]
 
 
 def thing(version, kind, rest=""):

@@ -87,6 +87,14 @@ def test_a_directory_is_read_and_another_one_written(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_file_whose_name_is_in_capitals_is_never_left_out_in_silence(tmp_path, capsys):
+    for name in ("a.yaml", "b.YAML"):
+        (tmp_path / name).write_text(WHOLE.read_text())
+    assert main(["convert", str(tmp_path)]) == 2
+    told = "b.YAML: is not read: its name must end in .yaml, .yml or .json, in small letters\n"
+    assert capsys.readouterr() == ("", f"{tmp_path}/{told}")
+
+
 def test_the_json_report_has_every_value_with_its_place(capsys):
     assert main(["convert", "--json", str(PARTLY)]) == 1
     told = json.loads(capsys.readouterr().out)
@@ -188,7 +196,7 @@ def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepal
     ("text", "told"),
     [
         (b"a {\n", "x.conf:1: opens a block that is not closed\n"),
-        (b"", "there is nothing to convert\n"),
+        (b"", "x.conf: there is nothing to convert\n"),
         (b"include x.conf\n", "x.conf:1: expands to too much"),
         (None, "x.conf: must be a file that can be read: No such file or directory\n"),
     ],
