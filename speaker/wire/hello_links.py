@@ -152,8 +152,8 @@ def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
     mac, addresses = speaker if speaker is not None else (None, ())
     began = order(peer.incarnation)
     heard = peer.heard, peer.hears_us, peer.interval, began
-    lost = peer.loss, peer.loses, peer.sick, peer.patience_ms, peer.deaf
-    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses, *lost)
+    lost = peer.loss, peer.loses, peer.sick, peer.patience_ms
+    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses, *lost, peer.deaf)
 
 
 class HelloLink:
