@@ -92,7 +92,7 @@ def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:
     }
     if status.elsewhere is not None:
         told["preferred"] = status.elsewhere
-    if status.preferred is not None and status.preferred.node is not None:
+    if status.holder is not None and status.preferred is not None and status.preferred.node is not None:
         told["weights"] = {status.holder: status.preferred.holders, status.preferred.node: status.preferred.weight}
     if status.since is not None:
         told["since"] = status.since

@@ -360,6 +360,7 @@ ONLY_THE_DOCTOR = {
     "the API is silent": (told("api_silent"), "api_silent"),
     "a node that nobody hears": (told("mute"), "mute"),
     "a peer that does not hear": (told("deaf_peer"), "deaf_peer"),
+    "no broadcasts": (told("no_broadcasts"), "no_broadcasts"),
     "a storm limit": (told("hellos_lost"), "hellos_lost"),
     "nobody to take over": (told("no_peers"), "no_peers"),
     "late hellos": (told("late_hellos"), "late_hellos"),
