@@ -149,8 +149,6 @@ class _Leading:
         self._announced, self._lives = Announced(), Lives()
         self._groups: Mapping[IPAddress, str] = {}
         """What other groups of speakers hold, as agents hear."""
-        self._looked = asyncio.Event()
-        """Set once the agents' Leases were asked for that, answered or not."""
         self._unannounced: dict[Key, RecordedObject | None] = {}
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """The pools' usage that followers were last told."""
@@ -192,7 +190,6 @@ class _Leading:
         while not all(mirror.synced for mirror in self._decided_of):
             self._changed.clear()
             await self._changed.wait()
-        await self._looked.wait()
         # The garbage collector stops everything while it looks at all that is known: 0.1 s for 10,000 Services. None of
         # that is garbage, as nothing refers to itself, so it is told not to look there.
         with uncollected(lambda: True):
@@ -309,21 +306,15 @@ class _Leading:
             await asyncio.sleep(ASK)
 
     async def _look_at_lives(self) -> None:
-        """Looks now and then: for Events, and for what nobody may be given."""
-        known: Polled[str, LeaseObject] = Polled("session Leases", self._asked.settle, self._told)
+        """Looks now and then, only for Events."""
         while True:
             begun = boottime()
-            try:
-                leases = await self._leases(known.via(self._client))
-                if leases is not None:
-                    known.hear({each.key.name: each for each in leases}, begun)
-                    holders = {each.status.holder for each in self._announcements.store if each.status.holder}
-                    self._lives.heard(_versions(known.known.values()), holders, begun)
-                    if (groups := groups_read(known.known.values())) != self._groups:
-                        self._groups = groups
-                        self._changed.set()
-            finally:
-                self._looked.set()
+            if (leases := await self._leases(self._client)) is not None:
+                holders = {each.status.holder for each in self._announcements.store if each.status.holder}
+                self._lives.heard(_versions(leases), holders, begun)
+                if (groups := groups_read(leases)) != self._groups and self._begun.is_set():
+                    self._groups = groups
+                    self._changed.set()
             await asyncio.sleep(LOOK)
 
     async def _leases(self, client: Client, query: Query | None = None) -> list[LeaseObject] | None:
