@@ -375,8 +375,8 @@ class EipMetrics:
         return "".join(self._lines()).encode()
 
     def _lines(self) -> Iterator[str]:
-        four = (SINCE, self.since), (ENDPOINTS, self.endpoints), (ANSWERED, self.answered), (CONFLICT, self.conflicts)
-        for metric, values in four:
+        numbers = {SINCE: self.since, ENDPOINTS: self.endpoints, ANSWERED: self.answered, CONFLICT: self.conflicts}
+        for metric, values in numbers.items():
             yield _head(metric, "gauge")
             for eip, value in values.items():
                 yield f'{metric}{{eip="{eip}"}} {value}\n'

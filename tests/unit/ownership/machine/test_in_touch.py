@@ -39,13 +39,19 @@ def having_lost(*nodes: str, eips: int = 1, api: bool = False) -> Ownership:
     return machine
 
 
-def test_a_record_that_names_a_living_peer_is_its_word_until_its_next_hello() -> None:
-    """That one, or the one with its claim, may be lost."""
+def having_read(record: Record, holdings: dict[str, Claims], seconds: float, **more: object) -> Ownership:
+    """It reads the record after having been beside these nodes for so long, and may hold EIP from then on."""
     machine = alone(0, api=True)
     machine.step(0.0, ApiUp())
-    beside(machine, 0.0, 1.0, {"a": {}})
-    machine.step(1.0, RecordRead(EIP, Record("a", LIFE, 1, 1)))
-    machine.step(1.0, EligibilityChanged(EIP, LINK))
+    beside(machine, 0.0, seconds, holdings, **more)
+    machine.step(seconds, RecordRead(EIP, record))
+    machine.step(seconds, EligibilityChanged(EIP, LINK))
+    return machine
+
+
+def test_a_record_that_names_a_living_peer_is_its_word_until_its_next_hello() -> None:
+    """That one, or the one with its claim, may be lost."""
+    machine = having_read(Record("a", LIFE, 1, 1), {"a": {}}, 1.0)
     timed(machine, 1.0, 1.15)
     assert not machine.holding(EIP)
     beside(machine, 1.15, 1.35, {"a": {}})
@@ -65,11 +71,7 @@ def test_a_record_that_comes_after_its_holder_let_go_delays_nothing() -> None:
 
 @pytest.mark.parametrize(("named", "life"), [("a", Incarnation(1)), ("b", LIFE), (None, LIFE)])
 def test_a_record_of_nobody_that_lives_delays_nothing(named: str | None, life: Incarnation) -> None:
-    machine = alone(0, api=True)
-    machine.step(0.0, ApiUp())
-    beside(machine, 0.0, 1.0, {"a": {}})
-    machine.step(1.0, RecordRead(EIP, Record(named, life, 1, 1)))
-    machine.step(1.0, EligibilityChanged(EIP, LINK))
+    machine = having_read(Record(named, life, 1, 1), {"a": {}}, 1.0)
     timed(machine, 1.0, 1.15)
     assert machine.holding(EIP)
 
@@ -88,12 +90,8 @@ def test_who_does_not_hear_us_holds_what_the_record_says_while_it_speaks(
     named: str | None, life: Incarnation, binds: bool
 ) -> None:
     """This node came back behind a port that lets nothing out."""
-    machine = alone(0, api=True)
-    machine.step(0.0, ApiUp())
-    beside(machine, 0.0, 0.5, {"a": HELD}, heard={})
+    machine = having_read(Record(named, life, 1, 1), {"a": HELD}, 0.5, heard={})
     machine.step(0.5, FrameHeard(LINK))
-    machine.step(0.5, RecordRead(EIP, Record(named, life, 1, 1)))
-    machine.step(0.5, EligibilityChanged(EIP, LINK))
     beside(machine, 0.5, 3.0, {"a": HELD}, heard={})
     assert machine.holding(EIP) is not binds
     timed(machine, 3.0, 3.5, hears=True)
@@ -103,12 +101,12 @@ def test_who_does_not_hear_us_holds_what_the_record_says_while_it_speaks(
 def test_who_does_not_hear_us_binds_nobody_whom_another_node_hears() -> None:
     machine = alone(0, api=True)
     machine.step(0.0, ApiUp())
-    beside(machine, 0.0, 0.5, {"b": {}})
-    machine.step(0.5, RecordRead(EIP, Record("a", LIFE, 1, 1)))
-    machine.step(0.5, EligibilityChanged(EIP, LINK))
     for n in range(10):
-        machine.step(0.5 + n / 10, hello(machine, 5000 + n, HELD, "a", heard={}))
-        beside(machine, 0.5 + n / 10, 0.6 + n / 10, {"b": {}})
+        machine.step(n / 10, hello(machine, 5000 + n, HELD, "a", heard={}))
+        beside(machine, n / 10, (n + 1) / 10, {"b": {}})
+        if n == 5:
+            machine.step(0.6, RecordRead(EIP, Record("a", LIFE, 1, 1)))
+            machine.step(0.6, EligibilityChanged(EIP, LINK))
     assert machine.holding(EIP)
 
 
