@@ -26,7 +26,7 @@ from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.files import is_there
 
 SECONDS = 15.0
-"""Time for one agent's answer: it looks for at most 5 s, and a program has to start where CPU may be scarce."""
+"""Time for one agent's answer: it looks for at most 10 s, and a program has to start where CPU may be scarce."""
 AT_ONCE = 32
 MOST = 16 * 2**20
 """Most bytes in one answer; ten thousand EIPs take a quarter of it."""

@@ -33,7 +33,7 @@ def add_commands(commands: flags.Commands) -> None:
     one = commands.add_parser(
         "explain",
         help="why an EIP is not reachable: each step of its way, the first broken one, and how to fix it",
-        description="Looks from this host, or with --cluster from every node, within 5 s each. Exits with 1 if a step "
+        description="Looks from this host, or with --cluster from every node, for up to 10 s. Exits with 1 if a step "
         "is broken, and with 2 if that is unknown.",
     )
     one.add_argument("about", metavar="EIP|[NAMESPACE/]SERVICE|POOL")
