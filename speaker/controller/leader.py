@@ -55,6 +55,8 @@ ASK = 5.0
 """Seconds between two requests for agents that do not forward, if that matters: one page, and mostly empty."""
 LOOK = 15.0
 """Seconds between two looks at all session Leases: agents renew them as often."""
+PATIENT = 10.0
+"""Seconds for which a new leader waits for what it can do without."""
 SHOWN = 10
 """How many unreadable objects are named; the rest are only counted."""
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
@@ -149,6 +151,8 @@ class _Leading:
         self._announced, self._lives = Announced(), Lives()
         self._groups: Mapping[IPAddress, str] = {}
         """What other groups of speakers hold, as agents hear."""
+        self._heard_groups = False
+        """Whether that was heard, or waited for in vain."""
         self._unannounced: dict[Key, RecordedObject | None] = {}
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """The pools' usage that followers were last told."""
@@ -187,9 +191,8 @@ class _Leading:
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _decide(self) -> None:
-        while not all(mirror.synced for mirror in self._decided_of):
-            self._changed.clear()
-            await self._changed.wait()
+        await self._until(lambda: all(mirror.synced for mirror in self._decided_of))
+        await self._until_groups_are_heard()
         # The garbage collector stops everything while it looks at all that is known: 0.1 s for 10,000 Services. None of
         # that is garbage, as nothing refers to itself, so it is told not to look there.
         with uncollected(lambda: True):
@@ -203,6 +206,21 @@ class _Leading:
                 gc.collect()  # garbage in there would stay forever
                 gc.freeze()
                 fresh = 0
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _until_groups_are_heard(self) -> None:
+        """Or for a while: an API that does not show the Leases does not keep Services waiting."""
+        try:
+            async with asyncio.timeout(PATIENT):
+                await self._until(lambda: self._heard_groups)
+        except TimeoutError:
+            why = f"{self._sessions}: not read within {PATIENT:g} s: EIPs are assigned without it"
+            self._told.failed(self._sessions, EdgeError(why))
+            self._heard_groups = True
 
     async def _decide_once(self) -> int:
         """Returns how many Services were in the news."""
@@ -306,16 +324,18 @@ class _Leading:
             await asyncio.sleep(ASK)
 
     async def _look_at_lives(self) -> None:
-        """Looks now and then, only for Events."""
+        """Looks now and then: for Events, and for what nobody may be given."""
+        known: Polled[str, LeaseObject] = Polled("session Leases", self._asked.settle, self._told)
         while True:
             begun = boottime()
-            if (leases := await self._leases(self._client)) is not None:
+            if (leases := await self._leases(known.via(self._client))) is not None:
+                known.hear({each.key.name: each for each in leases}, begun)
                 holders = {each.status.holder for each in self._announcements.store if each.status.holder}
-                self._lives.heard(_versions(leases), holders, begun)
-                if (groups := groups_read(leases)) != self._groups and self._begun.is_set():
-                    self._groups = groups
+                self._lives.heard(_versions(known.known.values()), holders, begun)
+                if (groups := groups_read(known.known.values())) != self._groups or not self._heard_groups:
+                    self._groups, self._heard_groups = groups, True
                     self._changed.set()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK if self._heard_groups else SWEEP)
 
     async def _leases(self, client: Client, query: Query | None = None) -> list[LeaseObject] | None:
         """The agents' session Leases; None if there was no answer."""

@@ -13,7 +13,7 @@ import pytest
 from fake_api import Refused
 
 from speaker.api.kinds import ASSIGNED, EIPS
-from speaker.api.records import ANNOUNCEMENTS, FORWARDER
+from speaker.api.records import ANNOUNCEMENTS, FORWARDER, OTHER_GROUPS
 from speaker.cluster.client import Client
 from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Patience
@@ -133,11 +133,11 @@ class Cluster:
             self.api.path("services", f"{name}/status"), {"status": {"loadBalancer": {"ingress": ingress}}}
         )
 
-    async def lease(self, node: str, forwarder: str) -> None:
+    async def lease(self, node: str, forwarder: str, says: dict[str, str] | None = None) -> None:
         """Its agent renews its session Lease."""
         self._renewals += 1
         body = {
-            "metadata": {"name": node, "labels": {FORWARDER: forwarder}},
+            "metadata": {"name": node, "labels": {FORWARDER: forwarder}, "annotations": says or {}},
             "spec": {"leaseTransitions": self._renewals},
         }
         leases = self.api.path("leases", api="/apis/coordination.k8s.io/v1")
@@ -354,6 +354,49 @@ async def test_an_api_that_suddenly_lists_no_agent_does_not_have_kube_proxy_drop
     web = (await cluster.services())["web"]
     assert web["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "VIP"
     assert controller.doubts == ["agents without a forwarder"]
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+async def test_an_api_that_suddenly_lists_no_agent_gives_nobody_what_another_group_holds(
+    api, cluster, start, monkeypatch
+):
+    monkeypatch.setattr("speaker.controller.leader.LOOK", 0.02)
+    await cluster.pool("lan", "192.0.2.10-192.0.2.11")
+    await cluster.lease("n1", "ipvs", {OTHER_GROUPS: "192.0.2.10"})
+    await cluster.service("first")
+    controller = await start(settle=1000.0)
+    await cluster.until_addresses(first=("192.0.2.11",))
+    api.fake.hides = lambda resource, _: resource == "leases"
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0.1)
+        return bool(controller.doubts)
+
+    await cluster.until(doubted)
+    await cluster.service("web", {"addresses": "192.0.2.10"})
+    await cluster.service("last")
+    await asyncio.sleep(0.5)
+    assert await cluster.addresses() == {"first": ("192.0.2.11",), "web": (), "last": ()}
+    assert controller.doubts == ["session Leases"]
+
+
+@pytest.mark.parametrize("refused", [None, Refused(403, "Forbidden"), Refused(404, "NotFound")])
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+async def test_an_api_that_does_not_show_the_agents_leases_holds_a_new_leader_up_for_a_while_and_that_is_told(
+    api, cluster, start, monkeypatch, refused
+):
+    monkeypatch.setattr("speaker.controller.leader.PATIENT", 0.5)
+    first = await start()
+    await first.election.held()
+    await first.stop()
+    leases = api.path("leases", api="/apis/coordination.k8s.io/v1")
+    api.fake.broken[leases] = refused
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    controller = await start("b")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    told = [str(error) for error in controller.errors]
+    assert f"{leases}: not read within 0.5 s: EIPs are assigned without it" in told
 
 
 async def _is(mode: Callable[[], Awaitable[str]], wanted: str) -> bool:
