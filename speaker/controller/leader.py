@@ -9,7 +9,7 @@ import gc
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -30,12 +30,14 @@ from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, l
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.marker import Marker
 from speaker.controller.published import Follower
+from speaker.controller.restore import missing
 from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.wanted import IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Family, Forwarding, IPAddress
 from speaker.ownership.hellos.keys import MIN_SECRET, generate
+from speaker.removals import Doubt, Waiting, is_much
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.garbage import room_for_objects, start_over, uncollected
 from speaker.system.retry import Sleep, retrying
@@ -62,6 +64,8 @@ SHOWN = 10
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
 """How many failovers may have Events at once, and seconds until one more may: a node may have held thousands of
 EIPs."""
+IN_USE = "EIPs of Services"
+"""What a first list of Services is compared with."""
 MANY = 500
 """After so many changed Services, long-lived objects are hidden from the garbage collector."""
 
@@ -186,13 +190,15 @@ class _Leading:
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
         made = Resource(path, kind, room=self._mirrors.room, **resource)
-        return _Mirror(self._client, made, changed, self._told, patience=self._asked.patience, among=self._mirrors)
+        more: dict[str, Any] = {"patience": self._asked.patience, "among": self._mirrors}
+        return _Mirror(self._client, made, changed, self._told, listed=lambda *_: self._changed.set(), **more)
 
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _decide(self) -> None:
         await self._until(lambda: all(mirror.synced for mirror in self._decided_of))
-        await self._until_groups_are_heard()
+        await self._until_heard()
+        await self._until_confirmed()
         # The garbage collector stops everything while it looks at all that is known: 0.1 s for 10,000 Services. None of
         # that is garbage, as nothing refers to itself, so it is told not to look there.
         with uncollected(lambda: True):
@@ -212,15 +218,37 @@ class _Leading:
             self._changed.clear()
             await self._changed.wait()
 
-    async def _until_groups_are_heard(self) -> None:
-        """Or for a while: an API that does not show the Leases does not keep Services waiting."""
-        try:
+    async def _until_heard(self) -> None:
+        """What others hold, but only for a while: an API that does not show it keeps no Service waiting."""
+
+        def unread() -> list[str]:
+            announced = self._announcements.synced or not self._asked.settle
+            read = {self._sessions: self._heard_groups, ANNOUNCEMENTS: announced}
+            return [path for path in read if not read[path]]
+
+        with suppress(TimeoutError):
             async with asyncio.timeout(PATIENT):
-                await self._until(lambda: self._heard_groups)
-        except TimeoutError:
-            why = f"{self._sessions}: not read within {PATIENT:g} s: EIPs are assigned without it"
-            self._told.failed(self._sessions, EdgeError(why))
-            self._heard_groups = True
+                await self._until(lambda: not unread())
+        for path in unread():
+            why = f"{path}: not read within {PATIENT:g} s: EIPs are assigned without it"
+            self._told.failed(path, EdgeError(why))
+        self._heard_groups = True
+
+    async def _until_confirmed(self) -> None:
+        """The first list of Services is doubted as well, if it lacks many of the EIPs that are in use."""
+        services, eips, *_ = self._decided_of
+        counted = sum(each.used for each in eips.store)
+        announced = [each.metadata.name for each in self._announcements.store]
+        gone, known, found = await in_thread(missing, tuple(services.store), announced, counted)
+        settle, lists = self._asked.settle, services.lists
+        if not settle or not is_much(gone, known, found):
+            return
+        waiting = Waiting(gone, known, boottime() + settle)
+        self._told.doubted(IN_USE, Doubt(IN_USE, waiting, time_of_day(settle)))
+        await asyncio.sleep(settle)
+        services.list_again()
+        await self._until(lambda: services.lists > lists)
+        self._told.doubted(IN_USE, None)
 
     async def _decide_once(self) -> int:
         """Returns how many Services were in the news."""

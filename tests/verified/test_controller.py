@@ -380,23 +380,26 @@ async def test_an_api_that_suddenly_lists_no_agent_gives_nobody_what_another_gro
     assert controller.doubts == ["session Leases"]
 
 
-@pytest.mark.parametrize("refused", [None, Refused(403, "Forbidden"), Refused(404, "NotFound")])
+@pytest.mark.parametrize(
+    ("resource", "refused"),
+    [("leases", None), ("leases", Refused(403, "Forbidden")), ("announcements", Refused(404, "NotFound"))],
+)
 @pytest.mark.parametrize("api", ["fake"], indirect=True)
-async def test_an_api_that_does_not_show_the_agents_leases_holds_a_new_leader_up_for_a_while_and_that_is_told(
-    api, cluster, start, monkeypatch, refused
+async def test_an_api_that_does_not_show_what_others_hold_delays_a_new_leader_for_a_while_and_that_is_told(
+    api, cluster, start, monkeypatch, resource, refused
 ):
     monkeypatch.setattr("speaker.controller.leader.PATIENT", 0.5)
     first = await start()
     await first.election.held()
     await first.stop()
-    leases = api.path("leases", api="/apis/coordination.k8s.io/v1")
-    api.fake.broken[leases] = refused
+    path = api.path("leases", api="/apis/coordination.k8s.io/v1") if resource == "leases" else ANNOUNCEMENTS
+    api.fake.broken[path] = refused
     await cluster.pool("lan", "192.0.2.10")
     await cluster.service("web")
-    controller = await start("b")
+    controller = await start("b", settle=30.0)
     await cluster.until_addresses(web=("192.0.2.10",))
     told = [str(error) for error in controller.errors]
-    assert f"{leases}: not read within 0.5 s: EIPs are assigned without it" in told
+    assert f"{path}: not read within 0.5 s: EIPs are assigned without it" in told
 
 
 async def _is(mode: Callable[[], Awaitable[str]], wanted: str) -> bool:
@@ -1255,3 +1258,60 @@ async def test_an_api_that_suddenly_lists_nothing_has_no_eip_released_or_given_t
     await cluster.until_addresses(a=("192.0.2.10",), b=("192.0.2.11",), c=("192.0.2.12",))
     writes = [path for method, path, _ in api.fake.requests[before:] if method in ("PATCH", "PUT", "DELETE")]
     assert not any(path.endswith(("/services/a/status", "/services/b/status")) for path in writes)
+
+
+async def served_before(cluster: Cluster, start: Any, *, announced: bool) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """A pool, and what Services had from it when the last leader stopped."""
+    pool = await cluster.pool("lan", "192.0.2.10-192.0.2.19")
+    for name in "abcd":
+        await cluster.service(name)
+    first = await start("first")
+    await cluster.until(lambda: _served(cluster, 4))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=4))
+    had = await cluster.addresses()
+    for (eip,) in had.values() if announced else ():
+        await cluster.announce(eip, "n1")
+    await first.stop()
+    return pool, had
+
+
+@ONLY_FAKE
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "counted by the pool"])
+async def test_a_new_leader_whose_first_list_lacks_what_is_in_use_takes_nothing_away_and_gives_it_to_nobody(
+    api, cluster, start, announced
+):
+    pool, had = await served_before(cluster, start, announced=announced)
+    records = await cluster.announcements()
+    api.fake.hides = lambda kind, found: kind == "services" and found["metadata"]["name"] in had
+    controller = await start("second", settle=2.0, grace=Grace(0.0, 0.0))
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0)
+        return bool(controller.doubts)
+
+    await cluster.until(doubted)
+    before = len(api.fake.requests)
+    await cluster.service("new")
+    await asyncio.sleep(1.0)
+    writes = [path for method, path, _ in api.fake.requests[before:] if method in ("PATCH", "DELETE")]
+    assert writes == []
+    api.fake.hides = lambda *_: False
+    await cluster.until_addresses(**had, new=("192.0.2.14",))
+    assert await cluster.announcements() == records
+    assert FINALIZER in (await cluster.eip(pool))["metadata"]["finalizers"]
+    assert controller.doubts == ["EIPs of Services", ""]
+
+
+@ONLY_FAKE
+async def test_what_a_new_leaders_second_list_lacks_too_is_gone(api, cluster, start):
+    pool, had = await served_before(cluster, start, announced=True)
+    for name in had:
+        await cluster.delete(name)
+    controller = await start("second", settle=1.0, grace=Grace(0.0, 0.0))
+    await cluster.until(lambda: _announced(cluster))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=0))
+    assert controller.doubts == ["EIPs of Services", ""]
+    lists = [
+        query for _, path, query in api.fake.requests if path == "/api/v1/services" and "sendInitialEvents" in query
+    ]
+    assert len(lists) == 3, "one of the first leader, and two of the second"
