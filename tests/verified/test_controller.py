@@ -231,7 +231,8 @@ class Running:
 
     async def stop(self) -> None:
         self.task.cancel()
-        await asyncio.wait((self.task,))
+        done, _ = await asyncio.wait((self.task,), timeout=2 * GUARD)
+        assert done, self.task
         assert self.bugs == []
         if not self.task.cancelled():
             self.task.result()
