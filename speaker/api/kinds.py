@@ -419,6 +419,12 @@ class EipObject(Object, frozen=True, gc=False):
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: EipStatus = EipStatus()
 
+    @property
+    def used(self) -> int:
+        """Addresses of the pool that Services have, as the status says."""
+        counts = [family.get("used") for family in (self.status.ipv4, self.status.ipv6) if family]
+        return sum(count for count in counts if isinstance(count, int))
+
 
 def in_one_line(entries: Sequence[str]) -> str:
     """A list for a column of ``kubectl get``: the first of it, and how many more there are."""

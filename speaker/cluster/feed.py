@@ -107,15 +107,14 @@ class Store(Generic[T]):
 
 
 def differences(key: Key, before: T | None, after: T | None) -> tuple[Change[T], ...]:
-    """Versions are only compared for being the same: to order them is the server's business."""
-    if before is None and after is None:
+    """Contents are compared, versions among them: after a restore of etcd, one version may have another content than
+    before. Versions are not ordered: that is the server's business."""
+    if before == after:
         return ()
     if before is None or after is None:
         return (Change(key, before, after),)
     if before.metadata.uid != after.metadata.uid:
         return (Change(key, before, None), Change(key, None, after))
-    if before.metadata.resource_version == after.metadata.resource_version and type(before) is type(after):
-        return ()
     return (Change(key, before, after),)
 
 

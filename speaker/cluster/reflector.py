@@ -97,6 +97,8 @@ class Reflector(Generic[T]):
         self._among.add(self)
         self._anew = False
         """The next list is of other data than what is known."""
+        self._afresh = False
+        """The next list comes over a new connection."""
         self.feed = Feed(resource)
         self.feed.evicted = self._tell_soon
         self._reading = asyncio.Lock()
@@ -156,7 +158,9 @@ class Reflector(Generic[T]):
         self.reconnect()
 
     def list_again(self) -> None:
+        """Over a new connection, which may lead to another server."""
         self.feed.forget()
+        self._afresh = True
         self.reconnect()
 
     async def fetch(self, path: str, label_selector: str) -> bool:
@@ -242,7 +246,8 @@ class Reflector(Generic[T]):
         if await self._is_restored():
             self._among.restored()
         # A list that decides goes another way than the one that is doubted.
-        client = self._client.afresh if self.waits is not None and not self.feed.resume else self._client
+        afresh = self._afresh or self.waits is not None
+        client = self._client.afresh if afresh and not self.feed.resume else self._client
         if not self.feed.resume and not self._streams_lists:
             await self._list_pages(client)
         begun = self._now()
@@ -341,7 +346,7 @@ class Reflector(Generic[T]):
             self._again.set_at(waiting.until)  # also where it was the list that decides, and came a moment too soon
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
-        anew, self._anew = self._anew, False
+        anew, self._anew, self._afresh = self._anew, False, False
         self._listed(version, anew)
 
     def _wait(self, waiting: Waiting | None) -> None:

@@ -104,7 +104,8 @@ class Decider:
         heard = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
         services = {**again, **heard}
         self._forget_former(services, now)
-        new = services.keys() - self._read.keys() if self._begun else ()
+        unread = services.keys() - self._read.keys()
+        new = unread if self._begun else ()
         came_with = {key: had for key in new if (found := services[key]) is not None and (had := in_annotation(found))}
         changed = self._read_services(services, again) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
@@ -120,6 +121,9 @@ class Decider:
             changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
+        for key in unread & self._read.keys():  # what it comes with stays its own, whatever agents say
+            with contained(key, self.failed):
+                self.uses.note(key, self._read[key][0], None)
         self._allocator.set_pools(
             self._pools.used, self._namespaces, self._reserved(), self._pools.withheld, all_known=True
         )

@@ -9,7 +9,7 @@ import gc
 import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -30,12 +30,14 @@ from speaker.controller.announced import Announced, Failovers, Grace, Sweeper, l
 from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.marker import Marker
 from speaker.controller.published import Follower
+from speaker.controller.restore import missing
 from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.wanted import IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Family, Forwarding, IPAddress
 from speaker.ownership.hellos.keys import MIN_SECRET, generate
+from speaker.removals import Doubt, Waiting, is_much
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.garbage import room_for_objects, start_over, uncollected
 from speaker.system.retry import Sleep, retrying
@@ -55,11 +57,15 @@ ASK = 5.0
 """Seconds between two requests for agents that do not forward, if that matters: one page, and mostly empty."""
 LOOK = 15.0
 """Seconds between two looks at all session Leases: agents renew them as often."""
+PATIENT = 10.0
+"""Seconds for which a new leader waits for what it can do without."""
 SHOWN = 10
 """How many unreadable objects are named; the rest are only counted."""
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
 """How many failovers may have Events at once, and seconds until one more may: a node may have held thousands of
 EIPs."""
+IN_USE = "EIPs of Services"
+"""What a first list of Services is compared with."""
 MANY = 500
 """After so many changed Services, long-lived objects are hidden from the garbage collector."""
 
@@ -149,6 +155,8 @@ class _Leading:
         self._announced, self._lives = Announced(), Lives()
         self._groups: Mapping[IPAddress, str] = {}
         """What other groups of speakers hold, as agents hear."""
+        self._heard_groups = False
+        """Whether that was heard, or waited for in vain."""
         self._unannounced: dict[Key, RecordedObject | None] = {}
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """The pools' usage that followers were last told."""
@@ -182,14 +190,15 @@ class _Leading:
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, **resource: Any) -> "_Mirror[T]":
         made = Resource(path, kind, room=self._mirrors.room, **resource)
-        return _Mirror(self._client, made, changed, self._told, patience=self._asked.patience, among=self._mirrors)
+        more: dict[str, Any] = {"patience": self._asked.patience, "among": self._mirrors}
+        return _Mirror(self._client, made, changed, self._told, listed=lambda *_: self._changed.set(), **more)
 
     # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _decide(self) -> None:
-        while not all(mirror.synced for mirror in self._decided_of):
-            self._changed.clear()
-            await self._changed.wait()
+        await self._until(lambda: all(mirror.synced for mirror in self._decided_of))
+        await self._until_heard()
+        await self._until_confirmed()
         # The garbage collector stops everything while it looks at all that is known: 0.1 s for 10,000 Services. None of
         # that is garbage, as nothing refers to itself, so it is told not to look there.
         with uncollected(lambda: True):
@@ -203,6 +212,43 @@ class _Leading:
                 gc.collect()  # garbage in there would stay forever
                 gc.freeze()
                 fresh = 0
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _until_heard(self) -> None:
+        """What others hold, but only for a while: an API that does not show it keeps no Service waiting."""
+
+        def unread() -> list[str]:
+            announced = self._announcements.synced or not self._asked.settle
+            read = {self._sessions: self._heard_groups, ANNOUNCEMENTS: announced}
+            return [path for path in read if not read[path]]
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENT):
+                await self._until(lambda: not unread())
+        for path in unread():
+            why = f"{path}: not read within {PATIENT:g} s: EIPs are assigned without it"
+            self._told.failed(path, EdgeError(why))
+        self._heard_groups = True
+
+    async def _until_confirmed(self) -> None:
+        """The first list of Services is doubted as well, if it lacks many of the EIPs that are in use."""
+        services, eips, *_ = self._decided_of
+        counted = sum(each.used for each in eips.store)
+        announced = [each.metadata.name for each in self._announcements.store]
+        gone, known, found = await in_thread(missing, tuple(services.store), announced, counted)
+        settle, lists = self._asked.settle, services.lists
+        if not settle or not is_much(gone, known, found):
+            return
+        waiting = Waiting(gone, known, boottime() + settle)
+        self._told.doubted(IN_USE, Doubt(IN_USE, waiting, time_of_day(settle)))
+        await asyncio.sleep(settle)
+        services.list_again()
+        await self._until(lambda: services.lists > lists)
+        self._told.doubted(IN_USE, None)
 
     async def _decide_once(self) -> int:
         """Returns how many Services were in the news."""
@@ -306,16 +352,18 @@ class _Leading:
             await asyncio.sleep(ASK)
 
     async def _look_at_lives(self) -> None:
-        """Looks now and then, only for Events."""
+        """Looks now and then: for Events, and for what nobody may be given."""
+        known: Polled[str, LeaseObject] = Polled("session Leases", self._asked.settle, self._told)
         while True:
             begun = boottime()
-            if (leases := await self._leases(self._client)) is not None:
+            if (leases := await self._leases(known.via(self._client))) is not None:
+                known.hear({each.key.name: each for each in leases}, begun)
                 holders = {each.status.holder for each in self._announcements.store if each.status.holder}
-                self._lives.heard(_versions(leases), holders, begun)
-                if (groups := groups_read(leases)) != self._groups and self._begun.is_set():
-                    self._groups = groups
+                self._lives.heard(_versions(known.known.values()), holders, begun)
+                if (groups := groups_read(known.known.values())) != self._groups or not self._heard_groups:
+                    self._groups, self._heard_groups = groups, True
                     self._changed.set()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK if self._heard_groups else SWEEP)
 
     async def _leases(self, client: Client, query: Query | None = None) -> list[LeaseObject] | None:
         """The agents' session Leases; None if there was no answer."""

@@ -11,7 +11,7 @@ requested. ``Settling`` handles Services that come back while a controller leads
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -20,6 +20,7 @@ from speaker.allocator.choose import MAX_SHARING, asked_for
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import in_use, objection
 from speaker.api.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_of, pools_read, readable
+from speaker.api.records import announcement_name
 from speaker.api.service import MAX_HELD, RECORD
 from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
 
@@ -65,6 +66,17 @@ def restored(
             draft.take_annotation(service, address)
     done = [service.key for found, service in by_age if _annotation(found).endswith(f",{RELEASED}")]
     return draft.restored(tuple(done))
+
+
+def missing(services: Iterable[ServiceObject], announced: Collection[str], counted: int) -> tuple[int, int, int]:
+    """How many EIPs in use no Service has, how many are in use, and how many Services have. ``announced``: the names of
+    Announcements; ``counted``: what all pools say is used."""
+    has = {
+        announcement_name(address)
+        for found in services
+        for address in (*found.status.load_balancer.addresses, *in_annotation(found))
+    }
+    return max(len({*announced} - has), counted - len(has)), max(len(announced), counted), len(has)
 
 
 class _Draft:

@@ -259,6 +259,7 @@ class RealApi:
                 text=True,
                 check=False,
                 env={**os.environ, "HOME": str(self.directory)},
+                timeout=3 * PATIENCE,
             )
         if done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_api import MANIFESTS, RealApi, until
+from real_api import MANIFESTS, PATIENCE, RealApi, until
 
 from speaker.cli import main
 from speaker.controller.leader import ENTRY, SECRET
@@ -96,7 +96,7 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     assert first.refused() + second.refused() == []
 
     second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait() == 0
+    assert second.process.wait(PATIENCE) == 0
     lease = ("get", "lease", "eip-speaker-controller", "--namespace=eip-speaker", "-o")
     assert admin(*lease, "jsonpath={.spec.holderIdentity}") == ""
 
@@ -174,7 +174,7 @@ def test_with_the_rights_of_its_component_it_makes_the_key_and_logs_nothing_of_i
     until(lambda: any(line["event"] == "key made" for line in first.said()))
     before = admin("get", *secret, "--output=json")
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait() == 0
+    assert first.process.wait(PATIENCE) == 0
     second = replica("second", "--make-key")
     until(second.leads)
     admin("apply", "-f", "-", stdin=json.dumps(

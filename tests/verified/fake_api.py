@@ -175,8 +175,8 @@ class FakeApi:
         self._watches: set[Watch] = set()
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._refusals: list[Refused | None] = []
-        self.broken: dict[str, Refused] = {}
-        """Path → what every request for it is answered with."""
+        self.broken: dict[str, Refused | None] = {}
+        """Path → what every request for it is answered with; None: nothing."""
         self.hides: Callable[[str, Object], bool] = lambda *_: False
         """By resource: what lists, streamed ones too, leave out; they are well formed all the same."""
         self._running = asyncio.Event()
@@ -267,7 +267,7 @@ class FakeApi:
             if self._refusals and (refusal := self._refusals.pop(0)) is not None:
                 raise refusal
             if request.path in self.broken:
-                raise self.broken[request.path]
+                raise self.broken[request.path] or await asyncio.Future()
             return await self._answer(request, Target.parse(request.path))
         except Refused as refused:
             return web.json_response(refused.status(), status=refused.code)

@@ -13,7 +13,7 @@ import pytest
 from fake_api import Refused
 
 from speaker.api.kinds import ASSIGNED, EIPS
-from speaker.api.records import ANNOUNCEMENTS, FORWARDER
+from speaker.api.records import ANNOUNCEMENTS, FORWARDER, OTHER_GROUPS
 from speaker.cluster.client import Client
 from speaker.cluster.lease import Election, Leadership, LeaseName, Timing
 from speaker.cluster.reflector import Patience
@@ -133,11 +133,11 @@ class Cluster:
             self.api.path("services", f"{name}/status"), {"status": {"loadBalancer": {"ingress": ingress}}}
         )
 
-    async def lease(self, node: str, forwarder: str) -> None:
+    async def lease(self, node: str, forwarder: str, says: dict[str, str] | None = None) -> None:
         """Its agent renews its session Lease."""
         self._renewals += 1
         body = {
-            "metadata": {"name": node, "labels": {FORWARDER: forwarder}},
+            "metadata": {"name": node, "labels": {FORWARDER: forwarder}, "annotations": says or {}},
             "spec": {"leaseTransitions": self._renewals},
         }
         leases = self.api.path("leases", api="/apis/coordination.k8s.io/v1")
@@ -231,7 +231,8 @@ class Running:
 
     async def stop(self) -> None:
         self.task.cancel()
-        await asyncio.wait((self.task,))
+        done, _ = await asyncio.wait((self.task,), timeout=2 * GUARD)
+        assert done, self.task
         assert self.bugs == []
         if not self.task.cancelled():
             self.task.result()
@@ -354,6 +355,52 @@ async def test_an_api_that_suddenly_lists_no_agent_does_not_have_kube_proxy_drop
     web = (await cluster.services())["web"]
     assert web["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "VIP"
     assert controller.doubts == ["agents without a forwarder"]
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+async def test_an_api_that_suddenly_lists_no_agent_gives_nobody_what_another_group_holds(
+    api, cluster, start, monkeypatch
+):
+    monkeypatch.setattr("speaker.controller.leader.LOOK", 0.02)
+    await cluster.pool("lan", "192.0.2.10-192.0.2.11")
+    await cluster.lease("n1", "ipvs", {OTHER_GROUPS: "192.0.2.10"})
+    await cluster.service("first")
+    controller = await start(settle=1000.0)
+    await cluster.until_addresses(first=("192.0.2.11",))
+    api.fake.hides = lambda resource, _: resource == "leases"
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0.1)
+        return bool(controller.doubts)
+
+    await cluster.until(doubted)
+    await cluster.service("web", {"addresses": "192.0.2.10"})
+    await cluster.service("last")
+    await asyncio.sleep(0.5)
+    assert await cluster.addresses() == {"first": ("192.0.2.11",), "web": (), "last": ()}
+    assert controller.doubts == ["session Leases"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "refused"),
+    [("leases", None), ("leases", Refused(403, "Forbidden")), ("announcements", Refused(404, "NotFound"))],
+)
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+async def test_an_api_that_does_not_show_what_others_hold_delays_a_new_leader_for_a_while_and_that_is_told(
+    api, cluster, start, monkeypatch, resource, refused
+):
+    monkeypatch.setattr("speaker.controller.leader.PATIENT", 0.5)
+    first = await start()
+    await first.election.held()
+    await first.stop()
+    path = api.path("leases", api="/apis/coordination.k8s.io/v1") if resource == "leases" else ANNOUNCEMENTS
+    api.fake.broken[path] = refused
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    controller = await start("b", settle=30.0)
+    await cluster.until_addresses(web=("192.0.2.10",))
+    told = [str(error) for error in controller.errors]
+    assert f"{path}: not read within 0.5 s: EIPs are assigned without it" in told
 
 
 async def _is(mode: Callable[[], Awaitable[str]], wanted: str) -> bool:
@@ -1212,3 +1259,60 @@ async def test_an_api_that_suddenly_lists_nothing_has_no_eip_released_or_given_t
     await cluster.until_addresses(a=("192.0.2.10",), b=("192.0.2.11",), c=("192.0.2.12",))
     writes = [path for method, path, _ in api.fake.requests[before:] if method in ("PATCH", "PUT", "DELETE")]
     assert not any(path.endswith(("/services/a/status", "/services/b/status")) for path in writes)
+
+
+async def served_before(cluster: Cluster, start: Any, *, announced: bool) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """A pool, and what Services had from it when the last leader stopped."""
+    pool = await cluster.pool("lan", "192.0.2.10-192.0.2.19")
+    for name in "abcd":
+        await cluster.service(name)
+    first = await start("first")
+    await cluster.until(lambda: _served(cluster, 4))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=4))
+    had = await cluster.addresses()
+    for (eip,) in had.values() if announced else ():
+        await cluster.announce(eip, "n1")
+    await first.stop()
+    return pool, had
+
+
+@ONLY_FAKE
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "counted by the pool"])
+async def test_a_new_leader_whose_first_list_lacks_what_is_in_use_takes_nothing_away_and_gives_it_to_nobody(
+    api, cluster, start, announced
+):
+    pool, had = await served_before(cluster, start, announced=announced)
+    records = await cluster.announcements()
+    api.fake.hides = lambda kind, found: kind == "services" and found["metadata"]["name"] in had
+    controller = await start("second", settle=2.0, grace=Grace(0.0, 0.0))
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0)
+        return bool(controller.doubts)
+
+    await cluster.until(doubted)
+    before = len(api.fake.requests)
+    await cluster.service("new")
+    await asyncio.sleep(1.0)
+    writes = [path for method, path, _ in api.fake.requests[before:] if method in ("PATCH", "DELETE")]
+    assert writes == []
+    api.fake.hides = lambda *_: False
+    await cluster.until_addresses(**had, new=("192.0.2.14",))
+    assert await cluster.announcements() == records
+    assert FINALIZER in (await cluster.eip(pool))["metadata"]["finalizers"]
+    assert controller.doubts == ["EIPs of Services", ""]
+
+
+@ONLY_FAKE
+async def test_what_a_new_leaders_second_list_lacks_too_is_gone(api, cluster, start):
+    pool, had = await served_before(cluster, start, announced=True)
+    for name in had:
+        await cluster.delete(name)
+    controller = await start("second", settle=1.0, grace=Grace(0.0, 0.0))
+    await cluster.until(lambda: _announced(cluster))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=0))
+    assert controller.doubts == ["EIPs of Services", ""]
+    lists = [
+        query for _, path, query in api.fake.requests if path == "/api/v1/services" and "sendInitialEvents" in query
+    ]
+    assert len(lists) == 3, "one of the first leader, and two of the second"

@@ -69,6 +69,18 @@ async def test_a_second_list_that_says_so_too_counts_and_comes_over_a_new_connec
 
 
 @ONLY_FAKE
+async def test_a_list_that_is_asked_for_again_comes_over_a_new_connection(api, eight, mirror):
+    relay = await api.relay()
+    client = await api.client(relay)
+    seen = await mirror(client)
+    await client.get(api.path("configmaps"))  # leaves a connection that could be used again
+    connections = relay.connections
+    seen.reflector.list_again()
+    await until_lists(seen, 2)
+    assert relay.connections == connections + 1
+
+
+@ONLY_FAKE
 async def test_a_second_list_that_has_it_all_again_takes_nothing_away(api, eight, mirror):
     seen = await mirror(await api.client(), settle=SHORT)
     told = len(seen.changes)

@@ -72,6 +72,18 @@ def test_a_watch_goes_on_from_its_last_event():
     assert (feed.resume, told(feed)) == ("20", [])
 
 
+def test_a_version_that_says_something_else_than_before_is_a_change():
+    """A restored etcd goes on from an older version, and counts to the same numbers again."""
+    feed = Feed(Resource("/things", Thing))
+    listed(feed, 10, body("a", 5, port=1), body("b", 6, port=1))
+    assert len(told(feed)) == 2
+    listed(feed, 10, body("a", 5, port=2), body("b", 6, port=1))
+    assert told(feed) == [("a", 1, 2)]
+    assert names(feed) == {"a": 2, "b": 1}
+    feed.take(line("MODIFIED", body("b", 6, port=3)))
+    assert told(feed) == [("b", 1, 3)]
+
+
 def test_of_what_a_new_list_brings_again_the_object_that_was_known_is_kept():
     """Ten thousand of them would be held twice otherwise."""
     feed, key = Feed(Resource("/things", Thing)), Key("", "a")

@@ -1,5 +1,6 @@
 """Whatever stands in the API: nobody's mistake stops the others, no EIP is given twice, and a restart agrees."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import msgspec
@@ -899,6 +900,18 @@ def test_no_agents_word_takes_an_eip_from_a_service_that_has_it(service_object, 
     ]
     path = "/api/v1/namespaces/default/services/web/status"
     assert path not in decider.decide(News(groups={ip_address("192.0.2.1"): "another group"}), 2.0, AT)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_new_leader_that_hears_of_other_groups_first_takes_no_eip_from_a_service_that_has_it(
+    service_object, eip_object, late
+):
+    lan, group = eip_object("lan", "192.0.2.1"), {ip_address("192.0.2.1"): "another group"}
+    orders = Decider(ControllerSettings()).decide(news([service_object("web")], [lan]), 1.0, AT)
+    (web,) = after([service_object("web")], orders)
+    decider = Decider(ControllerSettings())
+    first = decider.decide(replace(news([] if late else [web], [lan]), groups=group), 2.0, AT)
+    assert ips(after([web], decider.decide(news([web]), 3.0, AT) if late else first)) == [["192.0.2.1"]]
 
 
 def test_when_the_group_lets_go_who_waited_for_the_address_gets_it(service_object, eip_object):

@@ -10,7 +10,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.api.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.api.reading import read_pool, read_service
 from speaker.api.service import MAX_HELD
-from speaker.controller.restore import restored
+from speaker.controller.restore import missing, restored
 from speaker.model import ServiceKey
 
 MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
@@ -35,6 +35,23 @@ def held(was):
 def test_both_families_of_a_service(restore, service_object):
     was = restore(service_object("web", ingress=["2001:db8::10", "192.0.2.10"]))
     assert held(was) == {"web": (("2001:db8::10", "192.0.2.10"), ("lan", "lan"))}
+
+
+@pytest.mark.parametrize(
+    ("announced", "counted", "found"),
+    [
+        ((), 0, (0, 0, 3)),
+        (("192.0.2.10", "192.0.2.11", "2001-0db8-0000-0000-0000-0000-0000-0010"), 3, (0, 3, 3)),
+        (("192.0.2.10", "192.0.2.12"), 3, (1, 3, 3)),
+        ((), 9, (6, 9, 3)),
+    ],
+)
+def test_what_announcements_and_pools_say_is_in_use_is_compared_with_statuses_and_annotations(
+    service_object, announced, counted, found
+):
+    web = service_object("web", ingress=["192.0.2.10", "2001:db8::10"])
+    dns = service_object("dns", annotations={"record": "192.0.2.10,192.0.2.11"})
+    assert missing([web, dns], announced, counted) == found
 
 
 def recorded(said):
