@@ -182,7 +182,14 @@ def of_controller(
     """Pure. See ``document``."""
     claims = claims_of(announcements)
     eips = {
-        str(address): eip(use.pool, use.services, found.holder, found.since if found.holder else "", found.conflict)
+        str(address): eip(
+            use.pool,
+            use.services,
+            found.holder,
+            found.since if found.holder else "",
+            found.conflict,
+            link=(found.holder and found.link) or None,
+        )
         for address, use in uses_of(decided).items()
         for found in [claims.get(address, _NOBODYS)]
     }
