@@ -299,12 +299,8 @@ def pools(runs=RUNS, used=3):
 def test_a_pool_is_a_bar_and_opened_a_map_of_its_addresses(browser, page, look):
     browser.look(**LOOKS[look])
     looking(browser, page, made_up() | {"pools": pools()})
-    assert browser.text("#pools").split("\n") == [
-        "3 (+ 100 resting) of 1000",
-        "lan, IPv4",
-        "9 of about 2^64",
-        "six, IPv6",
-    ]
+    said = ["lan, IPv4", "3 (+ 100 resting) of 1000", "six, IPv6", "9 of about 2^64"]
+    assert [each.strip() for each in browser.text("#pools").splitlines()] == said
     bars = "return [...document.querySelectorAll('#pools .bar')].map(x => [...x.children].map(i => i.style.width))"
     assert browser.run(bars)[0] == ["0.3%", "10%"]
     assert browser.run("return document.querySelectorAll('#pools .map').length") == 0, "cells of what nobody looks at"
@@ -441,6 +437,8 @@ def test_the_steps_of_explain_say_what_is_known_and_what_is_not_is_not_called_we
     assert [name for name, _, kind in steps if kind == "bad"] == bad
     assert {known[name] for name in ("way in", "kernel", "way back")} == {UNSEEN}
     assert "ok" not in browser.text("#path").lower().split()
+    way = browser.text("#path p").split(" → ")[4:]
+    assert way == {3: ["3 ready endpoints"], 0: ["0 ready endpoints"], None: []}[told.get("ready_endpoints")]
 
 
 def test_an_eip_that_is_not_with_the_node_it_prefers_says_so_in_its_row_and_is_found_by_that(browser, page):
@@ -460,6 +458,8 @@ def test_the_way_that_one_reads_follows_and_the_focus_stays(browser, page):
     page.show(made_up(9, moved="node-c"))
     browser.until("document.getElementById('path').innerText.includes('→ node-c →')")
     assert browser.run("return document.activeElement.textContent") == "Close"
+    page.show(made_up(0))
+    browser.until("!document.getElementById('path').open")
 
 
 def test_five_thousand_are_found_and_followed_and_printed(browser, page):

@@ -122,7 +122,7 @@ function pool({ pool: name, family, size, used, resting, maps, left_out: left })
   [used, resting].forEach((part, index) => { bar.children[index].style.width = `${100 * (size ? part / size : 1 - index)}%`; });
   const rest = resting ? ` (+ ${resting} resting)` : "";
   const all = size > 1e9 ? `about 2^${Math.round(Math.log2(size))}` : size;
-  const says = [make("span", `${used}${rest} of ${all}`, "took"), `${name}, ${family}`, bar];
+  const says = [`${name}, ${family} `, make("span", `${used}${rest} of ${all}`, "took"), bar];
   const found = Object.entries(maps ?? {});
   if (!found.length) return make("li", "", "", ...says);
   const made = opens(`${name}, ${family}`, make("summary", "", "", ...says));

@@ -59,12 +59,15 @@ function step([name, words, bad, time]) {
 
 // The way of one EIP, and in full what its row has no room for.
 function tell(name) {
-  const { one } = known.get(name);
+  const one = known.get(name)?.one;
+  if (!one) return at("path").close();
+  const way = ["client", name, one.holder || "nobody", services(one) || "no Service"];
+  if (one.ready_endpoints >= 0) way.push(count(one.ready_endpoints, "ready endpoint", "ready endpoints"));
   const title = make("h2", name);
   title.id = "path-title";
   at("path").replaceChildren(
     title,
-    make("p", ["client", name, one.holder || "nobody", services(one) || "no Service"].join(" → ")),
+    make("p", way.join(" → ")),
     make("dl", "", "", ...steps(one).flatMap(step)),
     make("p", "Each step, and the one that is broken: ", "", make("code", `speaker explain ${name}`)),
     button("Close", "", () => at("path").close()),
@@ -139,7 +142,7 @@ export function showEips(changed, all) {
     const ranks = [...known.keys()].map((name) => [rank(name), name]);
     order = ranks.sort(([one], [other]) => (one < other ? -1 : 1)).map(([, name]) => name);
   }
-  if (at("path").open && changed[told]) tell(told);
+  if (at("path").open && (all || told in changed)) tell(told);
   filter();
   return order.map((name) => [name, known.get(name).one]);
 }

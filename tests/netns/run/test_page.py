@@ -39,6 +39,10 @@ def test_the_page_says_what_the_command_does_and_nobody_is_asked_before_one_look
     with node.entered(), urllib.request.urlopen(f"http://{PAGE}/status.json", timeout=5) as answer:
         assert json.load(answer)["doctor"] is None
     found = shown(node)
+    with node.entered(), urllib.request.urlopen(f"http://{PAGE}/status.json", timeout=5) as answer:
+        told = json.load(answer)
+    assert told["eips"]["198.51.100.10"]["link"] == "eth0"
+    assert ["used", 1] in told["pools"][0]["maps"]["198.51.100.0"], told["pools"]
     assert "forwarding_off" in {each["kind"] for each in found}
     command = [sys.executable, "-m", "speaker", "doctor", "--json", "--runtime-dir", str(speaker.directory / "run")]
     with node.entered():
