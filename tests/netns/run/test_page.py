@@ -33,7 +33,7 @@ def test_the_page_says_what_the_command_does_and_nobody_is_asked_before_one_look
     wire(node, "eth0", other, "eth0")
     sh(node, "ip addr add 198.51.100.1/24 dev eth0")
     node.sysctl("net.ipv4.ip_forward", 0)
-    write("site.yaml", POOL + service("web", eip="198.51.100.10") + endpoint("web", "addresses: [198.51.100.2]"))
+    write("site.yaml", POOL + service("web", eip="198.51.100.10") + endpoint("web", "addresses: [198.51.100.1]"))
     speaker = start(node, "--forwarder", "none", "--page", PAGE)
     speaker.until("ready")
     with node.entered(), urllib.request.urlopen(f"http://{PAGE}/status.json", timeout=5) as answer:
