@@ -31,11 +31,11 @@ what it offers, not its tenants. The pool can list such an address singly, or se
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from speaker.allocator.book import Book, Ledger, NotServed
 from speaker.allocator.choose import Decision, decide
-from speaker.allocator.pools import Catalogue
+from speaker.allocator.pools import Catalogue, Places
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.errors import SET_ASIDE
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
@@ -54,12 +54,13 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released.
-    ``full``: namespaces that have as many as they may, and how many each has."""
+    ``full``: namespaces that have as many as they may, and how many each has. ``places``: which addresses these are."""
 
     size: int
     used: int
     resting: int
     full: tuple[tuple[str, int], ...] = ()
+    places: Places | None = field(default=None, compare=False)
 
 
 _NO_HOSTS: Mapping[IPAddress, str] = {}
@@ -113,7 +114,7 @@ class Allocator:
     def usage(self, pool: str) -> Mapping[Family, Usage]:
         """Sizes and use of one pool of the last ``set_pools``, for the families it has; KeyError for another."""
         return {
-            family: Usage(space.offer.size, space.used, space.resting, self._full(space.pool, family))
+            family: Usage(space.offer.size, space.used, space.resting, self._full(space.pool, family), space.places)
             for family, space in self._book.catalogue.spaces[pool].items()
         }
 

@@ -18,11 +18,14 @@ from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from ipaddress import IPv4Address, IPv6Address
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from speaker.api.addresses import merged, subtracted
 from speaker.model import AddressRange, Family, IPAddress, LabelRule, LabelSelector, Pool, Service
+
+BLOCK, ROW = 256, 32
+"""Addresses in one map of a pool, and in one row of it."""
 
 
 class Segment(NamedTuple):
@@ -93,6 +96,42 @@ def names(ranges: Iterable[AddressRange], address: IPAddress) -> bool:
     )
 
 
+class Places(NamedTuple):
+    """What each address of one family in one pool was at one moment."""
+
+    written: tuple[AddressRange, ...]
+    offer: Offer
+    used: frozenset[int]
+    resting: frozenset[int]
+
+    def blocks(self) -> list[int]:
+        """Its /24s, by number; of a larger pool those in which an address is used or resting. Of IPv6 none."""
+        if self.offer.family is Family.IPV6:
+            return []
+        small = self.offer.segments if self.offer.size <= BLOCK else ()
+        whole = (range(each.first // BLOCK, each.last // BLOCK + 1) for each in small)
+        return sorted({number // BLOCK for number in self.used | self.resting}.union(*whole))
+
+    def map(self, block: int) -> tuple[str, list[tuple[str, int]]]:
+        """Where it begins, and how many addresses in a row are what; without rows that are outside the pool."""
+        first, last = block * BLOCK, (block + 1) * BLOCK - 1
+        near = [each for each in self.written if int(each.first) <= last and first <= int(each.last)]
+        states = {number: self._state(number, near) for number in range(first, last + 1)}
+        inside = [number for number, state in states.items() if state != "outside"]
+        rows = range(min(inside) // ROW * ROW, max(inside) // ROW * ROW + ROW)
+        runs = groupby(states[number] for number in rows)
+        return str(self.offer.address(rows[0])), [(state, len([*run])) for state, run in runs]
+
+    def _state(self, number: int, near: Iterable[AddressRange]) -> str:
+        if number in self.used:
+            return "used"
+        if number in self.resting:
+            return "resting"
+        if number in self.offer:
+            return "free"
+        return "excluded" if names(near, self.offer.address(number)) else "outside"
+
+
 def _offer(pool: Pool, family: Family, holes: Iterable[tuple[IPAddress, IPAddress]]) -> Offer:
     written = [
         _segment(each, pool.avoid_network_and_broadcast) for each in pool.addresses if Family.of(each.first) is family
@@ -149,6 +188,10 @@ class Space:
     @property
     def resting(self) -> int:
         return len(self._resting)
+
+    @property
+    def places(self) -> Places:
+        return Places(self.pool.addresses, self.offer, frozenset(self._used), frozenset(self._resting))
 
     def choose(self, but: Container[IPAddress | None] = ()) -> IPAddress | None:
         """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing.

@@ -182,9 +182,10 @@ def of_controller(
     """Pure. See ``document``."""
     claims = claims_of(announcements)
     eips = {
-        str(address): eip(use.pool, use.services, found.holder, found.since if found.holder else "", found.conflict)
+        str(address): eip(use.pool, use.services, found.holder, conflict=found.conflict, **held)
         for address, use in uses_of(decided).items()
         for found in [claims.get(address, _NOBODYS)]
+        for held in [{"since": found.since, "link": found.link} if found.holder else {}]
     }
     refusals = [outcome.refusal for outcome in decided.outcomes.values() if outcome.refusal is not None]
     refused = [(str(each.service), each.reason.value, each.message) for each in refusals]

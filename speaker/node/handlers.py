@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -17,9 +16,8 @@ from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
 from speaker.model import Forwarding
-from speaker.node.gauges import ready_endpoints
 from speaker.node.known import knowledge
-from speaker.node.known.knowledge import MOST, InForce, Knowledge, an_address
+from speaker.node.known.knowledge import MOST, Knowledge, an_address
 from speaker.node.report import Report
 from speaker.settings import PeerSettings
 from speaker.wire.remote import Wire
@@ -55,7 +53,7 @@ def handlers(
         told |= report.health()[1]
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.claim_statuses(in_force.decision.eips))
-            told["eips"] = [eip | _seen(report, in_force, eip["address"]) for eip in told["eips"]]
+            told["eips"] = [eip | report.seen(eip["address"]) for eip in told["eips"]]
         yield told | {"peers": [{name: getattr(peer, name) for name in _STATUS} for peer in await wire.peers()]}
 
     async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -94,13 +92,6 @@ def handlers(
         yield told | {"done": True}
 
     return {"facts": facts, "status": status, "drain": drain, "undrain": undrain, "rebalance": rebalance}
-
-
-def _seen(report: Report, in_force: InForce, eip: str) -> dict[str, int | None]:
-    """How many hosts answer for it, if this node asks, and how many endpoints are ready, if this node knows them."""
-    services = in_force.decision.eips[ip_address(eip)].services
-    ready = ready_endpoints(services, in_force.world.endpoints)
-    return {"answering": report.answering(eip), "ready_endpoints": ready}
 
 
 async def know(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,14 @@ class Report(gauges.Counted):
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         found = self._in_fact(claim_statuses)
         return self._status.told(in_force.settlement, in_force.decision, found, self._grouped(self.findings()))
+
+    def seen(self, eip: str) -> dict[str, int | None]:
+        """How many hosts answer for it, if this node asks, and how many endpoints are ready, if this node knows them.
+        In any thread."""
+        told = {"answering": self.answering(eip), "ready_endpoints": None}
+        if (now := self.in_force) is not None and (found := now.decision.eips.get(ip_address(eip))) is not None:
+            told["ready_endpoints"] = gauges.ready_endpoints(found.services, now.world.endpoints)
+        return told
 
     def _in_fact(self, found: Mapping[IPAddress, ClaimStatus]) -> Mapping[IPAddress, ClaimStatus]:
         """Without EIPs that this node holds only in name, because another load balancer still answers for them."""

@@ -100,7 +100,7 @@ async def _serve(
 
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more, names))
         if settings.page is not None:
-            page = HostPage(settings.node.name, report)
+            page = HostPage(settings.node.name, report, report.seen)
             report.hearers.append(page.hear)
             report.shown.append(page.shown)
             await stack.enter_async_context(page_serving(settings.page, page.live, report, names))

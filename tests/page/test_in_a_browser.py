@@ -18,6 +18,7 @@ LIVE = "document.getElementById('link').textContent === 'live'"
 LISTED = "document.getElementById('eips').ariaRowCount - 1"
 FIRST_HOLDER = "document.querySelector('#rows [role=cell]:nth-child(2)').textContent"
 NASTY = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+UNSEEN = "not seen from here"
 MANY = 5000
 
 
@@ -114,6 +115,7 @@ def test_what_is_wrong_is_grouped_by_kind_with_a_count_and_what_breaks_most_lead
         ["default/late-0: no free address: dmz", *more, "and 26 more of this kind"],
         ["node-c is silent 40 EIPs", "docs/a.md"],
     ]
+    assert browser.run("return document.querySelectorAll('#problems a').length") == 0, "nobody said where the docs are"
     assert browser.accessibility() == []
 
 
@@ -284,6 +286,69 @@ def test_one_gets_about_with_the_keyboard(browser, page):
     assert browser.text("#found") == "0 of 30 EIPs"
 
 
+RUNS = [["excluded", 1], ["used", 3], ["resting", 1], ["free", 250], ["excluded", 1]]
+
+
+def pools(runs=RUNS, used=3):
+    maps = {"192.0.2.0": runs, "192.0.7.32": [["outside", 8], ["free", 24]]}
+    lan = {"pool": "lan", "family": "IPv4", "size": 1000, "used": used, "resting": 100, "maps": maps, "left_out": 2}
+    return [lan, {"pool": "six", "family": "IPv6", "size": 2**64, "used": 9, "resting": 0}]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_pool_is_a_bar_and_opened_a_map_of_its_addresses(browser, page, look):
+    browser.look(**LOOKS[look])
+    looking(browser, page, made_up() | {"pools": pools()})
+    said = ["lan, IPv4", "3 (+ 100 resting) of 1000", "six, IPv6", "9 of about 2^64"]
+    assert [each.strip() for each in browser.text("#pools").splitlines()] == said
+    bars = "return [...document.querySelectorAll('#pools .bar')].map(x => [...x.children].map(i => i.style.width))"
+    assert browser.run(bars)[0] == ["0.3%", "10%"]
+    assert browser.run("return document.querySelectorAll('#pools .map').length") == 0, "cells of what nobody looks at"
+    assert browser.run("return document.querySelectorAll('#pools summary').length") == 1
+    browser.run("document.querySelector('#pools summary').focus()")
+    browser.keys("Enter")
+    browser.until("document.querySelectorAll('#pools .map').length === 2")
+    said = browser.run(
+        "return [...document.querySelectorAll('#pools p')].map(x => x.innerText.split('\\n').join(', '))"
+    )
+    assert said == [
+        *("192.0.2.0\u2013192.0.2.255", "3 used, 1 resting, 2 excluded, 250 free"),
+        *("192.0.7.32\u2013192.0.7.63", "24 free", "and 2 more /24s in use"),
+    ]
+    cells = "return [...document.querySelectorAll('#pools .map i')].map(x => [x.title, x.className])"
+    found = browser.run(cells)
+    assert (found[4], found[5], len(found)) == (["192.0.2.4", "resting"], ["192.0.2.5", "free"], 256 + 32)
+    assert browser.accessibility() == []
+    assert browser.run("return document.documentElement.scrollWidth") == LOOKS[look]["width"]
+    browser.run("document.querySelectorAll('#pools .map i')[3].click()")
+    assert browser.run("return document.getElementById('filter').value") == "192.0.2.3"
+
+
+def test_a_pool_that_is_open_stays_open_and_keeps_the_focus_when_it_changes(browser, page):
+    looking(browser, page, made_up() | {"pools": pools()})
+    browser.run("const it = document.querySelector('#pools summary'); it.click(); it.focus()")
+    browser.until("document.querySelector('#pools .map')")
+    browser.run("window.before = document.querySelector('#pools .map')")
+    page.show(made_up(moved="node-c") | {"pools": pools()})
+    browser.until(FIRST_HOLDER + " === 'node-c'")
+    assert browser.run("return window.before.isConnected"), "it did not change"
+    page.show(made_up() | {"pools": pools([["used", 256]], 256)})
+    browser.until("document.querySelector('#pools .key')?.innerText === '256 used'")
+    assert browser.run("return document.activeElement.closest('details').open")
+
+
+def test_on_paper_it_is_light_and_its_bars_and_maps_are_there(browser, page):
+    browser.look(**LOOKS["dark"])
+    looking(browser, page, made_up() | {"pools": pools()})
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.devtools("Emulation.setEmulatedMedia", media="print", features=dark)
+    styled = "const it = getComputedStyle(document.body); return [it.backgroundColor, it.printColorAdjust]"
+    paper = browser.run(styled)
+    browser.devtools("Emulation.setEmulatedMedia", media="", features=dark)
+    assert paper == ["rgb(251, 250, 248)", "exact"]
+    assert browser.run(styled) == ["rgb(21, 24, 27)", "economy"]
+
+
 def to_the_end(browser):
     browser.run("document.getElementById('eips').scrollTop = 1e9")
 
@@ -314,13 +379,87 @@ def test_an_eip_tells_its_way_in_full_on_a_click_and_closing_it_leads_back(brows
     browser.run("document.querySelector('#rows button').focus()")
     browser.keys("Enter")
     assert [*filter(None, browser.text("#path").splitlines())] == [
-        *("2001:db8::10", "client → 2001:db8::10 → node-c → default/v6", "02:00:00:00:00:99 on eth0 uses it too"),
+        *("2001:db8::10", "client → 2001:db8::10 → node-c → default/v6"),
+        *("pool", "six", "assignment", "default/v6", "candidates", UNSEEN),
+        *("holder", f"node-c, since {browser.text('#rows time')}", "link", UNSEEN),
+        *("wire", "02:00:00:00:00:99 on eth0 uses it too", "way in", UNSEEN),
+        *("kernel", UNSEEN, "endpoints", UNSEEN, "way back", UNSEEN),
         *("Each step, and the one that is broken: speaker explain 2001:db8::10", "Close"),
     ]
     assert browser.accessibility() == []
     browser.keys("Enter")
     assert not browser.run("return document.getElementById('path').open")
     assert browser.run("return document.activeElement.textContent") == "2001:db8::10"
+
+
+PREFERRED = {"preferred": "node-b", "weights": {"node-a": 20, "node-b": 80}}
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "bad"),
+    [
+        ({}, {"candidates": UNSEEN, "holder": "node-a", "link": UNSEEN, "wire": UNSEEN, "endpoints": UNSEEN}, []),
+        (PREFERRED, {"candidates": "node-b is preferred (weight 80), but node-a holds it (weight 20)"}, []),
+        (
+            {"preferred": "node-a", "weights": {"node-a": 80}},
+            {"candidates": "node-a is preferred (weight 80), and holds it"},
+            [],
+        ),
+        (
+            {"link": "eth0", "answering": 1, "ready_endpoints": 3},
+            {"link": "eth0", "wire": "1 host answers", "endpoints": "3 ready"},
+            [],
+        ),
+        (
+            {"answering": 2, "ready_endpoints": 0},
+            {"wire": "2 hosts answer", "endpoints": "0 ready"},
+            ["wire", "endpoints"],
+        ),
+        ({"answering": 0}, {"wire": "0 hosts answer"}, ["wire"]),
+        ({"holder": None, "message": "eth0: it is down"}, {"holder": "nobody", "link": "eth0: it is down"}, ["holder"]),
+        (
+            {"holder": None, "link": "eth0", "message": "waits for another"},
+            {"holder": "nobody: waits for another", "link": "eth0"},
+            ["holder"],
+        ),
+    ],
+)
+def test_the_steps_of_explain_say_what_is_known_and_what_is_not_is_not_called_well(browser, page, told, said, bad):
+    one = {"pool": "lan", "services": ["default/web"], "holder": "node-a"} | told
+    looking(browser, page, made_up(0, **{"192.0.2.1": eip(**one)}))
+    browser.run("document.querySelector('#rows button').click()")
+    steps = browser.run(
+        "return [...document.querySelectorAll('#path dt')]"
+        ".map(x => [x.innerText, x.nextSibling.innerText, x.nextSibling.className])"
+    )
+    known = {name: words for name, words, _ in steps}
+    assert known.items() >= said.items()
+    assert [name for name, _, kind in steps if kind == "bad"] == bad
+    assert {known[name] for name in ("way in", "kernel", "way back")} == {UNSEEN}
+    assert "ok" not in browser.text("#path").lower().split()
+    way = browser.text("#path p").split(" → ")[4:]
+    assert way == {3: ["3 ready endpoints"], 0: ["0 ready endpoints"], None: []}[told.get("ready_endpoints")]
+
+
+def test_an_eip_that_is_not_with_the_node_it_prefers_says_so_in_its_row_and_is_found_by_that(browser, page):
+    prefers = {
+        name: eip("lan", [], "node-a", preferred=name[-6:], weights={})
+        for name in ("10.0.9.1 node-b", "10.0.9.2 node-a")
+    }
+    looking(browser, page, made_up(3, **{name[:8]: one for name, one in prefers.items()}))
+    find(browser, "prefers")
+    assert browser.text("#found") == "1 of 5 EIPs"
+    assert browser.run("return " + FIRST_HOLDER) == "node-a prefers node-b"
+
+
+def test_the_way_that_one_reads_follows_and_the_focus_stays(browser, page):
+    looking(browser, page, made_up(9))
+    browser.run("document.querySelector('#rows button').click()")
+    page.show(made_up(9, moved="node-c"))
+    browser.until("document.getElementById('path').innerText.includes('→ node-c →')")
+    assert browser.run("return document.activeElement.textContent") == "Close"
+    page.show(made_up(0))
+    browser.until("!document.getElementById('path').open")
 
 
 def test_five_thousand_are_found_and_followed_and_printed(browser, page):

@@ -97,6 +97,13 @@ SENTENCE = 1024
 """Characters of one."""
 
 
+class Places(Protocol):
+    """``allocator.pools.Places`` is one."""
+
+    def blocks(self) -> list[int]: ...
+    def map(self, block: int) -> tuple[str, list[tuple[str, int]]]: ...
+
+
 class Use(Protocol):
     """Of the addresses of one family in one pool; ``allocator.assign.Usage`` is one."""
 
@@ -106,6 +113,8 @@ class Use(Protocol):
     def used(self) -> int: ...
     @property
     def resting(self) -> int: ...
+    @property
+    def places(self) -> Places | None: ...
 
 
 Pools = Mapping[str, Mapping[Any, Use]]

@@ -5,7 +5,7 @@ A host's comes of what its status file says (``node/status.py``), a controller's
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,11 +17,15 @@ NAMED = 5
 """Services of one EIP."""
 REFUSED = 50
 FINDINGS = 20
+MAPS = 64
+"""/24s of all pools together."""
 
 _UNKNOWN: Mapping[str, float] = {}
 
 Document: TypeAlias = dict[str, Any]
 """Its ``eips`` are by address."""
+Seen: TypeAlias = Callable[[str], Mapping[str, Any]]
+"""What is known of an EIP besides its status: fields of ``eip``; None where that is not known."""
 
 
 def document(
@@ -71,17 +75,21 @@ def examination(at: float, found: Sequence[Mapping[str, str]]) -> Document:
 
 
 def eip(
-    pool: str, services: Collection[str], holder: str | None, since: str = "", conflict: str = "", message: str = ""
+    pool: str,
+    services: Collection[str],
+    holder: str | None,
+    since: str = "",
+    conflict: str = "",
+    message: str = "",
+    **seen: Any,
 ) -> dict[str, Any]:
-    """``since``: RFC 3339, '' where that is not known; ``message``: why it is not held where the page is from."""
+    """``since``: RFC 3339, '' where that is not known; ``message``: why it is not held where the page is from;
+    ``seen``: what else is known of it: ``link``, ``preferred``, ``weights``, ``answering``, ``ready_endpoints``."""
     shown: dict[str, Any] = {"pool": pool, "services": sorted(services)[:NAMED], "holder": holder or ""}
     if len(services) > NAMED:
         shown["more"] = len(services) - NAMED
-    return shown | {
-        name: value[:SENTENCE]
-        for name, value in (("since", since), ("conflict", conflict), ("message", message))
-        if value
-    }
+    sentences = (("since", since[:SENTENCE]), ("conflict", conflict[:SENTENCE]), ("message", message[:SENTENCE]))
+    return shown | {name: value for name, value in (*sentences, *seen.items()) if value not in ("", None)}
 
 
 def of_host(
@@ -93,9 +101,10 @@ def of_host(
     nodes: Iterable[str],
     silent: Collection[str] = (),
     since: Mapping[str, float] = _UNKNOWN,
+    seen: Seen = lambda _: {},
 ) -> Document:
     """``status``: what the status file says; ``silent``: nodes that were heard lately, and are not now; ``since`` when
-    others hold an EIP, in seconds since 1970, where that was seen."""
+    others hold an EIP, in seconds since 1970, where that was seen; ``seen``: what else is known of an EIP."""
     eips = {
         one["address"]: eip(
             one["pool"],
@@ -104,6 +113,10 @@ def of_host(
             rfc3339(at) if (at := one.get("since") or since.get(one["address"])) else "",
             conflicts.get(one["address"], ""),
             one.get("message", "") if one["holder"] is None else "",
+            link=one.get("link") or (one["holder"] and one.get("message", "")[:SENTENCE]) or None,
+            preferred=one.get("preferred", one["holder"]) if "weights" in one else None,
+            weights=one.get("weights"),
+            **seen(one["address"]),
         )
         for one in status["eips"]
     }
@@ -133,9 +146,15 @@ def change(before: Document, after: Document) -> Document:
 
 
 def _pools(found: Pools) -> Iterator[dict[str, Any]]:
+    room = MAPS
     for name, families in sorted(found.items()):
         for family, use in families.items():
-            yield {"pool": name, "family": str(family), "size": use.size, "used": use.used, "resting": use.resting}
+            told = {"pool": name, "family": str(family), "size": use.size, "used": use.used, "resting": use.resting}
+            if use.places is not None and (blocks := use.places.blocks()):
+                maps = dict(map(use.places.map, blocks[:room]))
+                told |= {"maps": maps, "left_out": len(blocks) - len(maps)}
+                room -= len(maps)
+            yield told
 
 
 def _first(problems: Collection[str]) -> list[str]:

@@ -11,7 +11,7 @@ from speaker.model.events import EipClaimed, PeerChanged
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
 from speaker.telemetry.mqtt.messages import Pools
-from speaker.telemetry.page.document import Document, Failovers, examination, of_host
+from speaker.telemetry.page.document import Document, Failovers, Seen, examination, of_host
 from speaker.telemetry.page.server import Live
 
 MISSED = 3600.0
@@ -27,8 +27,8 @@ Examine: TypeAlias = Callable[[], Sequence[Mapping[str, str]]]
 class HostPage:
     """Nothing is raised to whoever tells it anything: ``supervisor`` hears of it."""
 
-    def __init__(self, node: str, supervisor: Supervisor) -> None:
-        self.live, self._supervisor = Live(), supervisor
+    def __init__(self, node: str, supervisor: Supervisor, seen: Seen = lambda _: {}) -> None:
+        self.live, self._supervisor, self._seen = Live(), supervisor, seen
         self._node, self._failovers = node, Failovers()
         self._alive: frozenset[tuple[str, str]] = frozenset()
         """Other hosts, and the links that each is heard on."""
@@ -55,11 +55,11 @@ class HostPage:
 
     def shown(self, status: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""
-        self._holders = {one["address"]: self._seen(one["address"], one["holder"]) for one in status["eips"]}
+        self._holders = {one["address"]: self._held(one["address"], one["holder"]) for one in status["eips"]}
         with suppress(RuntimeError):  # at the very end there is no loop
             self._loop.call_soon_threadsafe(self._show, partial(self._document, status, pools, conflicts))
 
-    def _seen(self, address: str, holder: str | None) -> tuple[str | None, float]:
+    def _held(self, address: str, holder: str | None) -> tuple[str | None, float]:
         was = self._holders.get(address, (holder, 0.0))
         return was if was[0] == holder else (holder, time.time())
 
@@ -87,5 +87,5 @@ class HostPage:
         nodes = {node for node, _ in self._alive}
         missed = [node for node, since in [*self._silent.items()] if time.time() - since < MISSED]
         since = {address: at for address, (holder, at) in self._holders.items() if holder and at}
-        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes, missed, since)
+        shown = of_host(self._node, status, pools, conflicts, self._failovers.told(), nodes, missed, since, self._seen)
         return shown | {"doctor": self._examination}

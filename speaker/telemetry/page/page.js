@@ -7,16 +7,27 @@ import { search, showEips } from "./table.js";
 
 const WAIT = 5000; // milliseconds until the next question, where too many look already
 const SOME = 3; // more sentences of one kind
-const open = new Set(); // kinds of problems that somebody opened
-let listed = "";
+const STATES = ["used", "resting", "excluded", "free"]; // of an address that is not outside its pool
+const open = new Set(); // kinds of problems and pools that somebody opened
+const listed = {}; // what each list shows
 let shown = {};
 
-function bar(part, bad) {
-  const filled = make("i", "", bad ? "bad" : "");
-  filled.style.width = `${Math.min(100, 100 * part)}%`;
-  const whole = make("span", "", "bar", filled);
-  whole.setAttribute("aria-hidden", "true"); // the number is beside it
-  return whole;
+// What is the same is not touched, and what is another keeps the focus.
+function list(id, found, line) {
+  const said = JSON.stringify(found);
+  if (said === listed[id]) return;
+  listed[id] = said;
+  const heads = () => [...at(id).querySelectorAll("summary")];
+  const focused = heads().indexOf(document.activeElement);
+  at(id).replaceChildren(...found.map(line));
+  heads()[focused]?.focus();
+}
+
+function opens(name, ...children) {
+  const made = make("details", "", "", ...children);
+  made.open = open.has(name);
+  made.addEventListener("toggle", () => (made.open ? open.add(name) : open.delete(name)));
+  return made;
 }
 
 function showHead() {
@@ -69,15 +80,14 @@ function docs(where) {
   return link;
 }
 
-function problem({ kind, what, eips, more, mend, docs: where, severity }) {
-  const made = make("details", "", "", make("summary", what));
+function problem({ kind, left, what, eips, more, mend, docs: where, severity }) {
+  if (left) return make("li", `and ${left} more`);
+  const made = opens(kind, make("summary", what));
   if (eips > 1 && !what.includes(`${eips} EIPs`)) made.firstChild.append(" ", make("span", eipsOf(eips), "many"));
   made.append(...more.slice(0, SOME).map((each) => make("p", each)));
   if (more.length > SOME) made.append(make("p", `and ${more.length - SOME} more of this kind`, "aside-text"));
   if (mend) made.append(make("p", "To mend: ", "", make("code", mend)));
   if (where) made.append(make("p", "", "", docs(where)));
-  made.open = open.has(kind);
-  made.addEventListener("toggle", () => (made.open ? open.add(kind) : open.delete(kind)));
   return make("li", "", severity === "warning" ? "warning" : "", made);
 }
 
@@ -88,20 +98,42 @@ function showProblems() {
   at("problems-section").hidden = !found.length && !doctor;
   at("problems-section").className = found.length ? "wrong" : "";
   at("problems-title").textContent = found.length ? `What is wrong: ${found.length}` : "Nothing is wrong, as far as is seen";
-  const said = JSON.stringify([found, more]);
-  if (said !== listed) at("problems").replaceChildren(...found.map(problem), ...(more ? [make("li", `and ${more} more`)] : []));
-  listed = said; // what is the same keeps the focus
+  list("problems", more ? [...found, { left: more }] : found, problem);
   at("examined").hidden = !doctor;
   if (doctor) at("examined").replaceChildren("The doctor looked at this host ", when(doctor.at));
 }
 
-function showPools() {
-  at("pools").replaceChildren(...shown.pools.map(({ pool, family, size, used, resting }) => {
-    const taken = used + resting;
-    const rest = resting ? ` (+ ${resting} resting)` : "";
-    return make("li", "", "", make("span", `${pool}, ${family}`), make("span", `${used}${rest} of ${size}`),
-      bar(size ? taken / size : 1, taken >= 0.9 * size));
-  }));
+// A /24, or the rows of one in which the pool has any: a cell for each address, and how many are what.
+function map([first, runs]) {
+  const cells = runs.flatMap(([state, number]) => Array.from({ length: number }, () => make("i", "", state)));
+  cells.forEach((cell, index) => { cell.title = first.replace(/\d+$/, (last) => Number(last) + index); });
+  const made = make("div", "", "map", ...cells);
+  made.setAttribute("aria-hidden", "true"); // the numbers are below it
+  made.addEventListener("click", ({ target }) => target.className === "used" && search(target.title));
+  const of = (state) => cells.filter((cell) => cell.className === state).length;
+  const said = STATES.filter(of).map((state) => make("span", "", "", make("i", "", `dot ${state}`), `${of(state)} ${state}`));
+  return make("div", "", "", make("p", `${first}–${cells.at(-1).title}`), made, make("p", "", "key", ...said));
+}
+
+function pool({ pool: name, family, size, used, resting, maps, left_out: left }) {
+  const bad = used + resting >= 0.9 * size ? "bad" : "used";
+  const bar = make("span", "", "bar", make("i", "", bad), make("i", "", "resting"));
+  bar.setAttribute("aria-hidden", "true"); // the number is above it
+  [used, resting].forEach((part, index) => { bar.children[index].style.width = `${100 * (size ? part / size : 1 - index)}%`; });
+  const rest = resting ? ` (+ ${resting} resting)` : "";
+  const all = size > 1e9 ? `about 2^${Math.round(Math.log2(size))}` : size;
+  const says = [`${name}, ${family} `, make("span", `${used}${rest} of ${all}`, "took"), bar];
+  const found = Object.entries(maps ?? {});
+  if (!found.length) return make("li", "", "", ...says);
+  const made = opens(`${name}, ${family}`, make("summary", "", "", ...says));
+  const fill = () => {
+    if (!made.open || made.children.length > 1) return; // cells are many: only what somebody opens has any
+    made.append(...found.map(map));
+    if (left) made.append(make("p", `and ${left} more /24s in use`, "aside-text"));
+  };
+  made.addEventListener("toggle", fill);
+  fill();
+  return make("li", "", "", made);
 }
 
 function show(told, all) {
@@ -109,7 +141,7 @@ function show(told, all) {
   shown = told;
   showHead();
   showProblems();
-  showPools();
+  list("pools", shown.pools, pool);
   const eips = showEips(told.eips, all);
   showLan(shown, eips);
   showFailovers(shown.failovers);

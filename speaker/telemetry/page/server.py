@@ -5,6 +5,7 @@ its connection ends (``system/listening.py``).
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -170,4 +171,5 @@ def _typed(kind: str) -> Mapping[str, str]:
 
 @cache
 def _read(name: str) -> bytes:
-    return files(__package__).joinpath(name).read_bytes()
+    """Without indentation and comments, which are for readers of the source."""
+    return re.sub(rb"(?m)^(\s|// .*\n)+| +// .*$", b"", files(__package__).joinpath(name).read_bytes())

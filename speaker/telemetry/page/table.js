@@ -1,12 +1,13 @@
 // The EIPs as a table in which only the rows in view exist: 5,000 cost what 40 do, and no page is 84,000 pixels long.
 
-import { at, button, eipsOf, make, when } from "./dom.js";
+import { at, button, count, eipsOf, make, when } from "./dom.js";
 
 const SPARE = 8; // rows above and below those in view
 const known = new Map(); // EIP → what is said of it, the words that a filter finds, and its row while it is in view
 let order = []; // EIPs by address
 let listed = []; // those of them that fit the filter
 let printing = false;
+let told = ""; // the EIP whose way is in sight
 
 // As numbers, IPv4 first.
 function rank(name) {
@@ -22,7 +23,7 @@ function fill({ row, one }) {
   const [, held, since, of, pool] = row.children;
   held.className = one.holder ? "" : "bad";
   held.textContent = one.holder || "nobody";
-  const why = one.conflict || one.message;
+  const why = one.conflict || one.message || prefers(one);
   if (why) held.append(make("span", ` ${why}`, one.conflict ? "bad" : "aside-text"));
   since.replaceChildren(...(one.since ? [when(one.since)] : []));
   of.textContent = services(one);
@@ -30,19 +31,50 @@ function fill({ row, one }) {
   for (const cell of [held, of, pool]) cell.title = cell.textContent;
 }
 
+// Where it is not: the node that it prefers.
+const prefers = (one) => (one.preferred && one.preferred !== one.holder ? `prefers ${one.preferred}` : "");
+
+// The steps of `speaker explain`: what is known of each here, and whether that is bad. Nothing is well because we say so.
+function steps({ pool, holder, since, link, message, conflict, preferred, weights, answering, ready_endpoints: ready, ...one }) {
+  const where = preferred === holder ? "and holds it" : `but ${holder} holds it (weight ${weights?.[holder]})`;
+  return [
+    ["pool", pool],
+    ["assignment", services(one) || "no Service"],
+    ["candidates", preferred && `${preferred} is preferred (weight ${weights[preferred]}), ${where}`],
+    ["holder", holder || (link && message ? `nobody: ${message}` : "nobody"), !holder, since && when(since)],
+    ["link", link || message],
+    ["wire", conflict || (answering >= 0 && count(answering, "host answers", "hosts answer")), conflict || answering !== 1],
+    ["way in"],
+    ["kernel"],
+    ["endpoints", ready >= 0 && `${ready} ready`, !ready],
+    ["way back"],
+  ];
+}
+
+function step([name, words, bad, time]) {
+  const said = make("dd", words || "not seen from here", words ? bad && "bad" : "aside-text");
+  if (time) said.append(", since ", time);
+  return [make("dt", name), said];
+}
+
 // The way of one EIP, and in full what its row has no room for.
 function tell(name) {
-  const { one } = known.get(name);
+  const one = known.get(name)?.one;
+  if (!one) return at("path").close();
+  const way = ["client", name, one.holder || "nobody", services(one) || "no Service"];
+  if (one.ready_endpoints >= 0) way.push(count(one.ready_endpoints, "ready endpoint", "ready endpoints"));
   const title = make("h2", name);
   title.id = "path-title";
   at("path").replaceChildren(
     title,
-    make("p", ["client", name, one.holder || "nobody", services(one) || "no Service"].join(" → ")),
-    ...[one.conflict, one.message].filter(Boolean).map((each) => make("p", each, "bad")),
+    make("p", way.join(" → ")),
+    make("dl", "", "", ...steps(one).flatMap(step)),
     make("p", "Each step, and the one that is broken: ", "", make("code", `speaker explain ${name}`)),
     button("Close", "", () => at("path").close()),
   );
-  at("path").showModal();
+  told = name;
+  if (!at("path").open) at("path").showModal();
+  at("path").lastElementChild.focus();
 }
 
 function rowOf(name) {
@@ -101,7 +133,7 @@ export function showEips(changed, all) {
       continue;
     }
     const trouble = one.conflict ? "conflict" : "";
-    const text = [name, one.holder || "nobody", services(one), one.pool, trouble].join(" ").toLowerCase();
+    const text = [name, one.holder || "nobody", services(one), one.pool, trouble, prefers(one)].join(" ").toLowerCase();
     const same = { row: known.get(name)?.row, one, text };
     known.set(name, same);
     if (same.row) fill(same);
@@ -110,6 +142,7 @@ export function showEips(changed, all) {
     const ranks = [...known.keys()].map((name) => [rank(name), name]);
     order = ranks.sort(([one], [other]) => (one < other ? -1 : 1)).map(([, name]) => name);
   }
+  if (at("path").open && (all || told in changed)) tell(told);
   filter();
   return order.map((name) => [name, known.get(name).one]);
 }

@@ -6,7 +6,7 @@ import sys
 import urllib.request
 
 import pytest
-from site_yaml import POOL, service
+from site_yaml import POOL, endpoint, service
 
 pytestmark = pytest.mark.netns
 
@@ -33,12 +33,16 @@ def test_the_page_says_what_the_command_does_and_nobody_is_asked_before_one_look
     wire(node, "eth0", other, "eth0")
     sh(node, "ip addr add 198.51.100.1/24 dev eth0")
     node.sysctl("net.ipv4.ip_forward", 0)
-    write("site.yaml", POOL + service("web", eip="198.51.100.10"))
+    write("site.yaml", POOL + service("web", eip="198.51.100.10") + endpoint("web", "addresses: [198.51.100.1]"))
     speaker = start(node, "--forwarder", "none", "--page", PAGE)
     speaker.until("ready")
     with node.entered(), urllib.request.urlopen(f"http://{PAGE}/status.json", timeout=5) as answer:
         assert json.load(answer)["doctor"] is None
     found = shown(node)
+    with node.entered(), urllib.request.urlopen(f"http://{PAGE}/status.json", timeout=5) as answer:
+        told = json.load(answer)
+    assert told["eips"]["198.51.100.10"].items() >= {"link": "eth0", "ready_endpoints": 1}.items()
+    assert ["used", 1] in told["pools"][0]["maps"]["198.51.100.0"], told["pools"]
     assert "forwarding_off" in {each["kind"] for each in found}
     command = [sys.executable, "-m", "speaker", "doctor", "--json", "--runtime-dir", str(speaker.directory / "run")]
     with node.entered():

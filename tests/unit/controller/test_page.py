@@ -30,7 +30,10 @@ def record(name, **status):
 
 def test_every_eip_in_use_has_the_holder_that_its_record_names():
     records = [
-        record("192.0.2.10", holder="n2", since="2026-01-02T00:00:00Z", conflict="02:00:00:00:00:99 on eth0"),
+        record(
+            "192.0.2.10", holder="n2", link="eth0", since="2026-01-02T00:00:00Z", conflict="02:00:00:00:00:99 on eth0"
+        ),
+        record("192.0.2.11", link="eth0"),
         record("192.0.2.99", holder="n9"),
         record("what is this", holder="n9"),
     ]
@@ -42,6 +45,7 @@ def test_every_eip_in_use_has_the_holder_that_its_record_names():
             "holder": "n2",
             "since": "2026-01-02T00:00:00Z",
             "conflict": "02:00:00:00:00:99 on eth0",
+            "link": "eth0",
         },
         "192.0.2.11": {"pool": "dmz", "services": ["default/web"], "holder": ""},
     }

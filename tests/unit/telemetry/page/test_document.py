@@ -8,12 +8,13 @@ import pytest
 from speaker.allocator.assign import Usage
 from speaker.model import Family
 from speaker.telemetry.mqtt.messages import PROBLEMS, SENTENCE
-from speaker.telemetry.page.document import NAMED, REFUSED, change, eip, of_host
+from speaker.telemetry.page.document import MAPS, NAMED, REFUSED, change, eip, of_host
 
 POOLS = {"lan": {Family.IPV4: Usage(254, 2, 1)}}
 HELD = {"address": "192.0.2.10", "services": ["default/web"], "pool": "lan", "holder": "n1", "since": 1_700_000_000.0}
 PEERS = {"address": "192.0.2.11", "services": ["default/dns"], "pool": "lan", "holder": "n2"}
 NOBODYS = {"address": "192.0.2.12", "services": [], "pool": "lan", "holder": None, "message": "eth0: it is down"}
+TOLD = {"eips": [], "problems": [], "refused": [], "findings": []}
 DOCUMENTED = Path(__file__).parents[4] / "docs" / "page.md"
 
 
@@ -89,9 +90,62 @@ def test_a_change_has_the_eips_that_are_others_and_all_of_the_rest():
     assert {**change(before, after), "eips": after["eips"]} == after
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"weights": {"n1": 80}}, {"preferred": "n1", "weights": {"n1": 80}}),
+        (
+            {"weights": {"n1": 20, "n2": 80}, "preferred": "n2"},
+            {"preferred": "n2", "weights": {"n1": 20, "n2": 80}},
+        ),
+        ({"link": "eth0"}, {"link": "eth0"}),
+        ({"message": "eth0: it is down"}, {"link": "eth0: it is down"}),
+        ({}, {}),
+    ],
+)
+def test_an_eip_says_which_node_it_prefers_and_its_link_or_why_there_is_none(told, expected):
+    known = of(HELD | told)["eips"]["192.0.2.10"]
+    assert {name: known[name] for name in ("preferred", "weights", "link", "message") if name in known} == expected
+
+
+def test_what_the_process_knows_besides_is_told_and_what_it_does_not_know_is_not():
+    known = {"answering": 0, "ready_endpoints": None}
+    found = of_host(
+        "n1", TOLD | {"eips": [HELD]}, POOLS, {}, [], [], seen=lambda eip: known if eip == "192.0.2.10" else {}
+    )
+    assert found["eips"]["192.0.2.10"].items() >= {"answering": 0}.items()
+    assert "ready_endpoints" not in found["eips"]["192.0.2.10"]
+
+
+class Places:
+    """One address is used in each of so many /24s."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def blocks(self):
+        return [*range(self.number)]
+
+    def map(self, block):
+        return f"10.0.{block}.0", [("used", 1), ("free", 255)]
+
+
+def test_pools_have_maps_up_to_a_bound_of_all_and_what_is_left_out_is_counted():
+    pools = {name: {Family.IPV4: Usage(65534, 9, 0, places=Places(number))} for name, number in [("a", 60), ("b", 9)]}
+    one, other = of_host("n1", TOLD, pools, {}, [], [])["pools"]
+    assert (len(one["maps"]), one["left_out"], len(other["maps"]), other["left_out"]) == (
+        60,
+        0,
+        MAPS - 60,
+        9 + 60 - MAPS,
+    )
+    assert one["maps"]["10.0.7.0"] == [("used", 1), ("free", 255)]
+
+
 def test_every_field_is_documented():
     found = of(HELD, NOBODYS, refused=[{"service": "s", "reason": "r", "message": "m"}], conflicts={"192.0.2.10": "c"})
-    rows = eip("lan", ["a"] * 9, "n1", "s", "c", "m")
+    seen = {"link": "l", "preferred": "n1", "weights": {}, "answering": 1, "ready_endpoints": 1}
+    rows = eip("lan", ["a"] * 9, "n1", "s", "c", "m", **seen)
     text = DOCUMENTED.read_text()
-    assert [name for name in (*found, *rows) if f"`{name}`" not in text] == []
+    assert [name for name in (*found, *rows, "maps", "left_out") if f"`{name}`" not in text] == []
     assert json.loads(json.dumps(found)) == found

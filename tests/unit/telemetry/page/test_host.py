@@ -100,6 +100,19 @@ def test_since_when_another_holds_an_eip_is_known_once_that_was_seen_to_begin():
     assert still == begun
 
 
+def test_what_the_process_knows_of_an_eip_is_asked_for_when_somebody_looks():
+    async def story():
+        asked = []
+        page = HostPage("n1", Bugs(), lambda eip: asked.append(eip) or {"answering": 1})
+        one = {"address": "192.0.2.10", "services": [], "pool": "lan", "holder": "n2"}
+        page.shown(NOTHING | {"eips": [one]}, {}, {})
+        await asyncio.sleep(0)
+        assert asked == []
+        return json.loads(await page.live.now())["eips"]["192.0.2.10"]["answering"]
+
+    assert asyncio.run(story()) == 1
+
+
 def test_an_event_that_nobody_foresaw_is_a_bug_and_no_more(shown):
     found, bugs = shown(PeerChanged("n2", None, True), taken(unanswered=0.231))
     assert bugs == [("page", AttributeError)]

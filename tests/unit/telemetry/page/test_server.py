@@ -165,5 +165,6 @@ async def test_the_page_asks_for_nothing_from_elsewhere_and_shows_what_others_wr
     ]
     assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|https?://", script) == []
     assert len(html + css + script) <= 30_000
+    assert re.findall(r"(?m)^\s.*|(?:^| )// .*", html + css + script) == [], "for readers of the source"
     assert "style=" not in html
     assert not re.search(r"<script>|onclick", html)
