@@ -6,6 +6,7 @@ The writer also keeps the parts of a record that are for people up to date.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -20,7 +21,7 @@ from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.system.decoding import UNFIT
-from speaker.system.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained, lasting
 from speaker.system.waiting import time_of_day
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -162,7 +163,8 @@ class AnnouncementWriter:
         """Endless."""
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
-                workers.create_task(self._work(wire), name=f"record writer {number}")
+                work = lasting("record writer", partial(self._work, wire))
+                workers.create_task(work, name=f"record writer {number}")
 
     async def _work(self, wire: Wire) -> None:
         while True:

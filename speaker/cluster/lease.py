@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,6 +20,7 @@ from speaker.api.records import LeaseObject, leases_in
 from speaker.cluster.client import Client
 from speaker.errors import ApiRefused, EdgeError, SettingError
 from speaker.system.decoding import UNFIT
+from speaker.system.supervise import lasting, passing
 from speaker.system.waiting import boottime
 
 LAST_TERM = 2**31 - 1
@@ -260,8 +262,8 @@ class Election:
         """Runs ``work`` while the Lease is held, and cancels it when it no longer is. Endless, as ``work`` must be."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._hold(), name=f"lease {self._lease.name}")
-                group.create_task(self._work(work), name=f"leader {self._lease.name}")
+                group.create_task(lasting("lease", self._hold), name=f"lease {self._lease.name}")
+                group.create_task(lasting("leader", partial(self._work, work)), name=f"leader {self._lease.name}")
         finally:
             await self._resign()
 
@@ -270,7 +272,8 @@ class Election:
     async def _work(self, work: Work) -> None:
         while True:
             leadership = await self.held()
-            working = asyncio.create_task(work(leadership), name=f"leader's work {self._lease.name}")
+            own = passing("leader's work", partial(work, leadership))
+            working = asyncio.create_task(own, name=f"leader's work {self._lease.name}")
             working.add_done_callback(lambda _: self._turned.set())
             try:
                 await self._until_lost(leadership, working)

@@ -11,7 +11,7 @@ from speaker.cluster.client import REQUEST, Client
 from speaker.cluster.reflector import Hears
 from speaker.controller.wanted import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
-from speaker.system.supervise import Supervisor, contained, report
+from speaker.system.supervise import Supervisor, contained, lasting, report
 from speaker.telemetry.lines import Bound
 
 WORKERS = 16
@@ -102,7 +102,7 @@ class WriteQueue:
         """Endless."""
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
-                workers.create_task(self._work(), name=f"writer {number}")
+                workers.create_task(lasting("writer", self._work), name=f"writer {number}")
 
     def _take_up(self, path: str) -> None:
         order = self._wanted.get(path)

@@ -34,7 +34,7 @@ from speaker.health.judge import Condition, Found, Result, Tally, Target, Unwell
 from speaker.model import HealthCheck, ServiceKey, with_port
 from speaker.system.files import read_regular, shown
 from speaker.system.process import share
-from speaker.system.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained, lasting
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 
@@ -338,7 +338,7 @@ class Prober:
         loop.add_reader(self._poll.fileno(), self._ready)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read_cas(), name="CAs of health checks")
+                tasks.create_task(lasting("CAs of health checks", self._read_cas), name="CAs of health checks")
                 while True:
                     at = self._next(loop.time())
                     await set_within(self._changed, None if at == inf else at - loop.time())

@@ -7,6 +7,7 @@ forwarding the connections it knows, even if its speaker is gone.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from speaker.forwarding.handing_over import HandingOver, NextHop
@@ -18,6 +19,7 @@ from speaker.model.events import EipClaimed, EipYielded, SpeakerSeen
 from speaker.node.report import Report
 from speaker.packets.asker import answers
 from speaker.packets.asking import Question
+from speaker.system.supervise import passing
 from speaker.system.waiting import boottime, set_within
 from speaker.wire.messages import Began, WireEvent
 
@@ -118,7 +120,7 @@ class HandOver:
                 self._news.clear()
                 for hop in self._moves.hops() - self._asked.keys():
                     self._asked[hop] = asyncio.Event()
-                    tasks.create_task(self._watch(hop), name=f"previous holder {hop.address}")
+                    tasks.create_task(passing("previous holder", partial(self._watch, hop)), name=str(hop.address))
                 begun = boottime()
                 with self._report.trying("hand over"):
                     await self._bring()

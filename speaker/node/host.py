@@ -205,8 +205,8 @@ class Host:
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
 
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(hand_on(), name="gateway answers")
-            tasks.create_task(watch(), name="gateway questions")
+            tasks.create_task(lasting("gateway answers", hand_on), name="gateway answers")
+            tasks.create_task(lasting("gateway questions", watch), name="gateway questions")
 
     async def _follow_losses(self) -> None:
         """Endpoints of nodes that died get no new connections from then on, if we forward. The source is told too."""

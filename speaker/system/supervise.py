@@ -84,13 +84,18 @@ async def at_work(task: str, work: Callable[[], Awaitable[None]], supervisor: Su
 async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
     """Runs ``work``, which never returns by itself, once. Ends when cancelled, or with what ended the work: ``Ended``
     if it returned or was cancelled from within, because a TaskGroup ignores a child that ends that way."""
+    await passing(task, work)
+    raise Ended(f"{task} returned")
+
+
+async def passing(task: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Like ``lasting``, for work that may return."""
     try:
         await work()
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
         raise Ended(f"{task} was cancelled from within") from error
-    raise Ended(f"{task} returned")
 
 
 async def _ended(

@@ -23,6 +23,8 @@ KNOWN = (
     "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",
     "wire speaker.ownership.hellos.hellos:Hellos.receive EdgeError once STEADY",
     "wire speaker.ownership.machine.segment:Segment.pause CancelledError once STOP",
+    "main speaker.interfaces.gateway:_Gateway.__init__ CancelledError once START",
+    "wire speaker.ownership.machine.moving:Moves.hear OSError lasting STEADY",
 )
 """Some that once broke the promise, and are always among them."""
 

@@ -101,6 +101,7 @@ class Hearing:
         if peer is None:
             return
         peer.heard_at = heard_at if peer is before else NEVER
+        peer.lenience.unhear()
         if not peer.is_alive(now, self._k.times):
             peer.claims = {}
         peer.restore()

@@ -188,6 +188,10 @@ class Patience:
             self.quiet.survived(gap, now)
         self.over_at = self.quiet.over_at(times.dead)
 
+    def unhear(self) -> None:
+        """Its last hello does not count, so the silence goes on: what ends it is no sign that nothing was lost."""
+        self._clock = self._sequence = 0
+
     def lasts(self, now: float) -> float:
         """Seconds that a silence may last; 0 if nothing was learnt."""
         return self.quiet.lasts(now)

@@ -16,6 +16,8 @@ REPEATED = 3
 ROUNDS = 8
 """Rounds of questions without an answer, one at each beat, until a peer is accused: at 30 % loss once in two thousand
 times."""
+UNICASTS = 5
+"""Times in a row that a peer answers only what is asked by its MAC, until it is accused."""
 _LATELY = 60.0
 """Seconds."""
 
@@ -66,22 +68,45 @@ class Watch:
     """Those of these rounds in which somebody else answered."""
     others: bool = False
     """Somebody else answered in this round."""
+    by_mac: bool = False
+    """The question went to the peer's MAC as well."""
+    prompt_at: float = NEVER
+    """When a question to everybody was last answered within its round."""
+    unicasts: int = 0
+    """Times in a row that it did not answer a multicast, but the same question by its MAC, while others answered
+    multicasts (and in time: on a slow LAN a late answer looks the same)."""
+    unicast_at: float = NEVER
+    """When that was noted last."""
 
     @property
     def accused(self) -> bool:
-        return self.rounds >= ROUNDS and 2 * self.proven > ROUNDS
+        return self.unicasts >= UNICASTS or (self.rounds >= ROUNDS and 2 * self.proven > ROUNDS)
 
-    def answered(self) -> None:
+    def ask(self, eip: IPAddress, by_mac: bool, now: float) -> None:
+        self.asked, self.by_mac, self.asked_at = (eip,), by_mac, now
+
+    def answered(self, now: float) -> None:
         self.rounds = self.proven = 0
-        self.asked, self.others = (), False
+        self.asked = ()
+        if not self.by_mac:
+            self.others, self.unicasts, self.prompt_at = False, 0, now
 
     def missed(self) -> None:
         """A round ends without an answer."""
+        if self.rounds:
+            self.unicasts = 0
         if not self.accused:  # otherwise older rounds would count as long as it lasts
             self.rounds, self.proven = self.rounds + 1, self.proven + self.others
         if self.rounds >= ROUNDS and not self.accused:
             self.rounds = self.proven = 0  # nobody answers us: begin again
         self.asked, self.others = (), False
+
+    def note_unicast(self, prompt_at: float, now: float) -> None:
+        """A round ended with an answer to a question by MAC. ``prompt_at``: when another peer last answered a question
+        to everybody in time."""
+        if self.others and prompt_at > self.unicast_at:
+            self.unicasts, self.unicast_at = self.unicasts + 1, now
+        self.others = self.by_mac = False
 
 
 class Weights:

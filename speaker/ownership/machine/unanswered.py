@@ -16,6 +16,7 @@ from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment, Watch
+from speaker.ownership.parameters import NEVER
 
 SAMPLE = 1.5
 """Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
@@ -24,6 +25,8 @@ WATCHED, SUSPECTED = 2, 4
 TRIED, TRIED_MOST = 60.0, 3600.0
 """Seconds for which a node that was mute takes nothing from others for that reason: the first time, and at most."""
 _VERSIONS = (4, 6)
+_BY_MULTICAST = 6
+"""The IP version of which clients ask by multicast."""
 
 
 class Unanswered:
@@ -42,7 +45,7 @@ class Unanswered:
 
     def _in_doubt(self, segment: Segment) -> bool:
         """A question is unanswered, or some node accuses another."""
-        watched = segment.accused or any(watch.asked or watch.rounds for watch in segment.watches.values())
+        watched = segment.accused or any(w.asked or w.rounds or w.by_mac for w in segment.watches.values())
         return bool(watched) or any(peer.accuses for peer in segment.peers.by_node.values())
 
     def _sample(self, segment: Segment, now: float) -> None:
@@ -84,22 +87,32 @@ class Unanswered:
     def _ask_for(self, segment: Segment, peer: Peer, accused: Accused, watch: Watch, now: float) -> None:
         if watch.asked:
             watch.missed()
-        doubted = watch.rounds > 0 or bool(self._rules.accusers(self._k, segment, accused, now))
-        if now < watch.asked_at + (SAMPLE if watch.accused or not doubted else 0.0):
+        elif watch.by_mac:
+            self._note_unicast(segment, accused, watch, now)
+        accusers = bool(self._rules.accusers(self._k, segment, accused, now))
+        if now < watch.asked_at + (SAMPLE if watch.accused or not (watch.rounds or accusers) else 0.0):
             return
-        in_turn = chain(islice(peer.claims, watch.turn % len(peer.claims), None), peer.claims)
-        steps, eip = next((step, eip) for step, eip in enumerate(in_turn, 1) if eip.version == accused.version)
-        watch.turn = (watch.turn + steps) % len(peer.claims)
-        watch.asked_at, watch.asked = now, (eip,)
+        doubted = watch.rounds > 0 or (accusers and accused.version != _BY_MULTICAST)
+        start = (watch.turn + (watch.rounds != 1)) % len(peer.claims)  # once more for the same one
+        in_turn = chain(islice(peer.claims, start, None), peer.claims)
+        steps, eip = next((step, eip) for step, eip in enumerate(in_turn) if eip.version == accused.version)
+        watch.turn = (start + steps) % len(peer.claims)
+        watch.ask(eip, doubted, now)
         self._agenda.orders.append(Question(segment.link, peer.node, watch.asked, doubted))
+
+    def _note_unicast(self, segment: Segment, accused: Accused, watch: Watch, now: float) -> None:
+        """Hellos are broadcasts, so they show that a node hears broadcasts, but not that it hears multicasts."""
+        others = (each.prompt_at for each in segment.watches.values() if each is not watch)
+        watch.note_unicast(max(others, default=NEVER) if accused.version == _BY_MULTICAST else NEVER, now)
 
     def hear_answered(self, segment: Segment, eip: IPAddress) -> None:
         """Whoever answered: clients get an answer."""
         for accused, watch in segment.watches.items():
             if eip in watch.asked:
-                watch.answered()
-                segment.tried.pop(accused, None)
-                segment.tries.pop(accused, None)
+                watch.answered(self._agenda.now)
+                if accused.version != _BY_MULTICAST or not watch.by_mac:
+                    segment.tried.pop(accused, None)
+                    segment.tries.pop(accused, None)
             elif eip.version == accused.version:
                 watch.others = True
 

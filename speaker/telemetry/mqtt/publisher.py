@@ -13,7 +13,7 @@ from typing import NamedTuple
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.system.retry import retrying
-from speaker.system.supervise import single
+from speaker.system.supervise import lasting, single
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 from speaker.telemetry.metrics import MqttMetrics
@@ -165,8 +165,9 @@ class Publisher:
             self._metrics.connected.set(1)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(connection.watch(), name="mqtt connection")
-                    tasks.create_task(self._say_all(connection, tasks), name="mqtt states")
+                    tasks.create_task(lasting("mqtt connection", connection.watch), name="mqtt connection")
+                    states = partial(self._say_all, connection, tasks)
+                    tasks.create_task(lasting("mqtt states", states), name="mqtt states")
             except asyncio.CancelledError:
                 await self._farewell(connection)
                 raise
@@ -187,7 +188,8 @@ class Publisher:
             if not saying:
                 saying = True
                 for number in range(WINDOW):
-                    tasks.create_task(self._work(connection), name=f"mqtt messages {number}")
+                    work = lasting("mqtt messages", partial(self._work, connection))
+                    tasks.create_task(work, name=f"mqtt messages {number}")
                 if not self._refused:
                     self._tell_recovered()
             await set_within(self._areas_changed, REFRESH)

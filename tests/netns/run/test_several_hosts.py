@@ -4,13 +4,15 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from alert_lan import eventually
-from site_yaml import POOL, service
+from site_yaml import POOL, pool, service
 
 from speaker.ownership.hellos.keys import generate
 
@@ -225,3 +227,78 @@ def test_a_peers_own_address_is_not_claimed(lan, write, start, key):
     assert "198.51.100.2" not in held(one)
     assert any("198.51.100.2" in problem for problem in told_problems(one))
     two.stop()
+
+
+# ── A port without multicasts, as a switch has it that snoops MLD and has no querier ──────────────────────────────────
+
+SIX = [f"2001:db8:9::1{number}" for number in range(6)]
+FOUR = [f"198.51.100.1{number}" for number in range(3)]
+BOTH_FAMILIES = pool('198.51.100.10-198.51.100.19, "2001:db8:9::10-2001:db8:9::19"') + "".join(
+    service(f"s{number}", "ipFamilies: [IPv6]" if ":" in eip else "", eip=f'"{eip}"')
+    for number, eip in enumerate(FOUR + SIX)
+)
+
+
+@pytest.fixture
+def switch(new_namespace, sh):
+    place = new_namespace("switch")
+    sh(place, "ip link add lan type bridge forward_delay 0 mcast_snooping 0")
+    sh(place, "ip link set lan up")
+    return place
+
+
+@pytest.fixture
+def ports(switch, new_namespace, wire, sh):
+    """Three nodes and a client on one switch, which has a port of that name for each."""
+    places = {}
+    for number, name in enumerate(("n1", "n2", "n3", "client"), 1):
+        place = places[name] = new_namespace(name)
+        wire(switch, name, place, "eth0")
+        sh(switch, f"ip link set {name} master lan")
+        sh(place, f"ip addr add 198.51.100.{number}/24 dev eth0")
+        sh(place, f"ip addr add 2001:db8:9::{number}/64 dev eth0 nodad")
+    return places
+
+
+@pytest.fixture(params=["socket", "auto"], ids=["sockets", "kernel"])
+def three(ports, write, start, key, request):
+    write("site.yaml", BOTH_FAMILIES)
+    flags = ("--with-peers", "--key", key(), "--responder", request.param)
+    found = {name: start(ports[name], *flags, name=name) for name in ("n1", "n2", "n3")}
+    for speaker in found.values():
+        speaker.until("ready")
+    eventually(
+        lambda: (
+            all(holders(each) == holders(found["n1"]) for each in found.values())
+            and None not in holders(found["n1"]).values()
+        ),
+        lambda: ask(found["n1"], "status"),
+    )
+    return found
+
+
+def answered(client, sh):
+    """The IPv6 EIPs whose MAC a client that knows none gets by asking."""
+    sh(client, "ip -6 neigh flush dev eth0")
+    with client.entered(), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        for eip in SIX:
+            probe.sendto(b"", (eip, 80))
+    time.sleep(1.5)  # until the kernel has asked three times, a second apart, or once and been answered
+    known = [line.split() for line in sh(client, "ip -6 neigh show dev eth0").splitlines()]
+    return {words[0] for words in known if "lladdr" in words} & {*SIX}
+
+
+def test_who_gets_no_multicast_loses_its_ipv6_eips_and_keeps_the_others(ports, switch, three, sh):
+    before = holders(three["n1"])
+    victim = before[SIX[0]]
+    assert answered(ports["client"], sh) == {*SIX}
+    sh(switch, f"ip link set {victim} type bridge_slave mcast_flood off")
+    others = next(speaker for name, speaker in three.items() if name != victim)
+    eventually(
+        lambda: victim not in {holder for eip, holder in holders(others).items() if eip in SIX},
+        lambda: ask(others, "status"),
+    )
+    assert answered(ports["client"], sh) == {*SIX}
+    after = holders(others)
+    assert {eip: after[eip] for eip in FOUR} == {eip: before[eip] for eip in FOUR}
+    assert {eip for eip in SIX if after[eip] != before[eip]} == {eip for eip in SIX if before[eip] == victim}

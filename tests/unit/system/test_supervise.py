@@ -1,6 +1,7 @@
 """No bug of ours ends more than the work it is in."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from speaker.system.supervise import (
     heed_callbacks,
     lasting,
     never_failing,
+    passing,
     supervised,
     unfailing,
     wait,
@@ -212,6 +214,16 @@ async def test_what_lasts_and_returns_or_is_cancelled_from_within_has_ended():
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(lasting("work", work))
         assert [type(error) for error in caught.value.exceptions] == [Ended]
+
+
+async def test_what_may_return_may_not_be_cancelled_from_within():
+    async def cancelled():
+        raise asyncio.CancelledError("out of the blue")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(passing("work", partial(asyncio.sleep, 0)))
+    with pytest.raises(Ended, match="work was cancelled from within"):
+        await passing("work", cancelled)
 
 
 async def test_what_lasts_ends_by_its_own_error_or_where_it_is_to_end():

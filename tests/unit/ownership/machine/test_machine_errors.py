@@ -197,6 +197,18 @@ def test_one_hello_that_raises_is_one_lost_hello() -> None:
     assert machine.held() == {}
 
 
+@pytest.mark.parametrize("failed", [4, 20, 150])
+def test_a_silence_that_is_a_bug_of_ours_teaches_no_patience(failed: int) -> None:
+    machine, now = alone(1, kind=made_of(Deaf)), 0.0
+    for sequence in range(failed + 20):
+        machine.hearing.at = "answer" if 10 <= sequence < failed + 10 else "never"
+        machine.step(now, hello(machine, sequence, {EIP: 3}, node="bad", clock=100 * sequence))
+        advance(machine, now, now + 0.1)
+        now += 0.1
+    bad = machine.known.segments[LINK].peers.by_node["bad"]
+    assert bad.dead_after(machine.times) == machine.times.dead
+
+
 def test_a_claim_that_was_half_learnt_is_heeded_all_the_same() -> None:
     class Torn(Agenda):
         def look_at(self, addresses: object) -> None:

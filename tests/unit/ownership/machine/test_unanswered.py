@@ -6,10 +6,11 @@ from itertools import pairwise
 import pytest
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
 
+from speaker.model import IPAddress
 from speaker.ownership.events import Claim, EipAnswered, FrameHeard, Order, Question, Tick, Withdraw, Yielded
 from speaker.ownership.hello import MAX_AGE, Accused, Heard
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.segment import ROUNDS
+from speaker.ownership.machine.segment import ROUNDS, UNICASTS
 from speaker.ownership.machine.unanswered import SAMPLE, TRIED
 
 TIMES = alone().times
@@ -218,6 +219,41 @@ def test_an_answer_ends_the_accusation() -> None:
     watching(machine, 0.0, 3.0, {"a": (HELD, ()), "b": ({}, ())})
     orders = watching(machine, 3.0, 6.0, {"a": (HELD, ()), "b": ({}, ())}, answers=True)
     assert not [at for at in accused(orders) if at > 4.2]
+
+
+SIX = IPv6Address("2001:db8::1")
+
+
+def reached(eip: IPAddress, *, prompt: bool = True, others: bool = True, seconds: float = 15.0) -> list[float]:
+    """When "a", which answers for ``eip`` only if it is asked by its MAC, was accused. ``prompt``: "b" answers
+    everybody's questions for its own; ``others``: so do the rest, for their addresses."""
+    machine, found = alone(), []
+    peers = {"a": {eip: 3}, "b": {eip + 1: 3}}
+    for n in range(round(seconds * 10)):
+        now = n / 10
+        for at, (node, claims) in enumerate(peers.items()):
+            machine.step(now, hello(machine, round((now + 1) * 1000) + at, claims, node))
+        new = timed(machine, now, now + 0.098)
+        for _, question in questions(new):
+            if question.doubted or (prompt and question.node == "b"):
+                machine.step(now + 0.098, EipAnswered(question.eips[0], LINK, question.node))
+            if question.doubted and others:
+                machine.step(now + 0.098, FrameHeard(LINK, eip.version))
+        found += [at for at, spoken in said(new) if Accused("a", eip.version) in spoken.unanswered]
+        assert not [spoken for _, spoken in said(new) if Accused("b", eip.version) in spoken.unanswered]
+    return found
+
+
+def test_who_answers_for_an_ipv6_eip_only_by_its_mac_is_accused() -> None:
+    assert reached(SIX)[0] == pytest.approx(UNICASTS * SAMPLE, abs=SAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("eip", "prompt", "others"), [(EIP, True, True), (SIX, False, True), (SIX, True, False)],
+    ids=["for IPv4 its hellos show that it hears broadcasts", "all answer late", "our multicasts reach nobody"],
+)  # fmt: skip
+def test_who_answers_only_by_its_mac_is_not_accused_if_that_shows_nothing(eip, prompt, others) -> None:
+    assert reached(eip, prompt=prompt, others=others) == []
 
 
 def test_who_was_mute_itself_takes_nothing_for_that_reason_for_a_while() -> None:
