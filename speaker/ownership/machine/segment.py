@@ -73,8 +73,9 @@ class Watch:
     prompt_at: float = NEVER
     """When a question to everybody was last answered within its round."""
     unicasts: int = 0
-    """Times in a row that it did not answer a multicast, but the same question by its MAC, while others answered
-    multicasts (and in time: on a slow LAN a late answer looks the same)."""
+    """Times in a row that it did not answer a question to everybody, but the same one by its MAC, while others answered
+    everybody's (and in time: on a slow LAN a late answer looks the same). Hellos do not show that: a switch may treat
+    ARP, or multicast, in another way than other broadcasts."""
     unicast_at: float = NEVER
     """When that was noted last."""
 

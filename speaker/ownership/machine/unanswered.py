@@ -3,7 +3,8 @@
 A hello says that a node is well; only an answer shows that clients find it. So each node regularly asks for one EIP of
 each family of the two peers before it in the order of names. A missing answer may be the peer's trouble or our own.
 Therefore it is asked again at each beat, also by its MAC, and others on the link after it. It is accused only if those
-answered meanwhile; and the accusation is believed only if a second node says the same, if there is a third.
+answered meanwhile; and the accusation is believed only if a second node says the same, if there is a third. A peer that
+keeps answering only by its MAC is accused too, as clients ask everybody.
 """
 
 from bisect import bisect_left
@@ -25,8 +26,6 @@ WATCHED, SUSPECTED = 2, 4
 TRIED, TRIED_MOST = 60.0, 3600.0
 """Seconds for which a node that was mute takes nothing from others for that reason: the first time, and at most."""
 _VERSIONS = (4, 6)
-_BY_MULTICAST = 6
-"""The IP version of which clients ask by multicast."""
 
 
 class Unanswered:
@@ -88,11 +87,12 @@ class Unanswered:
         if watch.asked:
             watch.missed()
         elif watch.by_mac:
-            self._note_unicast(segment, accused, watch, now)
-        accusers = bool(self._rules.accusers(self._k, segment, accused, now))
-        if now < watch.asked_at + (SAMPLE if watch.accused or not (watch.rounds or accusers) else 0.0):
+            others = (each.prompt_at for each in segment.watches.values() if each is not watch)
+            watch.note_unicast(max(others, default=NEVER), now)
+        doubted = watch.rounds > 0
+        hurried = doubted or bool(self._rules.accusers(self._k, segment, accused, now))
+        if now < watch.asked_at + (SAMPLE if watch.accused or not hurried else 0.0):
             return
-        doubted = watch.rounds > 0 or (accusers and accused.version != _BY_MULTICAST)
         start = (watch.turn + (watch.rounds != 1)) % len(peer.claims)  # once more for the same one
         in_turn = chain(islice(peer.claims, start, None), peer.claims)
         steps, eip = next((step, eip) for step, eip in enumerate(in_turn) if eip.version == accused.version)
@@ -100,17 +100,12 @@ class Unanswered:
         watch.ask(eip, doubted, now)
         self._agenda.orders.append(Question(segment.link, peer.node, watch.asked, doubted))
 
-    def _note_unicast(self, segment: Segment, accused: Accused, watch: Watch, now: float) -> None:
-        """Hellos are broadcasts, so they show that a node hears broadcasts, but not that it hears multicasts."""
-        others = (each.prompt_at for each in segment.watches.values() if each is not watch)
-        watch.note_unicast(max(others, default=NEVER) if accused.version == _BY_MULTICAST else NEVER, now)
-
     def hear_answered(self, segment: Segment, eip: IPAddress) -> None:
         """Whoever answered: clients get an answer."""
         for accused, watch in segment.watches.items():
             if eip in watch.asked:
                 watch.answered(self._agenda.now)
-                if accused.version != _BY_MULTICAST or not watch.by_mac:
+                if not watch.by_mac:
                     segment.tried.pop(accused, None)
                     segment.tries.pop(accused, None)
             elif eip.version == accused.version:

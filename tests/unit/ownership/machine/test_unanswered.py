@@ -244,16 +244,16 @@ def reached(eip: IPAddress, *, prompt: bool = True, others: bool = True, seconds
     return found
 
 
-def test_who_answers_for_an_ipv6_eip_only_by_its_mac_is_accused() -> None:
-    assert reached(SIX)[0] == pytest.approx(UNICASTS * SAMPLE, abs=SAMPLE)
+@pytest.mark.parametrize("eip", [EIP, SIX], ids=["ipv4", "ipv6"])
+def test_who_answers_only_by_its_mac_is_accused(eip: IPAddress) -> None:
+    assert reached(eip)[0] == pytest.approx(UNICASTS * SAMPLE, abs=SAMPLE)
 
 
 @pytest.mark.parametrize(
-    ("eip", "prompt", "others"), [(EIP, True, True), (SIX, False, True), (SIX, True, False)],
-    ids=["for IPv4 its hellos show that it hears broadcasts", "all answer late", "our multicasts reach nobody"],
-)  # fmt: skip
-def test_who_answers_only_by_its_mac_is_not_accused_if_that_shows_nothing(eip, prompt, others) -> None:
-    assert reached(eip, prompt=prompt, others=others) == []
+    ("prompt", "others"), [(False, True), (True, False)], ids=["all answer late", "our questions reach nobody else"]
+)
+def test_who_answers_only_by_its_mac_is_not_accused_if_others_do_no_better(prompt: bool, others: bool) -> None:
+    assert reached(SIX, prompt=prompt, others=others) == []
 
 
 def test_who_was_mute_itself_takes_nothing_for_that_reason_for_a_while() -> None:
