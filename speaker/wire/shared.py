@@ -259,6 +259,8 @@ class SharedOwner:
     def opened(self, hello_link: HelloLink) -> None:
         self._acquaint(hello_link)
         self._step(events.LinkChanged(hello_link.link.index, up=True))
+        if not self.machine.uses(hello_link.link.index):
+            hello_link.fail(EdgeError(f"{hello_link.link.name}: a bug of ours keeps it from being used"))
 
     def closed(self, link: int) -> None:
         self._inquiries.close(link)

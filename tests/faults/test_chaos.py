@@ -23,6 +23,7 @@ KNOWN = (
     "main speaker.telemetry.logs:Bounded.__call__ OSError lasting EDIT",
     "wire speaker.ownership.hellos.hellos:Hellos.receive EdgeError once STEADY",
     "wire speaker.ownership.machine.segment:Segment.pause CancelledError once STOP",
+    "wire speaker.ownership.machine.segment:Segment.pause StopIteration lasting STOP",
     "main speaker.interfaces.gateway:_Gateway.__init__ CancelledError once START",
     "wire speaker.ownership.machine.moving:Moves.hear OSError lasting STEADY",
 )

@@ -246,6 +246,10 @@ class Ownership:
         segments = self.known.segments.items()
         return {link: segment.peers.states(now, segment.sick, segment.deaf) for link, segment in segments}
 
+    def uses(self, link: int) -> bool:
+        """It knows that the link is up."""
+        return link in self.known.segments and self.known.segments[link].up
+
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
         """It says that it holds ``eip``, or did so within the last ``linger``."""
         peer = self._heard(link, node)

@@ -198,7 +198,7 @@ class Machine:
         self.draining_since = self.rebalancing = None
         self.ready, self.wakes_in, self.known, self.seen = True, 1e6, None, {}
         self.spoken_again = 0
-        self.speaking = set()
+        self.speaking, self.refuses_links = set(), False
         self.claims_heard, self.terms = 0, {}
 
     def step(self, now, event):
@@ -209,6 +209,9 @@ class Machine:
 
     def next_wake(self, now):
         return now + self.wakes_in
+
+    def uses(self, link):
+        return not self.refuses_links
 
     def believed(self, link, hello):
         return self.believes

@@ -800,6 +800,22 @@ def test_a_hello_that_left_and_allows_no_answers_is_the_last(during, parts):
     during(tell)
 
 
+def test_a_link_that_a_bug_keeps_out_of_the_machine_is_offered_until_it_is_taken(virtually, parts):
+    async def tell():
+        parts.machine.refuses_links = True
+        async with SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.links) as owner:
+            owner.use_links([ETH0], MACS)
+            await asyncio.sleep(3 * RETRY_MAX)
+            assert len(parts.machine.told) > 3
+            parts.machine.refuses_links = False
+            await asyncio.sleep(3 * RETRY_MAX)
+            assert parts.machine.take()[-1] == LinkChanged(ETH0.index, up=True)
+            await asyncio.sleep(3 * RETRY_MAX)
+            assert parts.machine.told == []
+
+    virtually(tell)
+
+
 def test_a_bug_in_one_hello_costs_that_one_and_in_all_of_them_the_link(during, parts):
     async def tell(owner):
         hellos = parts.sockets.open[ETH0.index]
