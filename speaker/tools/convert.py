@@ -17,12 +17,13 @@ from speaker.api.fields import ApiObject
 from speaker.convert.conversion import Conversion, Settings, of_keepalived
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
-from speaker.convert.keepalived.files import read_files
+from speaker.convert.keepalived.files import NAME, read_files
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
 from speaker.standalone.manifests import MAX_FILE_BYTES, MISNAMED, manifest_files, misnamed, no_utf8, read_file
 from speaker.system.files import shown, write_atomically
+from speaker.tools.validate import json_problems
 
 STDIN = "-"
 KEEPALIVED = "keepalived"
@@ -40,7 +41,7 @@ def command(args: argparse.Namespace) -> int:
         raise SettingError('PATH "": must be a path: this directory is .')
     if args.peer and args.peer not in (*peers, KEEPALIVED):
         raise SettingError(f"--from {args.peer}: must be one of {', '.join((*peers, KEEPALIVED))}")
-    if args.peer == KEEPALIVED or all(source.endswith(".conf") for source in args.sources):
+    if args.peer == KEEPALIVED or all(map(_is_keepalived, args.sources)):
         if args.classes or args.default_class or args.adopt:
             raise SettingError(
                 "--adopt, --class and --default-class are for Services, which keepalived.conf does not have"
@@ -57,7 +58,7 @@ def convert(
     object with both to ``out``.
 
     Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read; then
-    nothing is written.
+    only the problems are written.
     """
     objects, problems = _read(sources)
     if not objects and not problems:
@@ -71,6 +72,9 @@ def _written(
 ) -> int:
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
+        if as_json:
+            told = _json(found, whole=into is None) | json_problems(problems)
+            out.write(json.dumps(told, default=repr) + "\n")
         return 2
     objects = (*found.services, *found.endpoints)
     if into is not None:
@@ -86,6 +90,15 @@ def _written(
 
 
 # ── keepalived.conf ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_keepalived(source: str) -> bool:
+    """A directory is, if it has nothing else that is read."""
+    try:
+        alone = source != STDIN and Path(source, NAME).is_file() and not manifest_files(Path(source))
+    except OSError:
+        alone = False
+    return alone or source.endswith(".conf")
 
 
 def _of_keepalived(sources: Sequence[str], config_id: str) -> tuple[Conversion, list[InvalidField]]:
@@ -207,6 +220,7 @@ def _general(path: str) -> str:
 def _json(found: Conversion, *, whole: bool) -> dict[str, object]:
     told: dict[str, object] = {
         "ok": not found.decisions,
+        "problems": [],
         "pools": len(found.pools),
         "services": len(found.services),
         "listed": [_json_listed(each) for each in found.listed],

@@ -73,6 +73,13 @@ _KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, 
 _DIFFER = names("state priority router_id interface unicast_src_ip mcast_src_ip")
 """A difference between hosts in these loses nothing that hosts have in common."""
 
+_OPTIONS, _FLAGS = (
+    names("dev scope brd broadcast label peer preferred_lft"),
+    names("home -nodad mngtmpaddr noprefixroute autojoin no_track use_vmac"),
+)
+"""Words behind an address: with a value, and without."""
+_ONE_EACH = "write each address on a line of its own, and convert again"
+
 _SECRETS = names("auth_pass auth_hmac key password")
 """Keywords followed by a secret, in the right place or elsewhere."""
 _SAFE = re.compile(r"[\w.:/%,-]{1,64}", re.ASCII)
@@ -260,6 +267,9 @@ class _Site:
         if address in self.carried:
             self.leave(entry, f"{address} already appears at {self.carried[address].entry.place}: the first one counts")
             return None
+        options = iter(entry.words[1:])
+        if any(word not in _FLAGS and not (word in _OPTIONS and next(options, "")) for word in options):
+            self.note(entry, f"only {address} is read: a line has one address and its options", _ONE_EACH)
         if {*entry.words[1::2]} - {"dev"}:
             self.note(entry, "the speaker binds an EIP to no link: labels, scopes and the like have no effect")
         return address
@@ -330,8 +340,11 @@ class _Site:
             elif kind == "fwmark":
                 why = "packets are marked by rules that the speaker does not read"
                 self.leave(statement, why, "write a virtual_server with its address and port, and convert again")
-            elif (places := self._places(statement, kind, _argument(statement, 2), statement)) is not None:
+            elif (places := self._places(statement, _first(kind), _argument(statement, 2), statement)) is not None:
                 self._server(statement, places)
+        for group in groups.values():
+            if not group.done:
+                self.leave(group, "no virtual_server uses it")
 
     def _group(self, statement: Statement, group: Statement | None) -> None:
         if group is None:
@@ -391,7 +404,7 @@ class _Site:
         if not self.understood(statement, _SERVER):
             return
         try:
-            protocol = Protocol(_argument(self.last(statement, "protocol")) or "TCP")
+            protocol = Protocol(_argument(self.last(statement, "protocol")).upper() or "TCP")
         except ValueError:
             self.leave(statement, "is left out: its protocol is not TCP, UDP or SCTP", _CORRECT)
             return
@@ -482,7 +495,7 @@ class _Site:
         chain = (checker, real, server)
         if (other_port := self._nearest(chain, "connect_port")) is not None:
             said.append(f"port={_argument(other_port)}")
-        elif _argument(_last(server, "protocol")) in ("UDP", "SCTP"):
+        elif _argument(_last(server, "protocol")).upper() in ("UDP", "SCTP"):
             said.append(f"port={port or _argument(server, 2)}")
         said.append(f"interval={self._seconds(self._nearest(chain, 'delay_loop'), _DELAY_LOOP)}")
         said.append(f"timeout={self._seconds(self._nearest(chain, 'connect_timeout'), _CONNECT_TIMEOUT)}")
@@ -558,7 +571,7 @@ class _Site:
     ) -> None:
         address, port, protocol = place
         suffix = "" if protocol is Protocol.TCP else f"-{protocol.value.lower()}"
-        key = ServiceKey(NAMESPACE, f"vip-{_slug(str(address))}-{port}{suffix}")
+        key = ServiceKey(NAMESPACE, f"{_named(address)}-{port}{suffix}")
         heading = {"kind": statement.keyword, "metadata": {"name": f"{address} {port}"}}
         data: dict[str, object] = {
             "apiVersion": "v1",
@@ -576,11 +589,10 @@ class _Site:
         carried = self.carried[address].services
         carried.append(service)
         for each in carried if len(carried) > 1 else ():
-            each.share = f"vip-{_slug(str(address))}"
+            each.share = _named(address)
         self.found.services.append(service)
-        self.found.slices[key] = list(
-            _slices(key, place, [each for each in real if each.address.version == address.version])
-        )
+        here = [each for each in real if each.address.version == address.version]
+        self.found.slices.setdefault(key, [*_slices(key, place, here)])
 
     def unused(self) -> None:
         """Lists addresses that nobody would answer for any longer."""
@@ -681,6 +693,16 @@ def _is_on(statement: Statement | None) -> bool:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "pool"
+
+
+def _named(address: IPAddress) -> str:
+    """Never the same for two addresses."""
+    return f"vip-{address}".replace(":", "-").replace(".", "-")
+
+
+def _first(text: str) -> str:
+    """Outside a group keepalived reads only the first address of a range, and no prefix length."""
+    return re.split("[-/]", text)[0]
 
 
 _SHORT = re.compile(r"(.*[.:])([0-9A-Fa-f]+)-([0-9A-Fa-f]+)")

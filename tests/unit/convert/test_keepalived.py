@@ -302,6 +302,17 @@ def test_nobody_gets_an_address_without_asking_for_it():
         assert not any(pool.auto_assign for pool in pools_of(converted(conf_of(title))).values())
 
 
+def test_of_an_address_line_with_more_only_the_address_is_read_and_somebody_decides():
+    found = converted("vrrp_instance a {\n virtual_ipaddress {\n 192.0.2.1 192.0.2.2 dev eth1\n }\n}\n")
+    assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1"]]
+    assert any("only 192.0.2.1 is read" in each.why for each in found.decisions)
+
+
+def test_a_group_that_no_virtual_server_uses_is_listed_as_that():
+    found = converted("virtual_server_group spare {\n 192.0.2.1 80\n}\n" + BASE % ("", "", ""))
+    assert [each.why for each in found.listed] == ["no virtual_server uses it"]
+
+
 def test_services_at_one_address_share_it():
     more = "virtual_server 192.0.2.200 81 {\n real_server 192.0.2.11 81 { }\n}\n"
     found = converted(BASE % ("", "", "") + more)
@@ -314,6 +325,7 @@ def test_two_virtual_servers_at_one_place_are_told():
     found = converted(BASE % ("", "", "") + "virtual_server 192.0.2.200 80 {\n real_server 192.0.2.12 80 { }\n}\n")
     assert len(found.services) == 1
     assert any("twice" in each.why for each in found.decisions)
+    assert [*endpoints_of(found, "vip-192-0-2-200-80")] == ["192.0.2.11:80"]
 
 
 WORDS = st.sampled_from(

@@ -69,6 +69,12 @@ def test_an_included_file_that_is_not_there_is_a_line_to_decide():
     assert (listed.place.line, listed.path) == (1, "include")
 
 
+@pytest.mark.parametrize("text", ["interface {{ link }}\n", "virtual_ipaddress {\n{% for each in all %}\n}\n"])
+def test_a_template_is_refused_as_one(text):
+    [problem] = read_text(text).problems
+    assert problem.rule == "is a template: convert what it makes"
+
+
 def test_lines_of_another_host_are_told_and_what_hosts_differ_in_is_no_loss():
     found = converted("@lb2 priority 100\n@lb2 interface eth1\n@lb2 192.0.2.3\n", config_id="lb1").listed
     assert [(each.place.line, each.subject, each.path, bool(each.do)) for each in found] == [
