@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -21,7 +22,15 @@ from speaker.convert.keepalived.files import NAME, read_files
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
-from speaker.standalone.manifests import MAX_FILE_BYTES, MISNAMED, manifest_files, misnamed, no_utf8, read_file
+from speaker.standalone.manifests import (
+    MAX_FILE_BYTES,
+    MISNAMED,
+    is_manifest,
+    manifest_files,
+    misnamed,
+    no_utf8,
+    read_file,
+)
 from speaker.system.files import shown, write_atomically
 from speaker.tools.validate import json_problems
 
@@ -116,9 +125,9 @@ def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
     return objects, problems
 
 
-def _inner(text: str) -> ApiObject | None:
+def _inner(text: str) -> list[ApiObject]:
     parsed = parse("", text)
-    return parsed.objects[0] if len(parsed.objects) == 1 and not parsed.problems else None
+    return [] if parsed.problems else parsed.objects
 
 
 _Found = tuple[list[ApiObject], list[InvalidField]]
@@ -127,12 +136,25 @@ _Found = tuple[list[ApiObject], list[InvalidField]]
 def _of_path(path: Path) -> Iterator[_Found]:
     try:
         files, unread = (manifest_files(path), misnamed(path)) if path.is_dir() else ([path], [])
+        inner = [each for each in path.iterdir() if _holds_manifests(each)] if path.is_dir() else []
     except OSError as error:
         rule = f"must be a directory that can be read: {error.strerror}"
         yield [], [Unreadable("", shown(path), rule, place=Place(shown(path)))]
         return
     yield from map(read_file, files)
-    yield [], [InvalidField("", None, MISNAMED, place=Place(shown(each))) for each in unread]
+    yield (
+        [ApiObject(None, partial(_at, each)) for each in sorted(inner)],
+        [InvalidField("", None, MISNAMED, place=Place(shown(each))) for each in unread],
+    )
+
+
+def _holds_manifests(path: Path) -> bool:
+    """Whether it is a directory with any, however deep, that is not hidden."""
+    return path.is_dir() and not path.name.startswith(".") and any(is_manifest(each.name) for each in path.rglob("*"))
+
+
+def _at(path: Path, _: object) -> Place:
+    return Place(shown(path))
 
 
 def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:

@@ -118,6 +118,17 @@ def test_what_cannot_be_read_is_in_the_json_report_too(name, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_directory_inside_is_told_if_it_holds_manifests(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(WHOLE.read_text())
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "b.yaml").touch()
+    assert main(["convert", str(tmp_path)]) == 0
+    (tmp_path / "empty" / "inner" / "b.yaml").touch()
+    assert main(["convert", str(tmp_path)]) == 1
+    assert f"{tmp_path}/empty: is a directory, whose files are not read; name it" in capsys.readouterr().err
+
+
 def test_a_directory_in_capitals_is_no_file_that_is_misnamed(tmp_path, capsys):
     (tmp_path / "a.yaml").write_text(WHOLE.read_text())
     (tmp_path / "D.Yaml").mkdir()
