@@ -181,7 +181,7 @@ def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]
 
 def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     data = config_map(document, root, "pools have names of their own")
-    config = next(data[key] for key in METALLB if data[key].given)
+    config = next((data[key] for key in METALLB if data[key].given), data[METALLB[0]])
     if isinstance(config.value, str):
         document.take(config).refuse("must be YAML, of one mapping")
     for other in (each for each in data.children() if each.path != config.path):
