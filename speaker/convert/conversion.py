@@ -12,9 +12,10 @@ from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import settle
 from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
-from speaker.api.fields import ApiObject, Path, read
-from speaker.api.others import balancer_of, owner
+from speaker.api.fields import ApiObject, Path, read, some
+from speaker.api.others import WISHES, balancer_of, owner
 from speaker.api.reading import EIP, NAMESPACE, READ, SERVICE, flattened
+from speaker.api.service import PREFIX
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
 from speaker.convert.annotations import CLASSES
 from speaker.convert.document import CORRECT, Document, Listed
@@ -183,9 +184,12 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
         document.leave((), "changes objects, but files are read as they stand", "give what `kubectl kustomize` prints")
     elif any(map(kubevip.IMAGE.search, _images(source))):
         document.leave((), *kubevip.POD)
-    elif source.kind not in _PLAIN and _HINT.search(str(source.data)):
+    elif _HINT.search(text := "" if source.kind in _PLAIN else str(source.data)):
         why = "seems to hold pools of a load balancer, which cannot be read there"
         document.leave((), why, "give the objects themselves, such as `helm template` prints")
+    elif wishes := [name for name in WISHES if name in text]:
+        ours = ", ".join(dict.fromkeys(PREFIX + WISHES[name] for name in wishes))
+        document.leave((), f"makes a Service that asks by {some(wishes)}: it stays as it is", f"write {ours} into it")
     else:
         document.leave((), "is not an object of a load balancer: it stays as it is")
 

@@ -190,6 +190,17 @@ def test_the_pod_that_holds_the_control_planes_address_is_told(image, decided):
         assert ["speaker control-plane" in each.do for each in found.listed] == [decided]
 
 
+def test_what_makes_a_service_that_asks_another_balancer_is_told():
+    annotations = "{metallb.universe.tf/loadBalancerIPs: 192.0.2.5, metallb.universe.tf/allow-shared-ip: web}"
+    values = f"{{service: {{type: LoadBalancer, annotations: {annotations}}}}}"
+    release = (
+        "{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, metadata: {name: ingress}, spec: {values: %s}}"
+    )
+    [only] = converted(release % values).decisions
+    assert "metallb.universe.tf/loadBalancerIPs, metallb.universe.tf/allow-shared-ip" in only.why
+    assert only.do == "write eip-speaker.io/addresses, eip-speaker.io/share into it"
+
+
 def test_the_operator_of_metallb_may_restrict_nodes():
     text = "{apiVersion: metallb.io/v1beta1, kind: MetalLB, metadata: {name: metallb}, spec: {%s}}"
     assert [each.do for each in converted(text % "nodeSelector: {a: b}").listed] == ["run the agents on the same nodes"]
