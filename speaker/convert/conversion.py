@@ -182,9 +182,9 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
         document.leave((), "is not a Kubernetes object", "give only manifests, such as `helm template` prints")
     elif _is_built(source):
         document.leave((), "changes objects, but files are read as they stand", "give what `kubectl kustomize` prints")
-    elif any(map(kubevip.IMAGE.search, _images(source))):
+    elif kubevip.IMAGE.search(text := "" if source.kind in _PLAIN else str(source.data)):
         document.leave((), *kubevip.POD)
-    elif _HINT.search(text := "" if source.kind in _PLAIN else str(source.data)):
+    elif _HINT.search(text):
         why = "seems to hold pools of a load balancer, which cannot be read there"
         document.leave((), why, "give the objects themselves, such as `helm template` prints")
     elif wishes := [name for name in WISHES if name in text]:
@@ -203,13 +203,6 @@ def _is_built(source: ApiObject) -> bool:
     files = source.data.get("resources")
     plain = [_FILE.fullmatch(str(each)) for each in (files if isinstance(files, list) else ())]
     return not all(plain) or bool(source.data.keys() - {"apiVersion", "kind", "metadata", "resources"})
-
-
-def _images(source: ApiObject) -> Iterator[str]:
-    for at in (("spec", "containers"), ("spec", "template", "spec", "containers")):
-        containers = source.at(*at)
-        for i in range(len(containers) if isinstance(containers, list) else 0):
-            yield str(source.at(*at, i, "image"))
 
 
 def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document]) -> Rules:

@@ -18,7 +18,7 @@ from speaker.convert.ranges import joined, parse_block, without_ends
 from speaker.convert.selectors import all_but
 from speaker.model import AddressRange
 
-IMAGE = re.compile(r"(^|/)kube-vip([:@]|$)")
+IMAGE = re.compile(r"'image': '(?:[^']*/)?kube-vip[:@']")
 POD = (
     "runs kube-vip: neither the control plane's address in it nor its links are converted",
     "use `speaker control-plane` for that address, and write the link for Services into the pools' interface",

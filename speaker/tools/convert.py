@@ -19,7 +19,7 @@ from speaker.convert.conversion import Conversion, Settings, of_keepalived
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
 from speaker.convert.keepalived.files import NAME, read_files
-from speaker.errors import InvalidField, Place, SettingError, Unreadable
+from speaker.errors import EdgeError, InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
 from speaker.standalone.manifests import (
@@ -45,6 +45,15 @@ LONGEST = 80
 
 def command(args: argparse.Namespace) -> int:
     """Carries the command out. Raises SettingError."""
+    try:
+        return _command(args)
+    except SettingError as error:
+        if args.json:
+            sys.stdout.write(json.dumps(json_problems([InvalidField("", None, str(error))])) + "\n")
+        raise
+
+
+def _command(args: argparse.Namespace) -> int:
     peers = {peer.value: peer for peer in Balancer}
     if "" in args.sources:
         raise SettingError('PATH "": must be a path: this directory is .')
@@ -66,8 +75,8 @@ def convert(
     """Writes the manifests to ``out``, or into the directory ``into``, and the report to ``err``; with ``as_json``, one
     object with both to ``out``.
 
-    Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read; then
-    only the problems are written.
+    Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read or
+    ``into`` not be written; then only the problems are written.
     """
     objects, problems = _read(sources)
     if not objects and not problems:
@@ -79,16 +88,19 @@ def convert(
 def _written(
     found: Conversion, problems: Sequence[InvalidField], into: Path | None, as_json: bool, out: TextIO, err: TextIO
 ) -> int:
+    objects = (*found.services, *found.endpoints)
+    if into is not None and not problems:
+        try:
+            for name, manifests in zip(NAMES, (found.pools, objects, found.back), strict=True):
+                write_atomically(into / name, _yaml(manifests).encode())
+        except EdgeError as error:
+            problems = [InvalidField("", None, str(error))]
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
         if as_json:
             told = _json(found, whole=into is None) | json_problems(problems)
             out.write(json.dumps(told, default=repr) + "\n")
         return 2
-    objects = (*found.services, *found.endpoints)
-    if into is not None:
-        for name, manifests in zip(NAMES, (found.pools, objects, found.back), strict=True):
-            write_atomically(into / name, _yaml(manifests).encode())
     if as_json:
         out.write(json.dumps(_json(found, whole=into is None), default=repr) + "\n")
     else:

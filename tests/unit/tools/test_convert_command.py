@@ -118,6 +118,22 @@ def test_what_cannot_be_read_is_in_the_json_report_too(name, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_what_cannot_be_written_ends_with_2_and_is_told(tmp_path, capsys):
+    (tmp_path / "out").touch()
+    assert main(["convert", "--json", str(WHOLE), "-o", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    [problem] = json.loads(out)["problems"]
+    assert f"{problem['rule']}\n" == err
+    assert f"cannot write {tmp_path}/out/pools.yaml" in err
+
+
+def test_a_wrong_flag_is_in_the_json_report_too(capsys):
+    assert main(["convert", "--json", "--from", "f5"]) == 2
+    out, err = capsys.readouterr()
+    [problem] = json.loads(out)["problems"]
+    assert problem["rule"] in err
+
+
 def test_a_directory_inside_is_told_if_it_holds_manifests(tmp_path, capsys):
     (tmp_path / "a.yaml").write_text(WHOLE.read_text())
     (tmp_path / "empty" / "inner").mkdir(parents=True)
