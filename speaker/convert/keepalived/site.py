@@ -78,6 +78,7 @@ _OPTIONS, _FLAGS = (
     names("home -nodad mngtmpaddr noprefixroute autojoin no_track use_vmac"),
 )
 """Words behind an address: with a value, and without."""
+_PROTOCOL = "write protocol TCP if that was meant, and convert again"
 _ONE_EACH = "write each address on a line of its own, and convert again"
 
 _SECRETS = names("auth_pass auth_hmac key password")
@@ -214,9 +215,14 @@ class _Site:
         for block in self._blocks("global_defs"):
             strict = self.last(block, "vrrp_strict") or strict
             refresh = self.last(block, "vrrp_garp_master_refresh") or refresh
+        known: set[tuple[str, ...]] = set()
         for statement in self._blocks("vrrp_instance"):
-            if self.understood(statement, _INSTANCE):
+            if len(statement.words) != 2 or statement.words in known:
+                why = "keepalived skips it: its name is missing, not one word, or that of an instance above"
+                self.leave(statement, why, "give it a name of its own, and each host's file alone")
+            elif self.understood(statement, _INSTANCE):
                 self._instance(statement, strict, refresh)
+            known.add(statement.words)
 
     def _blocks(self, keyword: str) -> Iterator[Statement]:
         for statement in self.top:
@@ -332,7 +338,7 @@ class _Site:
     # ── virtual_server → Services ──
 
     def servers(self) -> None:
-        groups = {_argument(each): each for each in self.top if each.keyword == "virtual_server_group"}
+        groups = {_argument(each): each for each in reversed(self.top) if each.keyword == "virtual_server_group"}
         for statement in self._blocks("virtual_server"):
             kind = _argument(statement)
             if kind == "group":
@@ -403,11 +409,14 @@ class _Site:
             return
         if not self.understood(statement, _SERVER):
             return
+        said = self.last(statement, "protocol")
         try:
-            protocol = Protocol(_argument(self.last(statement, "protocol")).upper() or "TCP")
+            protocol = Protocol(_argument(said).upper()) if said is not None else Protocol.UDP
         except ValueError:
             self.leave(statement, "is left out: its protocol is not TCP, UDP or SCTP", _CORRECT)
             return
+        if said is None:
+            self.note(statement, "names no protocol, and keepalived then serves UDP: so does the Service", _PROTOCOL)
         real = self._real_servers(statement, {address.version for address, _ in places})
         if not real:
             self.leave(statement, "is left out, as it has no endpoint", "give it real servers, and convert again")
@@ -495,7 +504,7 @@ class _Site:
         chain = (checker, real, server)
         if (other_port := self._nearest(chain, "connect_port")) is not None:
             said.append(f"port={_argument(other_port)}")
-        elif _argument(_last(server, "protocol")).upper() in ("UDP", "SCTP"):
+        elif _argument(_last(server, "protocol")).upper() != "TCP":
             said.append(f"port={port or _argument(server, 2)}")
         said.append(f"interval={self._seconds(self._nearest(chain, 'delay_loop'), _DELAY_LOOP)}")
         said.append(f"timeout={self._seconds(self._nearest(chain, 'connect_timeout'), _CONNECT_TIMEOUT)}")

@@ -204,6 +204,7 @@ vrrp_instance web {
     include addresses/*.conf
 }
 virtual_server 192.0.2.200 80 {
+    protocol TCP
     lb_algo rr
     real_server 192.0.2.11 80 {
     }
