@@ -78,6 +78,10 @@ _OPTIONS, _FLAGS = (
     names("home -nodad mngtmpaddr noprefixroute autojoin no_track use_vmac"),
 )
 """Words behind an address: with a value, and without."""
+_OTHER_FAMILY = (
+    "is not of the family of the first address, so keepalived ignores it",
+    "move it to virtual_ipaddress_excluded, and convert again",
+)
 _PROTOCOL = "write protocol TCP if that was meant, and convert again"
 _ONE_EACH = "write each address on a line of its own, and convert again"
 
@@ -236,18 +240,22 @@ class _Site:
         refresh = self.last(statement, "garp_master_refresh") or refresh
         every = self.number(refresh, 0, int(MAX_REFRESH), 0)
         by_link: dict[str, list[IPAddress]] = {}
+        listed = (block.inner for block in statement.inner if block.keyword == "virtual_ipaddress")
+        first = next((entry.keyword for entries in listed for entry in entries), "")
         for block in statement.inner:
             if block.keyword in ("virtual_ipaddress", "virtual_ipaddress_excluded"):
                 block.done = True
                 for entry in block.inner:
-                    if (address := self._address(entry)) is not None:
+                    if block.keyword == "virtual_ipaddress" and (":" in entry.keyword) != (":" in first):
+                        self.leave(entry, *_OTHER_FAMILY)
+                    elif (address := self._address(entry)) is not None:
                         self.carried[address] = _Carried(entry, shut)
                         dev = entry.words[entry.words.index("dev") + 1 :][:1] if "dev" in entry.words else ()
                         by_link.setdefault(dev[0] if dev else link, []).append(address)
-        first = len(self.found.pools)
+        before = len(self.found.pools)
         for name, addresses in by_link.items():
             self._pool(statement, name, name != link and len(by_link) > 1, addresses, every)
-        self._preference(statement, self.found.pools[first:])
+        self._preference(statement, self.found.pools[before:])
 
     def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
         """Whether it accepts no packets to its addresses."""
