@@ -75,7 +75,8 @@ _MAKERS = {
 _PLAIN = frozenset({*(kind for _, kind in READ), "Kustomization", "CustomResourceDefinition"})
 """Kinds that hold no objects to convert; patches are no objects."""
 _HINT = re.compile(
-    r"address-pools|\b(metallb|purelb|network\.kubesphere)\.io/v\d|CiliumLoadBalancerIPPool|\b(cidr|range)-global"
+    r"address-pools|ipAddressPools|\bv[46]pools?\b|CiliumLoadBalancerIPPool"
+    r"|\b(metallb|purelb|network\.kubesphere)\.io/v\d|\b(cidr|range)-global"
 )
 _HOLDS = "holds what a load balancer reads, and only that is converted"
 _FILE = re.compile(r"[^/]+\.(ya?ml|json)")
