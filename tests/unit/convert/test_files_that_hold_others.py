@@ -140,9 +140,9 @@ def test_the_text_of_the_config_map_alone_is_converted_whole():
     "text",
     [
         HOLDING["a chart of k3s"].replace("- name: lan", "- {{ .Values.pool }}"),
-        "{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {serviceGroup: {v4pool: {pool: a}}}}}",
-        "{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {ipAddressPools: [{name: a}]}}}",
-        "{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {cm: {data: {range-global: a}}}}}",
+        "{apiVersion: a.example/v1, kind: HelmRelease, spec: {values: {serviceGroup: {v4pool: {pool: a}}}}}",
+        "{apiVersion: a.example/v1, kind: HelmRelease, spec: {values: {ipAddressPools: [{name: a}]}}}",
+        "{apiVersion: a.example/v1, kind: HelmRelease, spec: {values: {cm: {data: {range-global: a}}}}}",
         "{apiVersion: a.example/v1, kind: A, spec: {manifest: 'apiVersion: metallb.io/v1beta1, kind: ['}}",
     ],
 )
