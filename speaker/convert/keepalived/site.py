@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from itertools import pairwise
 
 from speaker.api.addresses import parse_eip, parse_host, parse_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
@@ -78,6 +80,8 @@ _OPTIONS, _FLAGS = (
     names("home -nodad mngtmpaddr noprefixroute autojoin no_track use_vmac"),
 )
 """Words behind an address: with a value, and without."""
+_LABEL = 15
+"""Characters of a link's name and so of a label (``IFNAMSIZ``)."""
 _OTHER_FAMILY = (
     "is not of the family of the first address, so keepalived ignores it",
     "move it to virtual_ipaddress_excluded, and convert again",
@@ -240,13 +244,13 @@ class _Site:
         refresh = self.last(statement, "garp_master_refresh") or refresh
         every = self.number(refresh, 0, int(MAX_REFRESH), 0)
         by_link: dict[str, list[IPAddress]] = {}
-        listed = (block.inner for block in statement.inner if block.keyword == "virtual_ipaddress")
-        first = next((entry.keyword for entries in listed for entry in entries), "")
+        listed = (entry for block in statement.inner if block.keyword == "virtual_ipaddress" for entry in block.inner)
+        first = next(filter(None, map(_version, listed)), 0)
         for block in statement.inner:
             if block.keyword in ("virtual_ipaddress", "virtual_ipaddress_excluded"):
                 block.done = True
                 for entry in block.inner:
-                    if block.keyword == "virtual_ipaddress" and (":" in entry.keyword) != (":" in first):
+                    if block.keyword == "virtual_ipaddress" and _version(entry) not in (0, first):
                         self.leave(entry, *_OTHER_FAMILY)
                     elif (address := self._address(entry)) is not None:
                         self.carried[address] = _Carried(entry, shut)
@@ -280,6 +284,9 @@ class _Site:
             return None
         if address in self.carried:
             self.leave(entry, f"{address} already appears at {self.carried[address].entry.place}: the first one counts")
+            return None
+        if not _version(entry):
+            self.leave(entry, "keepalived skips it, as its options contradict each other", _CORRECT)
             return None
         options = iter(entry.words[1:])
         if any(word not in _FLAGS and not (word in _OPTIONS and next(options, "")) for word in options):
@@ -710,6 +717,20 @@ def _is_on(statement: Statement | None) -> bool:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "pool"
+
+
+def _version(entry: Statement) -> int:
+    """The family of an address, 0 if ``alloc_ipaddress`` of keepalived skips the line: for two links, a long label, a
+    broadcast of IPv6, or an option without its value."""
+    options = entry.words[1:]
+    try:
+        version = ip_address(entry.keyword.partition("/")[0]).version
+    except ValueError:
+        return 0
+    long_label = any(word == "label" and len(value) > _LABEL for word, value in pairwise(options))
+    broadcast = version == 6 and not {"brd", "broadcast"}.isdisjoint(options)
+    odd = options.count("dev") > 1 or long_label or broadcast or not _OPTIONS.isdisjoint(options[-1:])
+    return 0 if odd else version
 
 
 def _named(address: IPAddress) -> str:

@@ -309,6 +309,25 @@ def test_of_an_address_line_with_more_only_the_address_is_read_and_somebody_deci
     assert any("only 192.0.2.1 is read" in each.why for each in found.decisions)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "192.0.2.9 dev eth0 dev eth1",
+        "192.0.2.9 label bond0.1234:floating",
+        "192.0.2.9/24 label",
+        "192.0.2.9 dev",
+        "2001:db8::9/64 brd +",
+        "2001:db8::9/64 broadcast 192.0.2.255",
+        "2001:db8::9/64",
+    ],
+)
+def test_an_address_that_keepalived_skips_is_left_out_and_decides_no_family(line):
+    found = converted("vrrp_instance a {\n virtual_ipaddress {\n x\n %s\n 192.0.2.1\n}\n}\n" % line)
+    skipped = "keepalived skips it" in found.decisions[1].why
+    assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1" if skipped else "2001:db8::9"]]
+    assert skipped is (line != "2001:db8::9/64")
+
+
 def test_a_group_that_no_virtual_server_uses_is_listed_as_that():
     found = converted("virtual_server_group spare {\n 192.0.2.1 80\n}\n" + BASE % ("", "", ""))
     assert [each.why for each in found.listed] == ["no virtual_server uses it"]
