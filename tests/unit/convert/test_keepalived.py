@@ -322,7 +322,7 @@ def test_of_an_address_line_with_more_only_the_address_is_read_and_somebody_deci
     ],
 )
 def test_an_address_that_keepalived_skips_is_left_out_and_decides_no_family(line):
-    found = converted("vrrp_instance a {\n virtual_ipaddress {\n x\n %s\n 192.0.2.1\n}\n}\n" % line)
+    found = converted(f"vrrp_instance a {{\n virtual_ipaddress {{\n x\n {line}\n 192.0.2.1\n}}\n}}\n")
     skipped = "keepalived skips it" in found.decisions[1].why
     assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1" if skipped else "2001:db8::9"]]
     assert skipped is (line != "2001:db8::9/64")
