@@ -170,7 +170,7 @@ class _Reader:
             else:
                 text = text[: used[1].start()] + used[0].lines[0][0] + text[used[1].end() :]
         if (include := _INCLUDE.fullmatch(text)) is None:
-            yield text, place
+            yield text + "\\" * goes_on, place  # only a definition continues
         else:
             yield from self._included(include[1].strip('"'), place)
 

@@ -29,6 +29,7 @@ def spelled(statement):
         ("a { b c }", ["a {b c}"]),
         ("a { b { c } d }", ["a {b {c}; d}"]),
         ('a { b "}" }', ["a {b }}"]),
+        ("a \\\nb", ["a\\", "b"]),
         ("a {\r\n b\r\n}\r\n", ["a {b}"]),
         ("a {}", ["a {}"]),
         # Conditions
