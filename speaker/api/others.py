@@ -1,5 +1,6 @@
 """Other balancers as they appear in people's files: their objects, and what Services ask of them. Pure."""
 
+import re
 from collections.abc import Collection
 
 from speaker.api.fields import ApiObject, some
@@ -33,13 +34,14 @@ PREFIXES = {
     "purelb.io/": Balancer.PURELB,
     "lbipam.cilium.io/": Balancer.CILIUM,
     "io.cilium/lb-ipam-": Balancer.CILIUM,
-    "eip.openelb.kubesphere.io/": Balancer.OPENELB,
     "lb.kubesphere.io/": Balancer.OPENELB,
-    "layer2.openelb.kubesphere.io/": Balancer.OPENELB,
-    "protocol.openelb.kubesphere.io/": Balancer.OPENELB,
-    "node-proxy.openelb.kubesphere.io/": Balancer.OPENELB,
+    **{
+        f"{part}.{name}.kubesphere.io/": Balancer.OPENELB
+        for name in ("openelb", "porter")
+        for part in ("eip", "layer2", "protocol", "node-proxy")
+    },
 }
-"""Annotations of Services that begin so are theirs."""
+"""Annotations of Services that begin so are theirs. OpenELB's name was Porter up to 0.4.3."""
 
 WISHES = {
     "metallb.io/loadBalancerIPs": "addresses",
@@ -49,10 +51,12 @@ WISHES = {
     "lbipam.cilium.io/ips": "addresses",
     "io.cilium/lb-ipam-ips": "addresses",
     "eip.openelb.kubesphere.io/v1alpha1": "addresses",
+    "eip.porter.kubesphere.io/v1alpha1": "addresses",
     "metallb.io/address-pool": "pool",
     "metallb.universe.tf/address-pool": "pool",
     "purelb.io/service-group": "pool",
     "eip.openelb.kubesphere.io/v1alpha2": "pool",
+    "eip.porter.kubesphere.io/v1alpha2": "pool",
     "metallb.io/allow-shared-ip": "share",
     "metallb.universe.tf/allow-shared-ip": "share",
     "purelb.io/allow-shared-ip": "share",
@@ -63,6 +67,9 @@ WISHES = {
 }
 """Annotation → what it is here, behind our prefix. Of two that mean the same the first one counts, as it does for their
 balancer."""
+
+_ADDRESSES = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*\s*[-/]")
+"""How a range or a CIDR begins."""
 
 _NAMED = 3
 """Annotations, of a Service's that are not obeyed."""
@@ -84,7 +91,10 @@ def _of_config_map(name: str, data: dict[str, object]) -> Balancer | None:
     if any("address-pools" in config for key in METALLB if isinstance(config := data.get(key), str | dict)):
         return Balancer.METALLB
     tells = name in ("kubevip", "plndr") or data.keys() & {"cidr-global", "range-global"}
-    return Balancer.KUBE_VIP if tells else None
+    of_namespaces = any(
+        str(key).startswith(("cidr-", "range-")) and _ADDRESSES.match(str(value)) for key, value in data.items()
+    )
+    return Balancer.KUBE_VIP if tells or of_namespaces else None
 
 
 def balancer_of(annotation: str) -> Balancer | None:

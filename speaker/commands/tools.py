@@ -150,7 +150,7 @@ def add_convert(commands: Commands) -> None:
     parser = commands.add_parser("convert", help="translate another load balancer's pools and Services")
     parser.description = (
         "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, or keepalived.conf, writes ours, and lists "
-        "what has no equivalent. Exits with 1 if something needs your decision, and with 2 if the input cannot be read."
+        "what has no equivalent. Exits with 1 if something needs your decision, and with 2 if it cannot read or write."
     )
     sources = "files, directories, or - for stdin (default: -)"
     parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help=sources)

@@ -7,6 +7,7 @@ IGNORE = "kube-vip.io/ignore"
 
 _REPORT = ("the peer's report of what it did, which is not needed without it",)
 _UNREAD = ("the peer does not read it either",)
+_BY_POOL = ("here the pool and the agents decide it",)
 DHCP = ("addresses come from pools, not by DHCP", "take addresses from the LAN that its DHCP server leaves alone")
 _EGRESS = ("the speaker does not handle egress", "keep kube-vip for egress, or use the network plugin")
 _UPNP = ("the speaker talks to no router", "set up the forwarding on the router")
@@ -27,6 +28,7 @@ LISTED: dict[str, tuple[str, ...]] = {
     **_each("purelb.io/", "allocated-by allocated-from pool-type skip-ipv6-dad", _REPORT),
     **_each("purelb.io/", "announcing announcing-IPv4 announcing-IPv6", _REPORT),
     **_each("", "layer2.openelb.kubesphere.io/v1alpha1 protocol.openelb.kubesphere.io/v1alpha1", _UNREAD),
+    **_each("", "layer2.porter.kubesphere.io/v1alpha1 protocol.porter.kubesphere.io/v1alpha1", _BY_POOL),
     "kube-vip.io/leaseName": ("each EIP has one holder, however many Services share it",),
     "kube-vip.io/forcePerServiceElection": ("each EIP has its own holder anyway",),
     "kube-vip.io/flush-conntrack": ("connections are taken care of when an EIP moves: docs/forwarding.md",),
@@ -58,12 +60,13 @@ LISTED: dict[str, tuple[str, ...]] = {
     "io.cilium/lb-ipam-sharing-permit-different-pods": _SAME_PODS,
 }
 """Annotations that are not converted: why, and what somebody has to decide if something is lost by that."""
-PROXY = "node-proxy.openelb.kubesphere.io/"
+PROXY = ("node-proxy.openelb.kubesphere.io/", "node-proxy.porter.kubesphere.io/")
 
 LABELS = {
     "implementation": ("kube-vip", "kube-vip marks the Services that it serves"),
     "ipam-address": (None, "kube-vip's former record of the address"),
     "eip.openelb.kubesphere.io/v1alpha2": (None, "OpenELB's record of the pool"),
+    "eip.porter.kubesphere.io/v1alpha2": (None, "OpenELB's record of the pool"),
 }
 """Labels that peers write: the value that they then have (None: any), and what they mean."""
 
@@ -77,6 +80,7 @@ FINALIZERS = (
 CLASSES = {
     "io.cilium/l2-announcer": Balancer.CILIUM,
     "kube-vip.io/kube-vip-class": Balancer.KUBE_VIP,
+    "purelb.io/purelb": Balancer.PURELB,
     "purelb.io/purelbv2": Balancer.PURELB,
 }
 """``loadBalancerClass`` of peers that have one of their own. MetalLB's is whatever its flag says."""

@@ -3,7 +3,8 @@
 The last step settles the result as a speaker would, so a Service that would be refused is listed too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from speaker.allocator.assign import Allocator
@@ -11,9 +12,10 @@ from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import settle
 from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
-from speaker.api.fields import ApiObject, read
-from speaker.api.others import balancer_of, owner
-from speaker.api.reading import EIP, NAMESPACE, SERVICE, flattened
+from speaker.api.fields import ApiObject, Path, read, some
+from speaker.api.others import WISHES, balancer_of, owner
+from speaker.api.reading import EIP, NAMESPACE, READ, SERVICE, flattened
+from speaker.api.service import PREFIX
 from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
 from speaker.convert.annotations import CLASSES
 from speaker.convert.document import CORRECT, Document, Listed
@@ -70,16 +72,34 @@ _MAKERS = {
 }
 
 
+_PLAIN = frozenset({*(kind for _, kind in READ), "Kustomization", "CustomResourceDefinition"})
+"""Kinds that hold no objects to convert; patches are no objects."""
+_HINT = re.compile(
+    r"address-pools|ipAddressPools|\bv[46]pools?\b|CiliumLoadBalancerIPPool"
+    r"|\b(metallb|purelb|network\.kubesphere)\.io/v\d|\b(cidr|range)-global"
+)
+_HOLDS = "holds what a load balancer reads, and only that is converted"
+_FILE = re.compile(r"[^/]+\.(ya?ml|json)")
+"""A resource of kustomize that stands beside it."""
+
+
 def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Parse) -> Conversion:
-    """``parse``: for text that holds an object."""
-    found = (metallb.opened(each, parse) for source in objects for each in flattened(source))
-    documents = [Document(without_empties(each)) for each in found]
+    """``parse``: for text that holds objects. A source without data stands for a directory that is not read."""
+    documents: list[Document] = []
+    for source in (metallb.opened(each, parse) for listed in objects for each in flattened(listed)):
+        inside = [*_inside(source, parse)] if owner(source) is None else []
+        documents.append(Document(without_empties(source)))
+        if inside:
+            documents[-1].leave((), _HOLDS, "check that the rest of it restricts nothing, such as nodes")
+        documents += [Document(without_empties(metallb.opened(each, parse))) for each in inside]
     of_peers: dict[Balancer, list[Document]] = {}
     of_services: list[Document] = []
     labels: dict[str, Mapping[str, str]] = {}
     for document in documents:
         if (peer := owner(document.source)) is not None:
             of_peers.setdefault(peer, []).append(document)
+        elif document.refused:
+            pass  # what it holds is converted
         elif (document.source.api_version, document.source.kind) == SERVICE:
             of_services.append(document)
         else:
@@ -92,6 +112,27 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
     rules = _rules(settings, set(of_peers), of_services)
     services = [draft for document in of_services if (draft := service(document, rules)) is not None]
     return _judged(made, services, documents, labels, settings)
+
+
+def _inside(source: ApiObject, parse: metallb.Parse, path: Path = ()) -> Iterator[ApiObject]:
+    """Peers' objects and MetalLB's configuration in another object, such as values of Helm, also if they are text."""
+    value = source.at(*path)
+    if isinstance(value, str):
+        for each in parse(value) if _HINT.search(value) else ():
+            if not isinstance(each.data, str):  # not text again
+                yield from _inside(metallb.of_text(source, path, each), parse)
+        return
+    here = ApiObject(value, lambda inner: source.locate((*path, *inner)))
+    if owner(here) is not None:
+        yield here
+    elif isinstance(here.at("address-pools"), list):
+        yield metallb.as_config_map(here)
+    elif isinstance(value, dict):
+        for key in () if here.kind in _PLAIN else value:
+            yield from _inside(source, parse, (*path, key)) if key != "metadata" else ()
+    elif isinstance(value, list):
+        for i in range(len(value)):
+            yield from _inside(source, parse, (*path, i))
 
 
 def of_keepalived(read: Read) -> Conversion:
@@ -136,10 +177,33 @@ def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None
         document.leave((), "is already a pool of ours: it is not converted", "validate it together with the result")
     elif source.kind.endswith("List") and source.at("items") is not None:
         document.leave(("items",), "must be a list", CORRECT)
+    elif source.data is None:
+        document.leave((), "is a directory, whose files are not read", "name it, too, if they matter")
     elif not source.api_version or not source.kind:
-        document.leave((), "is not a Kubernetes object", "give only manifests")
+        document.leave((), "is not a Kubernetes object", "give only manifests, such as `helm template` prints")
+    elif _is_built(source):
+        document.leave((), "changes objects, but files are read as they stand", "give what `kubectl kustomize` prints")
+    elif kubevip.IMAGE.search(text := "" if source.kind in _PLAIN else str(source.data)):
+        document.leave((), *kubevip.POD)
+    elif _HINT.search(text):
+        why = "seems to hold pools of a load balancer, which cannot be read there"
+        document.leave((), why, "give the objects themselves, such as `helm template` prints")
+    elif wishes := [name for name in WISHES if name in text]:
+        ours = ", ".join(dict.fromkeys(PREFIX + WISHES[name] for name in wishes))
+        document.leave((), f"makes a Service that asks by {some(wishes)}: it stays as it is", f"write {ours} into it")
     else:
         document.leave((), "is not an object of a load balancer: it stays as it is")
+
+
+def _is_built(source: ApiObject) -> bool:
+    """Whether kustomize changes objects by it, or adds some from elsewhere."""
+    if not source.api_version.startswith("kustomize.") or not isinstance(source.data, dict):
+        return False
+    if source.api_version.startswith("kustomize.toolkit.fluxcd.io/"):
+        return bool(source.at("spec", "patches") or source.at("spec", "postBuild"))
+    files = source.data.get("resources")
+    plain = [_FILE.fullmatch(str(each)) for each in (files if isinstance(files, list) else ())]
+    return not all(plain) or bool(source.data.keys() - {"apiVersion", "kind", "metadata", "resources"})
 
 
 def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document]) -> Rules:

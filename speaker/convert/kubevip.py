@@ -5,6 +5,7 @@ A namespace has its own list of addresses (``cidr-NAMESPACE``, or else ``range-N
 are never given out.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
@@ -16,6 +17,12 @@ from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import joined, parse_block, without_ends
 from speaker.convert.selectors import all_but
 from speaker.model import AddressRange
+
+IMAGE = re.compile(r"'image': '(?:[^']*/)?kube-vip[:@']")
+POD = (
+    "runs kube-vip: neither the control plane's address in it nor its links are converted",
+    "use `speaker control-plane` for that address, and write the link for Services into the pools' interface",
+)
 
 GLOBAL = "global"
 DHCP = f"{IPv4Address(0)}/32"

@@ -22,7 +22,7 @@ from speaker.convert.selectors import ALL, both, either, read
 from speaker.errors import Place
 from speaker.model import AddressRange, Balancer, LabelSelector
 
-Parse: TypeAlias = Callable[[str], ApiObject | None]
+Parse: TypeAlias = Callable[[str], Sequence[ApiObject]]
 
 VERSIONS = frozenset({"metallb.io/v1beta1"})
 KINDS = ("IPAddressPool", "L2Advertisement", "AddressPool", "ConfigMap")
@@ -71,22 +71,37 @@ class _Protocol(StrEnum):
 
 
 def opened(source: ApiObject, parse: Parse) -> ApiObject:
-    """For MetalLB up to 0.12, the ConfigMap with an object instead of the text; any other object unchanged."""
+    """For MetalLB up to 0.12, the ConfigMap with an object instead of the text, also if only the text is given; any
+    other object unchanged."""
+    if not source.kind and isinstance(source.at("address-pools"), list):
+        return as_config_map(source)
     if source.kind != "ConfigMap" or owner(source) is not Balancer.METALLB:
         return source
-    key = next(key for key in METALLB if isinstance(source.at("data", key), str))
-    inner = parse(cast(str, source.at("data", key)))
-    if inner is None:
+    key = next((key for key in METALLB if isinstance(source.at("data", key), str)), None)
+    read = parse(cast(str, source.at("data", key))) if key else ()
+    if key is None or len(read) != 1:
         return source
+    inner = of_text(source, ("data", key), read[0])
 
     def locate(path: Path) -> Place:
-        place = source.locate(path[:2] if path[:2] == ("data", key) else path)
-        if path[:2] != ("data", key) or place.file.endswith(".json"):  # JSON has all the text in one line
-            return place
-        return Place(place.file, place.line + inner.locate(path[2:]).line if place.line else 0)
+        return inner.locate(path[2:]) if path[:2] == ("data", key) else source.locate(path)
 
     data = cast(dict[str, Any], source.data)
     return ApiObject({**data, "data": {**data["data"], key: inner.data}}, locate)
+
+
+def of_text(source: ApiObject, path: Path, inner: ApiObject) -> ApiObject:
+    """``inner`` was read from the text at ``path``: the same, with its place in the file."""
+    place = source.locate(path)
+    if not place.line or place.file.endswith(".json"):  # JSON has all the text in one line
+        return ApiObject(inner.data, lambda _: place)
+    return ApiObject(inner.data, lambda path: Place(place.file, place.line + inner.locate(path).line))
+
+
+def as_config_map(config: ApiObject) -> ApiObject:
+    """MetalLB's configuration up to 0.12, wherever it stands, as the ConfigMap that Helm makes of it."""
+    heading = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "configInline"}}
+    return ApiObject({**heading, "data": {METALLB[0]: config.data}}, lambda path: config.locate(path[2:]))
 
 
 def made(documents: Sequence[Document]) -> Made:
@@ -117,6 +132,9 @@ def _pass_over(document: Document) -> None:
     kind = document.source.kind
     if kind in _NO_EQUAL:
         document.leave((), _NO_EQUAL[kind], KEEP)
+    elif kind == "MetalLB":
+        do = "run the agents on the same nodes" if document.source.at("spec", "nodeSelector") else ""
+        document.leave((), "says how and where MetalLB's operator runs it", do)
     elif kind in _STATUSES:
         document.leave((), "MetalLB's own report, which is not needed without it")
     elif kind not in KINDS:
@@ -163,7 +181,7 @@ def _of_itself(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]
 
 def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     data = config_map(document, root, "pools have names of their own")
-    config = next(data[key] for key in METALLB if data[key].given)
+    config = next((data[key] for key in METALLB if data[key].given), data[METALLB[0]])
     if isinstance(config.value, str):
         document.take(config).refuse("must be YAML, of one mapping")
     for other in (each for each in data.children() if each.path != config.path):

@@ -1,7 +1,8 @@
 """OpenELB: ``Eip`` (network.kubesphere.io/v1alpha2, and v1alpha1) as of v0.6.0, f35d3f1.
 
 A Service that names no Eip gets one that lists or selects its namespace, or else the default Eip. Namespaces are no
-access control there; here they are, so a converted pool may serve less, but never more.
+access control there; here they are, so a converted pool may serve less, but never more. Porter, as it was called up to
+0.4.3, gave out no .0 and .255 of a v1alpha1 Eip without ``usingKnownIPs``.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,13 @@ from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, all_but, both, of_labels
 from speaker.model import LabelRule, LabelSelector
 
-VERSIONS = frozenset({"network.kubesphere.io/v1alpha1", "network.kubesphere.io/v1alpha2"})
-DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
+_PORTER = "network.kubesphere.io/v1alpha1"
+VERSIONS = frozenset({_PORTER, "network.kubesphere.io/v1alpha2"})
+DEFAULT, _PORTERS_DEFAULT = (f"eip.{name}.kubesphere.io/is-default-eip" for name in ("openelb", "porter"))
 CNI = "openelb.kubesphere.io/cni"
+
+_FIND = "find out what it asks for"
+_NO_DEFAULT = "Porter up to 0.3 gives it to any Service, but later versions only to those that name it, as here"
 
 _NAMESPACES = "here they are access control too: a Service in another namespace that names the pool is refused"
 _CANNOT = "makes the default Eip serve what one selector here cannot express"
@@ -51,7 +56,8 @@ def made(documents: Sequence[Document]) -> Made:
     eips = [each for each in read if each is not None]
     for document in documents:
         if not _is(document):
-            document.leave((), BGP, KEEP)
+            told = (BGP, KEEP) if document.source.kind.startswith("Bgp") else ("is not a known OpenELB kind", _FIND)
+            document.leave((), *told)
     found = Made()
     for eip in eips:
         if eip.on_the_lan:
@@ -68,18 +74,24 @@ def _is(document: Document) -> bool:
 
 
 def _eip(document: Document, root: Field) -> _Eip:
-    default = document.take(root["metadata"]["annotations"][DEFAULT]).text() == "true"
+    annotations = root["metadata"]["annotations"]
+    default = any(document.take(annotations[name]).text() == "true" for name in (DEFAULT, _PORTERS_DEFAULT))
     name, labels = heading(document, root, VERSIONS)
     spec = root["spec"]
     block = document.take(spec["address"]).require().parsed(parse_block)
     selector = document.take(spec["namespaceSelector"])
-    document.leave(("spec", "usingKnownIPs"), "OpenELB does not read it either")
+    if old := root["apiVersion"].value == _PORTER:
+        document.leave(("apiVersion",), _NO_DEFAULT, "remove autoAssign: false if it is for any Service")
+    else:
+        document.leave(("spec", "usingKnownIPs"), "OpenELB does not read it either")
+    known = document.take(spec["usingKnownIPs"]).boolean(False)
     document.take(spec["interface"]).nonempty().parsed(parse_interface)
     draft = Draft(
         document,
         name,
         [block] if block is not None else [],
         labels,
+        steps_over=old and not known,
         namespaces=texts(document.take(spec["namespaces"])),
         namespace_selector=of_labels(selector),
         interface=spec["interface"].text() or "",

@@ -120,8 +120,12 @@ def _not_the_peers(document: Document, rules: Rules) -> tuple[str, str] | None:
 
 
 def _opted_in(document: Document, rules: Rules) -> bool:
-    opt_in = document.source.at("metadata", "annotations", OPENELB_OPT_IN)
-    return rules.classless or opt_in == "openelb"
+    """OpenELB's former name counts if the Service asks for more under it."""
+    annotations = document.source.at("metadata", "annotations")
+    given = annotations if isinstance(annotations, dict) else {}
+    opt_in = given.get(OPENELB_OPT_IN)
+    asks_porter = opt_in == "porter" and any(".porter." in str(name) for name in given)
+    return rules.classless or asks_porter or opt_in == "openelb"
 
 
 def _classless(rules: Rules) -> tuple[str, str]:

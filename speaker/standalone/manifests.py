@@ -44,8 +44,9 @@ MISNAMED = "is not read: its name must end in .yaml, .yml or .json, in small let
 
 
 def misnamed(directory: Path) -> list[Path]:
-    """The names that only capitals keep from being read. Raises OSError as ``manifest_files`` does."""
-    return sorted(path for path in directory.iterdir() if is_manifest(path.name.lower()) and not is_manifest(path.name))
+    """The files that only capitals keep from being read. Raises OSError as ``manifest_files`` does."""
+    odd = (path for path in directory.iterdir() if is_manifest(path.name.lower()) and not is_manifest(path.name))
+    return sorted(path for path in odd if not path.is_dir())
 
 
 def mount(directory: Path) -> int:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -17,12 +18,21 @@ from speaker.api.fields import ApiObject
 from speaker.convert.conversion import Conversion, Settings, of_keepalived
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
-from speaker.convert.keepalived.files import read_files
-from speaker.errors import InvalidField, Place, SettingError, Unreadable
+from speaker.convert.keepalived.files import NAME, read_files
+from speaker.errors import EdgeError, InvalidField, Place, SettingError, Unreadable
 from speaker.model import Balancer
 from speaker.standalone.document import parse
-from speaker.standalone.manifests import MAX_FILE_BYTES, MISNAMED, manifest_files, misnamed, no_utf8, read_file
+from speaker.standalone.manifests import (
+    MAX_FILE_BYTES,
+    MISNAMED,
+    is_manifest,
+    manifest_files,
+    misnamed,
+    no_utf8,
+    read_file,
+)
 from speaker.system.files import shown, write_atomically
+from speaker.tools.validate import json_problems
 
 STDIN = "-"
 KEEPALIVED = "keepalived"
@@ -35,12 +45,21 @@ LONGEST = 80
 
 def command(args: argparse.Namespace) -> int:
     """Carries the command out. Raises SettingError."""
+    try:
+        return _command(args)
+    except SettingError as error:
+        if args.json:
+            sys.stdout.write(json.dumps(json_problems([InvalidField("", None, str(error))])) + "\n")
+        raise
+
+
+def _command(args: argparse.Namespace) -> int:
     peers = {peer.value: peer for peer in Balancer}
     if "" in args.sources:
         raise SettingError('PATH "": must be a path: this directory is .')
     if args.peer and args.peer not in (*peers, KEEPALIVED):
         raise SettingError(f"--from {args.peer}: must be one of {', '.join((*peers, KEEPALIVED))}")
-    if args.peer == KEEPALIVED or all(source.endswith(".conf") for source in args.sources):
+    if args.peer == KEEPALIVED or all(map(_is_keepalived, args.sources)):
         if args.classes or args.default_class or args.adopt:
             raise SettingError(
                 "--adopt, --class and --default-class are for Services, which keepalived.conf does not have"
@@ -56,8 +75,8 @@ def convert(
     """Writes the manifests to ``out``, or into the directory ``into``, and the report to ``err``; with ``as_json``, one
     object with both to ``out``.
 
-    Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read; then
-    nothing is written.
+    Returns 0 if everything is converted, 1 if somebody has to decide something, and 2 if the input cannot be read or
+    ``into`` not be written; then only the problems are written.
     """
     objects, problems = _read(sources)
     if not objects and not problems:
@@ -69,13 +88,19 @@ def convert(
 def _written(
     found: Conversion, problems: Sequence[InvalidField], into: Path | None, as_json: bool, out: TextIO, err: TextIO
 ) -> int:
+    objects = (*found.services, *found.endpoints)
+    if into is not None and not problems:
+        try:
+            for name, manifests in zip(NAMES, (found.pools, objects, found.back), strict=True):
+                write_atomically(into / name, _yaml(manifests).encode())
+        except EdgeError as error:
+            problems = [InvalidField("", None, str(error))]
     if problems:
         err.writelines(f"{problem}\n" for problem in problems)
+        if as_json:
+            told = _json(found, whole=into is None) | json_problems(problems)
+            out.write(json.dumps(told, default=repr) + "\n")
         return 2
-    objects = (*found.services, *found.endpoints)
-    if into is not None:
-        for name, manifests in zip(NAMES, (found.pools, objects, found.back), strict=True):
-            write_atomically(into / name, _yaml(manifests).encode())
     if as_json:
         out.write(json.dumps(_json(found, whole=into is None), default=repr) + "\n")
     else:
@@ -86,6 +111,15 @@ def _written(
 
 
 # ── keepalived.conf ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_keepalived(source: str) -> bool:
+    """A directory is, if it has nothing else that is read."""
+    try:
+        alone = source != STDIN and Path(source, NAME).is_file() and not manifest_files(Path(source))
+    except OSError:
+        alone = False
+    return alone or source.endswith(".conf")
 
 
 def _of_keepalived(sources: Sequence[str], config_id: str) -> tuple[Conversion, list[InvalidField]]:
@@ -103,9 +137,9 @@ def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
     return objects, problems
 
 
-def _inner(text: str) -> ApiObject | None:
+def _inner(text: str) -> list[ApiObject]:
     parsed = parse("", text)
-    return parsed.objects[0] if len(parsed.objects) == 1 and not parsed.problems else None
+    return [] if parsed.problems else parsed.objects
 
 
 _Found = tuple[list[ApiObject], list[InvalidField]]
@@ -114,12 +148,25 @@ _Found = tuple[list[ApiObject], list[InvalidField]]
 def _of_path(path: Path) -> Iterator[_Found]:
     try:
         files, unread = (manifest_files(path), misnamed(path)) if path.is_dir() else ([path], [])
+        inner = [each for each in path.iterdir() if _holds_manifests(each)] if path.is_dir() else []
     except OSError as error:
         rule = f"must be a directory that can be read: {error.strerror}"
         yield [], [Unreadable("", shown(path), rule, place=Place(shown(path)))]
         return
     yield from map(read_file, files)
-    yield [], [InvalidField("", None, MISNAMED, place=Place(shown(each))) for each in unread]
+    yield (
+        [ApiObject(None, partial(_at, each)) for each in sorted(inner)],
+        [InvalidField("", None, MISNAMED, place=Place(shown(each))) for each in unread],
+    )
+
+
+def _holds_manifests(path: Path) -> bool:
+    """Whether it is a directory with any, however deep, that is not hidden."""
+    return path.is_dir() and not path.name.startswith(".") and any(is_manifest(each.name) for each in path.rglob("*"))
+
+
+def _at(path: Path, _: object) -> Place:
+    return Place(shown(path))
 
 
 def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
@@ -207,6 +254,7 @@ def _general(path: str) -> str:
 def _json(found: Conversion, *, whole: bool) -> dict[str, object]:
     told: dict[str, object] = {
         "ok": not found.decisions,
+        "problems": [],
         "pools": len(found.pools),
         "services": len(found.services),
         "listed": [_json_listed(each) for each in found.listed],

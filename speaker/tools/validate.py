@@ -147,7 +147,7 @@ def validate(
             settlement = settled(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
             rehearse(reading.world, settlement)
     except InvalidManifests as error:
-        write(out, [json.dumps(_json_problems(error.problems), default=repr)] if as_json else map(str, error.problems))
+        write(out, [json.dumps(json_problems(error.problems), default=repr)] if as_json else map(str, error.problems))
         return 1
     reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
     if as_json:
@@ -194,7 +194,7 @@ def _at(place: Place) -> dict[str, object]:
     return {"file": place.file, "line": place.line}
 
 
-def _json_problems(problems: tuple[InvalidField, ...]) -> dict[str, object]:
+def json_problems(problems: Iterable[InvalidField]) -> dict[str, object]:
     found = [
         {**_at(each.place), "subject": each.subject, "field": each.path, "value": each.value, "rule": each.rule}
         for each in problems

@@ -1,6 +1,7 @@
 """Edge: reads the files of one keepalived configuration, and everything that they include."""
 
 import platform
+import re
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
@@ -11,7 +12,7 @@ from speaker.errors import InvalidField, Place, Unreadable
 from speaker.system.files import read_regular, shown
 
 STDIN, NAME = "-", "keepalived.conf"
-MAX_FILES, MAX_BYTES = 1000, 32 * 1024 * 1024
+MAX_FILES, MAX_BYTES, MAX_ALTERNATIVES = 1000, 32 * 1024 * 1024, 100
 
 
 def read_files(sources: Sequence[str], config_id: str, stdin: BinaryIO | None) -> Read:
@@ -45,7 +46,7 @@ class _Files:
             if self._left < 0 or len(self._texts) >= MAX_FILES:
                 rule = f"must not be more than {MAX_FILES} files of {MAX_BYTES} bytes in all"
                 raise InvalidField("", None, rule, place=Place(name))
-            self._texts[name] = content.decode(errors="replace")  # comments may be in any encoding
+            self._texts[name] = content.decode("utf-8-sig", errors="replace")  # comments may be in any encoding
         return name, self._texts[name]
 
     def _content(self, source: str, path: Path, name: str) -> bytes:
@@ -59,4 +60,17 @@ class _Files:
 
     def included(self, pattern: str, within: str) -> list[tuple[str, str]]:
         directory = Path(within).parent
-        return [self.text(str(directory / each)) for each in sorted(glob(pattern, root_dir=directory))]  # noqa: PTH207
+        found = (each for one in _alternatives(pattern) for each in sorted(glob(one, root_dir=directory)))  # noqa: PTH207
+        return [self.text(str(directory / each)) for each in dict.fromkeys(found)]
+
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """``{a,b}`` written out, as glob(3) does."""
+    patterns = [pattern]
+    while len(patterns) < MAX_ALTERNATIVES and (found := _BRACES.search(patterns[0])) is not None:
+        before, after = patterns[0][: found.start()], patterns[0][found.end() :]
+        patterns = patterns[1:] + [before + choice + after for choice in found[1].split(",")]
+    return patterns

@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
+from itertools import pairwise
 
 from speaker.api.addresses import parse_eip, parse_host, parse_range
 from speaker.api.eip import MAX_PREFERENCES, MAX_REFRESH, MIN_REFRESH
@@ -72,6 +74,20 @@ _CONVERTED = frozenset(_TABLES) | {"virtual_server_group", "vrrp_strict", "vrrp_
 _KNOWN = frozenset().union(words.TOP, *_TABLES.values(), _CONVERTED, _INSTANCE, _SERVER, _CHECK, words.SHOWN)
 _DIFFER = names("state priority router_id interface unicast_src_ip mcast_src_ip")
 """A difference between hosts in these loses nothing that hosts have in common."""
+
+_OPTIONS, _FLAGS = (
+    names("dev scope brd broadcast label peer preferred_lft"),
+    names("home -nodad mngtmpaddr noprefixroute autojoin no_track use_vmac"),
+)
+"""Words behind an address: with a value, and without."""
+_LABEL = 15
+"""Characters of a link's name and so of a label (``IFNAMSIZ``)."""
+_OTHER_FAMILY = (
+    "is not of the family of the first address, so keepalived ignores it",
+    "move it to virtual_ipaddress_excluded, and convert again",
+)
+_PROTOCOL = "write protocol TCP if that was meant, and convert again"
+_ONE_EACH = "write each address on a line of its own, and convert again"
 
 _SECRETS = names("auth_pass auth_hmac key password")
 """Keywords followed by a secret, in the right place or elsewhere."""
@@ -207,9 +223,14 @@ class _Site:
         for block in self._blocks("global_defs"):
             strict = self.last(block, "vrrp_strict") or strict
             refresh = self.last(block, "vrrp_garp_master_refresh") or refresh
+        known: set[tuple[str, ...]] = set()
         for statement in self._blocks("vrrp_instance"):
-            if self.understood(statement, _INSTANCE):
+            if len(statement.words) != 2 or statement.words in known:
+                why = "keepalived skips it: its name is missing, not one word, or that of an instance above"
+                self.leave(statement, why, "give it a name of its own, and each host's file alone")
+            elif self.understood(statement, _INSTANCE):
                 self._instance(statement, strict, refresh)
+            known.add(statement.words)
 
     def _blocks(self, keyword: str) -> Iterator[Statement]:
         for statement in self.top:
@@ -223,18 +244,22 @@ class _Site:
         refresh = self.last(statement, "garp_master_refresh") or refresh
         every = self.number(refresh, 0, int(MAX_REFRESH), 0)
         by_link: dict[str, list[IPAddress]] = {}
+        listed = (entry for block in statement.inner if block.keyword == "virtual_ipaddress" for entry in block.inner)
+        first = next(filter(None, map(_version, listed)), 0)
         for block in statement.inner:
             if block.keyword in ("virtual_ipaddress", "virtual_ipaddress_excluded"):
                 block.done = True
                 for entry in block.inner:
-                    if (address := self._address(entry)) is not None:
+                    if block.keyword == "virtual_ipaddress" and _version(entry) not in (0, first):
+                        self.leave(entry, *_OTHER_FAMILY)
+                    elif (address := self._address(entry)) is not None:
                         self.carried[address] = _Carried(entry, shut)
                         dev = entry.words[entry.words.index("dev") + 1 :][:1] if "dev" in entry.words else ()
                         by_link.setdefault(dev[0] if dev else link, []).append(address)
-        first = len(self.found.pools)
+        before = len(self.found.pools)
         for name, addresses in by_link.items():
             self._pool(statement, name, name != link and len(by_link) > 1, addresses, every)
-        self._preference(statement, self.found.pools[first:])
+        self._preference(statement, self.found.pools[before:])
 
     def _shut(self, statement: Statement, everywhere: Statement | None) -> bool:
         """Whether it accepts no packets to its addresses."""
@@ -260,6 +285,12 @@ class _Site:
         if address in self.carried:
             self.leave(entry, f"{address} already appears at {self.carried[address].entry.place}: the first one counts")
             return None
+        if not _version(entry):
+            self.leave(entry, "keepalived skips it, as its options contradict each other", _CORRECT)
+            return None
+        options = iter(entry.words[1:])
+        if any(word not in _FLAGS and not (word in _OPTIONS and next(options, "")) for word in options):
+            self.note(entry, f"only {address} is read: a line has one address and its options", _ONE_EACH)
         if {*entry.words[1::2]} - {"dev"}:
             self.note(entry, "the speaker binds an EIP to no link: labels, scopes and the like have no effect")
         return address
@@ -322,7 +353,7 @@ class _Site:
     # ── virtual_server → Services ──
 
     def servers(self) -> None:
-        groups = {_argument(each): each for each in self.top if each.keyword == "virtual_server_group"}
+        groups = {_argument(each): each for each in reversed(self.top) if each.keyword == "virtual_server_group"}
         for statement in self._blocks("virtual_server"):
             kind = _argument(statement)
             if kind == "group":
@@ -330,8 +361,11 @@ class _Site:
             elif kind == "fwmark":
                 why = "packets are marked by rules that the speaker does not read"
                 self.leave(statement, why, "write a virtual_server with its address and port, and convert again")
-            elif (places := self._places(statement, kind, _argument(statement, 2), statement)) is not None:
+            elif (places := self._places(statement, _first(kind), _argument(statement, 2), statement)) is not None:
                 self._server(statement, places)
+        for group in groups.values():
+            if not group.done:
+                self.leave(group, "no virtual_server uses it")
 
     def _group(self, statement: Statement, group: Statement | None) -> None:
         if group is None:
@@ -390,11 +424,14 @@ class _Site:
             return
         if not self.understood(statement, _SERVER):
             return
+        said = self.last(statement, "protocol")
         try:
-            protocol = Protocol(_argument(self.last(statement, "protocol")) or "TCP")
+            protocol = Protocol(_argument(said).upper()) if said is not None else Protocol.UDP
         except ValueError:
             self.leave(statement, "is left out: its protocol is not TCP, UDP or SCTP", _CORRECT)
             return
+        if said is None:
+            self.note(statement, "names no protocol, and keepalived then serves UDP: so does the Service", _PROTOCOL)
         real = self._real_servers(statement, {address.version for address, _ in places})
         if not real:
             self.leave(statement, "is left out, as it has no endpoint", "give it real servers, and convert again")
@@ -482,7 +519,7 @@ class _Site:
         chain = (checker, real, server)
         if (other_port := self._nearest(chain, "connect_port")) is not None:
             said.append(f"port={_argument(other_port)}")
-        elif _argument(_last(server, "protocol")) in ("UDP", "SCTP"):
+        elif _argument(_last(server, "protocol")).upper() != "TCP":
             said.append(f"port={port or _argument(server, 2)}")
         said.append(f"interval={self._seconds(self._nearest(chain, 'delay_loop'), _DELAY_LOOP)}")
         said.append(f"timeout={self._seconds(self._nearest(chain, 'connect_timeout'), _CONNECT_TIMEOUT)}")
@@ -558,7 +595,7 @@ class _Site:
     ) -> None:
         address, port, protocol = place
         suffix = "" if protocol is Protocol.TCP else f"-{protocol.value.lower()}"
-        key = ServiceKey(NAMESPACE, f"vip-{_slug(str(address))}-{port}{suffix}")
+        key = ServiceKey(NAMESPACE, f"{_named(address)}-{port}{suffix}")
         heading = {"kind": statement.keyword, "metadata": {"name": f"{address} {port}"}}
         data: dict[str, object] = {
             "apiVersion": "v1",
@@ -576,11 +613,10 @@ class _Site:
         carried = self.carried[address].services
         carried.append(service)
         for each in carried if len(carried) > 1 else ():
-            each.share = f"vip-{_slug(str(address))}"
+            each.share = _named(address)
         self.found.services.append(service)
-        self.found.slices[key] = list(
-            _slices(key, place, [each for each in real if each.address.version == address.version])
-        )
+        here = [each for each in real if each.address.version == address.version]
+        self.found.slices.setdefault(key, [*_slices(key, place, here)])
 
     def unused(self) -> None:
         """Lists addresses that nobody would answer for any longer."""
@@ -681,6 +717,30 @@ def _is_on(statement: Statement | None) -> bool:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "pool"
+
+
+def _version(entry: Statement) -> int:
+    """The family of an address, 0 if ``alloc_ipaddress`` of keepalived skips the line: for two links, a long label, a
+    broadcast of IPv6, or an option without its value."""
+    options = entry.words[1:]
+    try:
+        version = ip_address(entry.keyword.partition("/")[0]).version
+    except ValueError:
+        return 0
+    long_label = any(word == "label" and len(value) > _LABEL for word, value in pairwise(options))
+    broadcast = version == 6 and not {"brd", "broadcast"}.isdisjoint(options)
+    odd = options.count("dev") > 1 or long_label or broadcast or not _OPTIONS.isdisjoint(options[-1:])
+    return 0 if odd else version
+
+
+def _named(address: IPAddress) -> str:
+    """Never the same for two addresses."""
+    return f"vip-{address}".replace(":", "-").replace(".", "-")
+
+
+def _first(text: str) -> str:
+    """Outside a group keepalived reads only the first address of a range, and no prefix length."""
+    return re.split("[-/]", text)[0]
 
 
 _SHORT = re.compile(r"(.*[.:])([0-9A-Fa-f]+)-([0-9A-Fa-f]+)")

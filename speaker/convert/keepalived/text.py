@@ -170,7 +170,7 @@ class _Reader:
             else:
                 text = text[: used[1].start()] + used[0].lines[0][0] + text[used[1].end() :]
         if (include := _INCLUDE.fullmatch(text)) is None:
-            yield text, place
+            yield text + "\\" * goes_on, place  # only a definition continues
         else:
             yield from self._included(include[1].strip('"'), place)
 
@@ -276,7 +276,8 @@ def _blocks(found: Read, lines: Iterator[tuple[str, Place]]) -> None:
         for part, brace in _PARTS.findall(text):
             if brace == "{":
                 if last is None or last.block is not None or len(parents) >= MAX_NESTED:
-                    raise _stop(place, "has a { without a keyword, or too many nested blocks")
+                    odd = "has a { without a keyword, or too many nested blocks"
+                    raise _stop(place, "is a template: convert what it makes" if re.search("{[{%]", text) else odd)
                 last.block = []
                 parents.append(last)
                 blocks.append(last.block)

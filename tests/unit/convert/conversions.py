@@ -26,7 +26,8 @@ def objects_of(text):
 
 
 def inner(text):
-    return next(iter(parse("", text).objects), None)
+    parsed = parse("", text)
+    return [] if parsed.problems else parsed.objects
 
 
 def converted(text, **settings):

@@ -155,6 +155,7 @@ vrrp_instance a {
 %s
 }
 virtual_server 192.0.2.200 80 {
+    protocol TCP
 %s
     real_server 192.0.2.11 80 {
 %s
@@ -302,6 +303,51 @@ def test_nobody_gets_an_address_without_asking_for_it():
         assert not any(pool.auto_assign for pool in pools_of(converted(conf_of(title))).values())
 
 
+def test_of_an_address_line_with_more_only_the_address_is_read_and_somebody_decides():
+    found = converted("vrrp_instance a {\n virtual_ipaddress {\n 192.0.2.1 192.0.2.2 dev eth1\n }\n}\n")
+    assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1"]]
+    assert any("only 192.0.2.1 is read" in each.why for each in found.decisions)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "192.0.2.9 dev eth0 dev eth1",
+        "192.0.2.9 label bond0.1234:floating",
+        "192.0.2.9/24 label",
+        "192.0.2.9 dev",
+        "2001:db8::9/64 brd +",
+        "2001:db8::9/64 broadcast 192.0.2.255",
+        "2001:db8::9/64",
+    ],
+)
+def test_an_address_that_keepalived_skips_is_left_out_and_decides_no_family(line):
+    found = converted(f"vrrp_instance a {{\n virtual_ipaddress {{\n x\n {line}\n 192.0.2.1\n}}\n}}\n")
+    skipped = "keepalived skips it" in found.decisions[1].why
+    assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1" if skipped else "2001:db8::9"]]
+    assert skipped is (line != "2001:db8::9/64")
+
+
+def test_a_group_that_no_virtual_server_uses_is_listed_as_that():
+    found = converted("virtual_server_group spare {\n 192.0.2.1 80\n}\n" + BASE % ("", "", ""))
+    assert [each.why for each in found.listed] == ["no virtual_server uses it"]
+
+
+def test_an_instance_that_keepalived_skips_is_left_out():
+    one = "vrrp_instance %s {\n interface eth0\n virtual_ipaddress {\n 192.0.2.%d\n }\n}\n"
+    found = converted(one % ("a", 1) + one % ("a", 2) + one % ("", 3) + one % ("b c", 4) + one % ("A", 5))
+    assert [each["spec"]["addresses"] for each in found.pools] == [["192.0.2.1"], ["192.0.2.5"]]
+    assert [each.place.line for each in found.decisions if "skips it" in each.why] == [7, 13, 19]
+
+
+def test_of_two_groups_of_one_name_the_first_counts_as_in_keepalived():
+    groups = "".join(f"virtual_server_group g {{\n 192.0.2.200 {port}\n}}\n" for port in (81, 82))
+    found = converted(
+        BASE % ("", "", "") + groups + "virtual_server group g {\n protocol TCP\n real_server 192.0.2.11 80 { }\n}\n"
+    )
+    assert [each["spec"]["ports"][0]["port"] for each in found.services] == [80, 81]
+
+
 def test_services_at_one_address_share_it():
     more = "virtual_server 192.0.2.200 81 {\n real_server 192.0.2.11 81 { }\n}\n"
     found = converted(BASE % ("", "", "") + more)
@@ -311,9 +357,12 @@ def test_services_at_one_address_share_it():
 
 
 def test_two_virtual_servers_at_one_place_are_told():
-    found = converted(BASE % ("", "", "") + "virtual_server 192.0.2.200 80 {\n real_server 192.0.2.12 80 { }\n}\n")
+    found = converted(
+        BASE % ("", "", "") + "virtual_server 192.0.2.200 80 {\n protocol TCP\n real_server 192.0.2.12 80 { }\n}\n"
+    )
     assert len(found.services) == 1
     assert any("twice" in each.why for each in found.decisions)
+    assert [*endpoints_of(found, "vip-192-0-2-200-80")] == ["192.0.2.11:80"]
 
 
 WORDS = st.sampled_from(

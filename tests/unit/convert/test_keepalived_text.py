@@ -29,6 +29,7 @@ def spelled(statement):
         ("a { b c }", ["a {b c}"]),
         ("a { b { c } d }", ["a {b {c}; d}"]),
         ('a { b "}" }', ["a {b }}"]),
+        ("a \\\nb", ["a\\", "b"]),
         ("a {\r\n b\r\n}\r\n", ["a {b}"]),
         ("a {}", ["a {}"]),
         # Conditions
@@ -67,6 +68,12 @@ def test_an_included_file_says_its_lines_where_it_is_included():
 def test_an_included_file_that_is_not_there_is_a_line_to_decide():
     [listed] = converted("include /etc/keepalived/conf.d/*.conf").decisions
     assert (listed.place.line, listed.path) == (1, "include")
+
+
+@pytest.mark.parametrize("text", ["interface {{ link }}\n", "virtual_ipaddress {\n{% for each in all %}\n}\n"])
+def test_a_template_is_refused_as_one(text):
+    [problem] = read_text(text).problems
+    assert problem.rule == "is a template: convert what it makes"
 
 
 def test_lines_of_another_host_are_told_and_what_hosts_differ_in_is_no_loss():

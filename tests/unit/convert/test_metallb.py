@@ -144,3 +144,8 @@ def test_a_weight_that_metallb_refuses_leaves_the_advertisement_out(weight):
         {"apiVersion": "metallb.io/v1beta1", "kind": "L2Advertisement", "metadata": {"name": "l"}, "spec": spec}
     )
     assert any("preferredNodeSelectors[0].weight" in each.path for each in found.decisions)
+
+
+def test_a_config_map_of_metallbs_own_group_is_left_out():
+    heading = {"apiVersion": "metallb.io/v1beta1", "kind": "ConfigMap", "metadata": {"name": "config"}}
+    assert of_data({**heading, "data": {}}).decisions

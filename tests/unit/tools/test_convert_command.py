@@ -105,6 +105,52 @@ def test_the_json_report_has_every_value_with_its_place(capsys):
     assert peer["decide"]
 
 
+@pytest.mark.parametrize("name", ["x.yaml", "x.conf"])
+def test_what_cannot_be_read_is_in_the_json_report_too(name, tmp_path, capsys):
+    (tmp_path / name).write_text("a: [\nb {\n")
+    assert main(["convert", "--json", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["ok"], told["pools"], told["services"], told["listed"]) == (False, 0, 0, [])
+    [problem] = told["problems"]
+    assert err.startswith(f"{problem['file']}:{problem['line']}: ")
+    assert err.endswith(f"{problem['rule']}\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_written_ends_with_2_and_is_told(tmp_path, capsys):
+    (tmp_path / "out").touch()
+    assert main(["convert", "--json", str(WHOLE), "-o", str(tmp_path / "out")]) == 2
+    out, err = capsys.readouterr()
+    [problem] = json.loads(out)["problems"]
+    assert f"{problem['rule']}\n" == err
+    assert f"cannot write {tmp_path}/out/pools.yaml" in err
+
+
+def test_a_wrong_flag_is_in_the_json_report_too(capsys):
+    assert main(["convert", "--json", "--from", "f5"]) == 2
+    out, err = capsys.readouterr()
+    [problem] = json.loads(out)["problems"]
+    assert problem["rule"] in err
+
+
+def test_a_directory_inside_is_told_if_it_holds_manifests(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(WHOLE.read_text())
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "b.yaml").touch()
+    assert main(["convert", str(tmp_path)]) == 0
+    (tmp_path / "empty" / "inner" / "b.yaml").touch()
+    assert main(["convert", str(tmp_path)]) == 1
+    assert f"{tmp_path}/empty: is a directory, whose files are not read; name it" in capsys.readouterr().err
+
+
+def test_a_directory_in_capitals_is_no_file_that_is_misnamed(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(WHOLE.read_text())
+    (tmp_path / "D.Yaml").mkdir()
+    assert main(["convert", str(tmp_path)]) == 0
+
+
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.yaml")), ids=lambda path: path.stem)
 @pytest.mark.parametrize("flags", [[], ["--adopt"], ["--default-class", "--adopt"]], ids="-".join)
 def test_what_is_written_passes_validate_but_for_services_that_were_listed(path, flags, tmp_path, capsys):
@@ -158,6 +204,7 @@ vrrp_instance web {
     include addresses/*.conf
 }
 virtual_server 192.0.2.200 80 {
+    protocol TCP
     lb_algo rr
     real_server 192.0.2.11 80 {
     }
@@ -190,6 +237,30 @@ def test_the_directory_of_keepalived_and_stdin_are_read_where_it_is_named(keepal
     stdin(b"vrrp_instance a {\n virtual_ipaddress {\n 192.0.2.1\n }\n @lb2 x\n}\n\xff # Latin-1\n")
     assert main(["convert", "--from", "keepalived", "--config-id", "lb2"]) == 1
     assert "stdin:5: vrrp_instance/a: is not a known keyword" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b""], ids=["a byte order mark", "none"])
+def test_a_directory_with_keepalived_conf_needs_no_flag_and_braces_are_expanded(content, tmp_path, capsys):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.conf").write_bytes(content + b"192.0.2.%d\n" % ord(name))
+    conf = b"vrrp_instance a {\n virtual_ipaddress {\n include {a,{b,a}}.conf\n }\n}\n"
+    (tmp_path / "keepalived.conf").write_bytes(content + conf)
+    assert main(["convert", str(tmp_path), "--json"]) == 1
+    [pool] = json.loads(capsys.readouterr().out)["objects"]
+    assert pool["spec"]["addresses"] == ["192.0.2.97", "192.0.2.98"]
+
+
+def test_a_directory_of_manifests_stays_one_beside_a_keepalived_conf(keepalived, capsys):
+    (keepalived / "pools.yaml").write_text(WHOLE.read_text())
+    assert main(["convert", str(keepalived)]) == 0
+    assert main(["convert", "x" * 5000]) == 2
+    assert "converted: pools 1, Services 1" in capsys.readouterr().err
+
+
+def test_braces_without_end_are_not_expanded_for_ever(tmp_path, capsys):
+    (tmp_path / "keepalived.conf").write_text(f"include {'{a,b}' * 1000}\n")
+    assert main(["convert", str(tmp_path)]) == 1
+    assert "includes no file that can be read here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
