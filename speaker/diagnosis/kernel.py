@@ -47,6 +47,7 @@ _ONE = {"ip": "iptables-nft", "ip6": "ip6tables-nft"}
 AROUND = 64
 """Chains of other programs in the table where kube-proxy translates."""
 _HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
+_DORMANT = re.compile(r"^\tflags .*\bdormant\b", re.MULTILINE)
 SYS = Path("/sys/class/net")
 """It shows the network namespace that it was mounted in; links of another namespace are skipped."""
 PORTS = 1024
@@ -116,14 +117,14 @@ async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
     if family in _ONE and table == "nat" and any(name.startswith(firewall.KUBE) for name in names):
         return await _around_kube_proxy(family, table, [name for name in names if not name.startswith(firewall.KUBE)])
     listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
-    if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
-        status, text, _ = await programs.run(program, "--table", table)
-        if status == 0:
-            return tuple(firewall.chains(family, table, text.decode(errors="replace"))), {}
     _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
+    saved = b""
+    if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
+        _, saved, _ = await programs.run(program, "--table", table)
     try:
         items = nft.listed(listing, f"table {family} {table}")
-        return listed_rules(family, table, items, text.decode(errors="replace"))
+        found, sets = listed_rules(family, table, items, text.decode(errors="replace"))
+        return tuple(firewall.completed(found, firewall.chains(family, table, saved.decode(errors="replace")))), sets
     except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: its output is not a listing: {error}") from error
 
@@ -142,6 +143,8 @@ async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> R
 
 def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:
     """``items``: a table as nft lists it in JSON; ``text``: the same in nft's own syntax, with handles."""
+    if _DORMANT.search(text):
+        return (), {}
     texts = {int(handle): rule for rule, handle in _HANDLED.findall(text)}
     rules: dict[str, list[tuple[Any, str]]] = {}
     sets, listed = {}, []
@@ -151,7 +154,7 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
             rules.setdefault(item["chain"], []).append(rule)
         elif kind == "chain":
             listed.append(item)
-        elif kind in ("set", "map") and len(item.get("elem", ())) <= ELEMENTS:
+        elif kind in ("set", "map") and len(item.get("elem", ())) <= ELEMENTS and not _limits(item):
             sets[f"{family} {table} {item['name']}"] = tuple(item.get("elem", ()))
     chains = []
     for item in listed:
@@ -164,6 +167,18 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
         policy, priority = item.get("policy", "accept"), item.get("prio", 0)
         chains.append(Chain(family, table, name, hook, policy, device, *both, priority, nat))
     return tuple(chains), sets
+
+
+def _limits(listed: Any) -> bool:
+    """Whether a set has a limit for each element, so that an element is found sometimes only."""
+    match listed:
+        case {"elem": list(members)} if not isinstance(listed.get("stmt"), list):
+            return any(map(_limits, members))
+        case {"elem": dict(of)} | {"stmt": [dict(of), *_]}:
+            return not firewall.CONDITIONS.isdisjoint(of)
+        case [key, _]:
+            return _limits(key)
+    return False
 
 
 def _devices(found: object) -> str:
