@@ -44,7 +44,7 @@ class LinkSeen:
     deaf_ports: tuple[str, ...] = ()
     """For a bridge: ports whose own packets never come back to them."""
     uplinks: tuple[str, ...] = ()
-    """For a bridge or bond: the links below it, without those of pods and virtual machines if there are others."""
+    """The links below a bridge, bond or VLAN, without those of pods and virtual machines if there are others."""
 
 
 @dataclass(frozen=True, slots=True)

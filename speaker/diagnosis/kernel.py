@@ -7,14 +7,14 @@ import shutil
 import socket
 import struct
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from speaker.diagnosis import firewall
-from speaker.diagnosis.facts import Bound, Chain, Process
+from speaker.diagnosis.facts import Bound, Chain, Process, Unseen
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
@@ -22,7 +22,15 @@ from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR, attributes
+from speaker.netlink.messages import (
+    IFA_ADDRESS,
+    IFA_LOCAL,
+    IFADDR,
+    IFINFO,
+    RTM_GETADDR,
+    RTM_GETLINK,
+    attributes,
+)
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs
@@ -54,6 +62,7 @@ PORTS = 1024
 """How many ports of a bridge are looked at."""
 _IFF_PROMISC = 0x100
 _IFA_F_SECONDARY = 0x01
+_ARP = "input", "output"
 _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
 
 
@@ -105,7 +114,14 @@ async def legacy_rules() -> Rules:
         for family in Family
         for table in ("raw", "mangle", "nat", "filter", "security")
     ]
-    return _joined(found)
+    return _joined([*found, (tuple(old_arp()), {})])
+
+
+def old_arp(names: Path = Path("/proc/thread-self/net/arp_tables_names")) -> Iterator[Chain]:
+    """Chains of old arptables, whose rules are not read."""
+    for table in _read(names).split():
+        text = f"arptables-legacy -t {table} -L, which is not read"
+        yield from (Chain("arp", table, hook, hook, "accept", "", ([{"queue": None}],), (text,)) for hook in _ARP)
 
 
 def _joined(found: Iterable[Rules]) -> Rules:
@@ -201,11 +217,55 @@ def route(netlink: Netlink, to: IPAddress, source: IPAddress | None, incoming: i
         return 0, error.errno or errno.EIO
 
 
+_GET_FILTER, _GET_POLICY, _IFLA_XDP, _NETLINK_XFRM = 46, 21, 43, 6
+_TCMSG = struct.Struct("=BxHiIII")
+_SIDES = {"ingress": 0xFFFFFFF2, "egress": 0xFFFFFFF3}
+_DIRECTION, _OF_SOCKETS = 160, 3
+"""Where struct xfrm_userpolicy_info has the direction; from this number on, of sockets."""
+
+
+def unread(links: Iterable[Link]) -> tuple[Unseen, ...]:
+    """What may drop packets of these links and is not read here: programs on them, and IPsec. Raises EdgeError."""
+    try:
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            found = [each for link in links for each in _programs_at(netlink, link)]
+        return (*found, *_policies())
+    except (OSError, struct.error) as error:
+        raise EdgeError(f"the kernel does not list programs on links: {error}") from error
+
+
+def _programs_at(netlink: Netlink, link: Link) -> Iterator[Unseen]:
+    for side, parent in _SIDES.items():
+        filters = netlink.dump(Request(_GET_FILTER, _TCMSG.pack(0, 0, link.index, 0, parent, 0)))
+        if any(b"eip_speaker" not in each for each in filters):
+            yield Unseen(f"what tc does with packets of {link.name}", f"tc filter show dev {link.name} {side}")
+    told = attributes(netlink.ask(Request(RTM_GETLINK, rtnetlink.link_question(link.index))), IFINFO.size)
+    if any(attributes(told.get(_IFLA_XDP, b"")).get(2, b"")):
+        yield Unseen(f"what an XDP program does with packets of {link.name}", f"ip link show {link.name}")
+
+
+def _policies() -> Iterator[Unseen]:
+    try:
+        with Netlink(_NETLINK_XFRM) as netlink:
+            policies = netlink.dump(Request(_GET_POLICY, b""))
+    except EdgeError:  # a kernel without IPsec
+        return
+    if any(each[_DIRECTION] < _OF_SOCKETS for each in policies):
+        yield Unseen("what IPsec does with packets", "ip xfrm policy")
+
+
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
 
 
 # ── what netlink does not tell of links ──
+
+
+def below(link: Link, root: Path = SYS) -> tuple[str, ...]:
+    """The link that a VLAN or macvlan is on."""
+    if not _is_here(link, root):
+        return ()
+    return tuple(sorted(each.name.removeprefix("lower_") for each in (root / link.name).glob("lower_*")))
 
 
 def is_wireless(link: Link, root: Path = SYS) -> bool:

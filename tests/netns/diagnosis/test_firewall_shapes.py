@@ -24,7 +24,7 @@ SHAPES = sorted((Path(__file__).parent / "firewalls").iterdir())
 
 
 def load(node, shape):
-    program = ["nft", "-f"] if shape.suffix == ".nft" else ["iptables-nft-restore"]
+    program = {".nft": ["nft", "-f"], ".sh": ["sh", "-e"]}.get(shape.suffix, ["iptables-nft-restore"])
     with node.entered():
         done = subprocess.run([*program, str(shape)], capture_output=True, text=True, check=False)
     if done.returncode and shape.suffix == ".iptables" and "extension" in done.stderr.lower():
@@ -41,7 +41,7 @@ def read(node):
 
 
 def test_there_are_enough_of_them():
-    assert len(SHAPES) >= 20
+    assert len(SHAPES) >= 70
     assert {shape.read_text().splitlines()[0].split(":")[0] for shape in SHAPES} == {"# passes", "# drops"}
 
 
