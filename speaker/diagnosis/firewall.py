@@ -273,6 +273,8 @@ class _Walk:
             if kind in ("mangle", "set"):
                 certain &= kind == "mangle" or self._simply_adds(chain, value)
                 continue
+            if kind == "notrack" and "icmpv6 type" in self._packet.fields:
+                continue  # NDP is not tracked in any case
             if kind == "notrack" and not self._packet.translated:
                 return self._doubt(text, frozenset({_DROP, _NEXT}))
             if kind == "match":

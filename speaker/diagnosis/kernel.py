@@ -8,6 +8,7 @@ import socket
 import struct
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 
 from speaker.diagnosis import firewall
 from speaker.diagnosis.facts import Bound, Chain, Process, Unseen
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
@@ -133,8 +134,9 @@ async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
     if family in _ONE and table == "nat" and any(name.startswith(firewall.KUBE) for name in names):
         return await _around_kube_proxy(family, table, [name for name in names if not name.startswith(firewall.KUBE)])
     listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
-    _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
-    saved = b""
+    text = saved = b""
+    with suppress(NotDone):  # nft 1.1.3 crashes at some rules of iptables
+        _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         _, saved, _ = await programs.run(program, "--table", table)
     try:
@@ -218,7 +220,7 @@ def route(netlink: Netlink, to: IPAddress, source: IPAddress | None, incoming: i
 
 
 _GET_FILTER, _GET_POLICY, _IFLA_XDP, _NETLINK_XFRM = 46, 21, 43, 6
-_TCMSG = struct.Struct("=BxHiIII")
+_TCMSG = struct.Struct("=BxxxiIII")
 _SIDES = {"ingress": 0xFFFFFFF2, "egress": 0xFFFFFFF3}
 _DIRECTION, _OF_SOCKETS = 160, 3
 """Where struct xfrm_userpolicy_info has the direction; from this number on, of sockets."""
@@ -236,12 +238,17 @@ def unread(links: Iterable[Link]) -> tuple[Unseen, ...]:
 
 def _programs_at(netlink: Netlink, link: Link) -> Iterator[Unseen]:
     for side, parent in _SIDES.items():
-        filters = netlink.dump(Request(_GET_FILTER, _TCMSG.pack(0, 0, link.index, 0, parent, 0)))
-        if any(b"eip_speaker" not in each for each in filters):
+        filters = netlink.dump(Request(_GET_FILTER, _TCMSG.pack(0, link.index, 0, parent, 0)))
+        own = {_priority(each) for each in filters if b"eip_speaker" in each}
+        if not own >= {*map(_priority, filters)}:
             yield Unseen(f"what tc does with packets of {link.name}", f"tc filter show dev {link.name} {side}")
     told = attributes(netlink.ask(Request(RTM_GETLINK, rtnetlink.link_question(link.index))), IFINFO.size)
     if any(attributes(told.get(_IFLA_XDP, b"")).get(2, b"")):
         yield Unseen(f"what an XDP program does with packets of {link.name}", f"ip link show {link.name}")
+
+
+def _priority(listed: bytes) -> int:
+    return int(_TCMSG.unpack_from(listed)[-1]) >> 16
 
 
 def _policies() -> Iterator[Unseen]:

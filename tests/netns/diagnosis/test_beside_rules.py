@@ -17,8 +17,9 @@ from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.eip_checks import firewall, unseen_rules
 from speaker.diagnosis.facts import Way
 from speaker.diagnosis.node_checks import answers_elsewhere
+from speaker.errors import Unsupported
 from speaker.interfaces.watcher import look
-from speaker.layer2.kernel import _bpf
+from speaker.layer2.kernel import KernelResponder, _bpf
 
 pytestmark = pytest.mark.netns
 
@@ -38,6 +39,7 @@ OUTPUT = "chain o { type filter hook output priority 0; policy drop; ct state es
         (f"{OUTPUT} icmpv6 type nd-neighbor-solicit accept; }}", ""),
         ("chain p { type filter hook prerouting priority -300; ct state invalid drop; }", "drops NDP answers"),
         ("chain p { type filter hook prerouting priority -300; rt type 0 drop; }", ""),
+        ("chain p { type filter hook prerouting priority -300; icmpv6 type nd-neighbor-advert notrack; }", ""),
         ("chain p { type filter hook postrouting priority 0; icmpv6 type nd-neighbor-solicit drop; }", "NDP questions"),
     ],
 )
@@ -94,6 +96,16 @@ def test_a_filter_of_tc_is_named_as_not_seen(node, sh, side):
     assert named(node) == []
     sh(node, f"tc filter add dev eth0 {side} protocol ip u32 match u32 0 0 action mirred egress redirect dev cni0")
     assert named(node) == [f"tc filter show dev eth0 {side}"]
+
+
+def test_the_speakers_own_filter_is_not(node):
+    with node.entered():
+        eth0 = asyncio.run(look()).link_named("eth0")
+        try:
+            with KernelResponder(eth0, None, tcx=False):
+                assert named(node) == []
+        except Unsupported as error:
+            pytest.skip(str(error))
 
 
 def test_policies_of_ipsec_are_named_as_not_seen(node, sh):
