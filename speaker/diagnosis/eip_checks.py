@@ -250,8 +250,9 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
     """For each chain, the first packet that it drops; otherwise all packets, with the rules that are not understood."""
     services = services_of(facts, eip)
     known = not any(each.unread or each.endpoints.more for each in services)
-    ends = frozenset(end.address for each in services for end in each.endpoints.first)
-    here = frozenset(each.address for each in facts.bound if each.address in ends or each.address == eip.address)
+    ends = frozenset((end.address, end.port) for each in services for end in each.endpoints.first)
+    ours = {eip.address, *(address for address, _ in ends)}
+    here = frozenset(each.address for each in facts.bound if each.address in ours)
     more = {"bound": eip.address in here, "kube_proxy": _by_kube_proxy(facts)}
     ruleset = Ruleset.of(facts.chains, facts.sets, ends if known else None, **more)
     for chain in (each for each in facts.chains if each.hook):

@@ -114,13 +114,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """``chains`` by family, table and name. ``sets``, and maps, by the same in one string. ``endpoints``: where the
-    packet may be sent on to; None if not all are known. ``bound``: the EIP is bound here. ``kube_proxy``: kube-proxy
-    translates it."""
+    """``chains`` by family, table and name. ``sets``, and maps, by the same in one string. ``endpoints``: address and
+    port where the packet may be sent on to; None if not all are known. ``bound``: the EIP is bound here.
+    ``kube_proxy``: kube-proxy translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    endpoints: frozenset[str] | None = None
+    endpoints: frozenset[tuple[str, int]] | None = None
     bound: bool = False
     kube_proxy: bool = False
 
@@ -129,7 +129,7 @@ class Ruleset:
         cls,
         chains: Iterable[Chain],
         sets: Mapping[str, tuple[Any, ...]],
-        endpoints: frozenset[str] | None = None,
+        endpoints: frozenset[tuple[str, int]] | None = None,
         **more: bool,
     ) -> "Ruleset":
         return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
@@ -324,8 +324,12 @@ class _Walk:
         address = to.get("addr") if isinstance(to, dict) else None
         if kind == "redirect" or not isinstance(address, str):
             return False if kind == "redirect" else None
-        endpoints = self._ruleset.endpoints
-        return None if endpoints is None else address in endpoints
+        endpoints, port = self._ruleset.endpoints, to.get("port")
+        if endpoints is None or not isinstance(port, int | None):
+            return None
+        if port is not None and any(address == each for each, _ in endpoints):
+            return (address, port) in endpoints or None  # the same pod may serve it there as well
+        return any(address == each for each, _ in endpoints)
 
     def _mapped(self, chain: Chain, vmap: Any, text: str, depth: int, certain: bool) -> _Outcomes:
         key = self._value(vmap.get("key"))
@@ -605,7 +609,8 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
     if name == "DNAT":
-        return {"dnat": {"addr": _without_port(options.get("--to-destination", ""))}}
+        address, port = _and_port(options.get("--to-destination", ""))
+        return {"dnat": {"addr": address, "port": int(port) if port.isdigit() else port or None}}
     if name == "CT" and "--notrack" not in options:
         return {"mangle": {"key": {"ct": {"key": "zone" if any("--zone" in each for each in options) else ""}}}}
     if name in _VERDICTS:
@@ -615,10 +620,12 @@ def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str
     )
 
 
-def _without_port(to: str) -> str:
+def _and_port(to: str) -> tuple[str, str]:
     if to.startswith("["):
-        return to[1:].partition("]")[0]
-    return to.partition(":")[0] if to.count(":") < 2 else to
+        address, _, port = to[1:].partition("]")
+        return address, port.removeprefix(":")
+    address, _, port = to.partition(":")
+    return (address, port) if to.count(":") < 2 else (to, "")
 
 
 def _match(family: str, option: str, value: str, protocol: str, negated: bool) -> dict[str, Any]:

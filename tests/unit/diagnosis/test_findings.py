@@ -739,7 +739,7 @@ PUBLISHED = "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.
         ("assist", PUBLISHED, False, ["firewall_drops"]),
         ("nftables", PUBLISHED, False, []),  # ours are asked before
         ("ipvs", PUBLISHED, False, ["firewall_drops"]),
-        ("none", PUBLISHED.replace("10.9.9.9", POD.address), False, []),
+        ("none", PUBLISHED.replace("10.9.9.9:80", f"{POD.address}:{POD.port}"), False, []),
         ("none", "-A PREROUTING -i eth1 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False, []),
         ("ipvs", "", True, ["firewall_drops"]),  # the EIP is this host's then, and so a pod's hostPort takes it
     ],
@@ -748,6 +748,11 @@ def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found,
     facts = translating(forwarder, first, bound, old)
     assert [each.kind for each in findings(facts)] == found
     assert not explain(facts).unseen
+
+
+def test_whether_an_endpoint_serves_at_another_port_too_is_not_seen():
+    facts = translating("none", PUBLISHED.replace("10.9.9.9", POD.address), False, "")
+    assert (findings(facts), len(explain(facts).unseen)) == ([], 1)
 
 
 @pytest.mark.parametrize(
