@@ -237,10 +237,11 @@ def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
 
 
 def _way_in_unknown(facts: Facts, eip: KnownEip, rules: Sequence[Unseen]) -> bool:
-    """What was tried decides, and only then what was read."""
-    tried = [*(each.answered for each in _walks(facts, eip))]
-    tried += [each.accepted for each in facts.tried if each.address == eip.address]
-    return not all(tried) if tried else bool(rules or _firewalls_unseen(facts))
+    """A connection that was tried as a client decides, and only then what was read. One from this node itself proves
+    nothing, unless it fails."""
+    tried = [each.answered for each in _walks(facts, eip)]
+    refused = any(each.address == eip.address and not each.accepted for each in facts.tried)
+    return refused or (not all(tried) if tried else bool(rules or _firewalls_unseen(facts)))
 
 
 CONNECTED = "connected from this node itself: "

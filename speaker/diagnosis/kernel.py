@@ -257,6 +257,9 @@ def _policies() -> Iterator[Unseen]:
             policies = netlink.dump(Request(_GET_POLICY, b""))
     except EdgeError:  # a kernel without IPsec
         return
+    except OSError as error:
+        yield Unseen("what IPsec does with packets", str(error.strerror))
+        return
     if any(each[_DIRECTION] < _OF_SOCKETS for each in policies):
         yield Unseen("what IPsec does with packets", "ip xfrm policy")
 
