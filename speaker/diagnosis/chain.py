@@ -238,9 +238,10 @@ def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
 
 def _way_in_unknown(facts: Facts, eip: KnownEip, rules: Sequence[Unseen]) -> bool:
     """A connection that was tried as a client decides, and only then what was read. One from this node itself proves
-    nothing, unless it fails."""
+    nothing, unless it may come and fails."""
     tried = [each.answered for each in _walks(facts, eip)]
-    refused = any(each.address == eip.address and not each.accepted for each in facts.tried)
+    limited = any(each.sources for each in eip_checks.services_of(facts, eip))
+    refused = any(each.address == eip.address and not each.accepted for each in facts.tried if not limited)
     return refused or (not all(tried) if tried else bool(rules or _firewalls_unseen(facts)))
 
 

@@ -843,6 +843,8 @@ def test_who_gets_no_answer_although_no_rule_drops_it_is_not_called_well():
     for facts in (silent, refused):
         (way_in,) = (step for step in explain(facts).steps if step.name.startswith("way in"))
         assert (way_in.state, explain(facts).code) == (State.UNKNOWN, 2)
+    limited = replace(KNOWN, services=Cut((replace(WEB, sources=("198.51.100.0/24",)),)))
+    assert explain(replace(refused, known=limited)).code == 0  # this node is none of those
 
 
 def test_a_mark_that_a_rule_gives_and_a_route_refuses_is_not_seen():
