@@ -66,7 +66,7 @@ def explain(facts: Facts) -> Chain:
 def unseen(facts: Facts) -> tuple[Unseen, ...]:
     """What could not be looked at, and firewall rules that are not understood."""
     rules = (each for eip in facts.knowledge.eips.first for each in eip_checks.unseen_rules(facts, eip))
-    return tuple(dict.fromkeys(chain(facts.unseen, rules)))
+    return tuple(dict.fromkeys(chain(facts.unseen, rules, node_checks.astray(facts))))
 
 
 def _step(name: str, lines: Iterable[str], findings: Iterable[Finding], *, unknown: bool = False) -> Step:
@@ -175,7 +175,7 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
         (each for each in node_checks.told(facts) if each.kind in (*_PATH, "drop_policy") and not each.eip),
         node_checks.drops(facts),
         (finding for finding in firewall if finding.kind == "firewall_drops"),
-        unknown=bool(rules or _firewalls_unseen(facts)) and not any(each.answered for each in _walks(facts, eip)),
+        unknown=_way_in_unknown(facts, eip, rules),
     )
     yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), facts.told(*_KERNEL, eip=eip.address))
     unwell = facts.told("all_unwell", "endpoint_unwell", eip=eip.address)
@@ -234,6 +234,15 @@ def _tried(facts: Facts, eip: KnownEip) -> Iterator[str]:
             yield f"{begun}{each.dropped or each.answer_dropped}"
         else:
             yield f"{begun}no rule drops it, but no endpoint accepted it; it was last seen in {each.last or 'no chain'}"
+
+
+def _way_in_unknown(facts: Facts, eip: KnownEip, rules: Sequence[Unseen]) -> bool:
+    """A connection that was tried as a client decides, and only then what was read. One from this node itself proves
+    nothing, unless it may come and fails."""
+    tried = [each.answered for each in _walks(facts, eip)]
+    limited = any(each.sources for each in eip_checks.services_of(facts, eip))
+    refused = any(each.address == eip.address and not each.accepted for each in facts.tried if not limited)
+    return refused or (not all(tried) if tried else bool(rules or _firewalls_unseen(facts)))
 
 
 CONNECTED = "connected from this node itself: "

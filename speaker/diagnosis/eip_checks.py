@@ -1,7 +1,8 @@
 """What is wrong with one EIP, step by step along its way. Pure: facts in, findings out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from fnmatch import fnmatch
 from ipaddress import ip_address, ip_network
 
 from speaker.api.fields import some
@@ -10,6 +11,8 @@ from speaker.diagnosis.facts import Asked, Chain, Facts, Unseen
 from speaker.diagnosis.firewall import (
     ANSWER,
     DNAT,
+    FURTHER,
+    NEW,
     OLD,
     Judged,
     Packet,
@@ -17,8 +20,8 @@ from speaker.diagnosis.firewall import (
     arp_answer,
     arp_request,
     ip_packet,
-    kernel_arp,
     ndp,
+    resolving,
 )
 from speaker.errors import shown
 from speaker.interfaces.snapshot import of_services
@@ -247,15 +250,16 @@ def _judged(facts: Facts, eip: KnownEip) -> Iterator[tuple[Chain, Packet, Judged
     """For each chain, the first packet that it drops; otherwise all packets, with the rules that are not understood."""
     services = services_of(facts, eip)
     known = not any(each.unread or each.endpoints.more for each in services)
-    ends = frozenset(end.address for each in services for end in each.endpoints.first)
-    here = frozenset(each.address for each in facts.bound if each.address in ends or each.address == eip.address)
+    ends = frozenset((end.address, end.port) for each in services for end in each.endpoints.first)
+    ours = {eip.address, *(address for address, _ in ends)}
+    here = frozenset(each.address for each in facts.bound if each.address in ours)
     more = {"bound": eip.address in here, "kube_proxy": _by_kube_proxy(facts)}
     ruleset = Ruleset.of(facts.chains, facts.sets, ends if known else None, **more)
     for chain in (each for each in facts.chains if each.hook):
         found = []
         for packet in _meeting(facts, eip, chain, here):
             judged = ruleset.judge(chain, packet)
-            if chain.nat and judged.drops and not _first(facts, chain):
+            if judged.drops and (not packet.sure or (chain.nat and not _first(facts, chain))):
                 judged = Judged(unseen=(judged.drops,))
             if judged.drops:
                 found = [(chain, packet, judged)]
@@ -286,45 +290,102 @@ def _at_links(chain: Chain) -> bool:
 
 def _at_link(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
     """The arp family's chains see the kernel's own questions to its neighbours; the speaker's frames bypass them."""
-    leaving, devices = chain.hook in ("egress", "output", "postrouting"), chain.device.split(",")
-    link = facts.link(eip.link)
-    if chain.family == "bridge" and (link is None or link.kind != "bridge"):
+    leaving, version = chain.hook in ("egress", "output", "postrouting"), ip_address(eip.address).version
+    if chain.family == "arp":
+        yield from _resolving(facts, eip, leaving=leaving) if version == 4 and chain.hook != "forward" else ()
         return
-    if chain.family == "arp" and ip_address(eip.address).version == 4:
-        yield from kernel_arp(eip.link, chain.hook)
+    if chain.hook == "forward":  # between the ports of a bridge
         return
-    uplinks = link.uplinks if link is not None else ()
-    meets = not chain.device or eip.link in devices or (uplinks and {*uplinks} <= {*devices})
-    if chain.hook != "forward" and meets:
-        yield from (_leaving if leaving else _arriving)(facts, eip)
+    passing = _leaving(facts, eip) if leaving else _arriving(facts, eip, translated=_called(facts, eip, chain))
+    meeting = [(eip.link, packet) for packet in passing]
+    meeting += [
+        (str(packet.fields[_NAMES_LINK[leaving]]), packet) for packet in _resolving(facts, eip, leaving=leaving)
+    ]
     for _, each in taking(facts, eip):
-        if way(facts, each.address) in devices:
-            yield _to_endpoint(facts, eip, each) if leaving else _answer(facts, eip, each)
+        packets = _to_endpoint(facts, eip, each) if leaving else [_answer(facts, eip, each)]
+        meeting += [(way(facts, each.address), packet) for packet in packets]
+    for name, packet in meeting:
+        if (meets := _meets(facts, name, chain)) is not False:
+            yield replace(packet, sure=meets is True, fields={**packet.fields, **_unlike_above(facts, name, chain)})
 
 
-def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+_NAMES_LINK = {False: "meta iifname", True: "meta oifname"}
+
+
+def _resolving(facts: Facts, eip: KnownEip, *, leaving: bool) -> Iterator[Packet]:
+    """On the EIP's link, and on those of its endpoints."""
+    version, ways = ip_address(eip.address).version, (way(facts, each.address) for _, each in taking(facts, eip))
+    yield resolving(version, eip.link, "clients and gateways", leaving=leaving)
+    for name in dict.fromkeys(ways):
+        if name not in ("", eip.link):
+            yield resolving(version, name, "endpoints", leaving=leaving)
+
+
+def _meets(facts: Facts, name: str, chain: Chain) -> bool | None:
+    """Whether packets of the link meet the chain. None: it is not known which of them do."""
+    link, below = facts.link(name), {name}
+    if chain.family == "bridge":
+        return link is not None and link.kind == "bridge"
+    for _ in range(_LEVELS):
+        below |= {up for each in below if (seen := facts.link(each)) is not None for up in seen.uplinks}
+    met = {each for each in below if _is_of(each, chain)}
+    if name in met or not met:
+        return bool(met)
+    return True if link is not None and met >= {*link.uplinks} and link.kind != "vlan" else None
+
+
+_LEVELS = 3
+"""A VLAN on a bridge of bonds."""
+
+
+def _is_of(name: str, chain: Chain) -> bool:
+    return not chain.device or any(fnmatch(name, device) for device in chain.device.split(","))
+
+
+def _unlike_above(facts: Facts, name: str, chain: Chain) -> dict[str, None]:
+    """Fields that differ in a bridge and below a link: the name of the port, and the tag of a VLAN."""
+    link = facts.link(name)
+    fields = [] if link is None or link.kind != "vlan" else ["vlan id"]
+    if chain.family == "bridge" or not _is_of(name, chain):
+        fields += ["meta iif", "meta iifname", "meta oif", "meta oifname"]
+    return dict.fromkeys(fields)
+
+
+def _called(facts: Facts, eip: KnownEip, chain: Chain) -> bool:
+    """Whether the translation is called from the bridge, before this chain."""
+    called = facts.sysctls.get(f"net.bridge.bridge-nf-call-ip{'6' * (':' in eip.address)}tables") == "1"
+    behind = chain.hook == "input" or chain.priority > 0
+    return called and chain.family == "bridge" and behind and facts.knowledge.forwarder != "ipvs"
+
+
+def _arriving(facts: Facts, eip: KnownEip, *, translated: bool) -> Iterator[Packet]:
     address = ip_address(eip.address)
     if address.version == 4:
         yield arp_request(eip.address, eip.link)
     else:
         group = str(ip_address(solicited_node(address.packed)))
         yield ndp("NDP questions for it", group, 135, {"iifname": eip.link})
-    yield from _to_eip(facts, eip)
+    if not translated:
+        yield from _to_eip(facts, eip)
+    for _, each in taking(facts, eip) if translated else ():
+        yield from _to_endpoint(facts, eip, each)
 
 
 def _leaving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
-    if ip_address(eip.address).version == 4:
+    version = ip_address(eip.address).version
+    if version == 4:
         yield arp_answer(eip.address, eip.link)
     else:
         yield ndp("its NDP answers", None, 136, {"oifname": eip.link})
     yield from _from_eip(facts, eip)
 
 
-def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+def _to_eip(facts: Facts, eip: KnownEip, states: Iterable[str] = (NEW, FURTHER)) -> Iterator[Packet]:
     for protocol, port in _ports(facts, eip):
-        words = f"connections to {protocol.upper()} port {port}"
-        packet = ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link})
-        yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
+        for state in states:
+            words = f"{'connections' if state == NEW else 'further packets'} to {protocol.upper()} port {port}"
+            packet = ip_packet(words, None, eip.address, protocol, {"dport": port, "iifname": eip.link}, state)
+            yield replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
 
 def _from_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
@@ -352,6 +413,9 @@ def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) ->
     """Packets to the EIP, then to its endpoints after translation, and back. IPVS takes packets from input and sends
     them by output. Packets to addresses in ``here`` are not forwarded."""
     ipvs, endpoints = facts.knowledge.forwarder == "ipvs", [each for _, each in taking(facts, eip)]
+    endpoints = endpoints or [*_unread(facts, eip)]
+    if ":" in eip.address and chain.hook != "forward":
+        yield from _resolving(facts, eip, leaving=chain.hook in ("output", "postrouting"))
     hook, after = chain.hook, chain.priority > (_DSTNAT if chain.hook == "prerouting" else _SRCNAT)
     to_eip = (hook == "prerouting" and (ipvs or not after)) or (hook == "input" and ipvs and chain.priority < _IPVS)
     to_endpoint = hook == "postrouting" or (hook == "output" if ipvs else hook == "forward" or (after and not to_eip))
@@ -361,7 +425,7 @@ def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) ->
     for each in endpoints:
         local = not ipvs and each.address in here
         if hook == "input" if local and hook in ("input", "forward", "postrouting") else to_endpoint:
-            yield _to_endpoint(facts, eip, each, hook)
+            yield from _to_endpoint(facts, eip, each, hook)
         answered = hook == "output" if local else hook in ("prerouting", "forward")
         if answered or (hook == "postrouting" and not from_eip):
             yield _answer(facts, eip, each, hook)
@@ -369,12 +433,18 @@ def _passing(facts: Facts, eip: KnownEip, chain: Chain, here: frozenset[str]) ->
         yield from _from_eip(facts, eip)
 
 
+def _unread(facts: Facts, eip: KnownEip) -> Iterator[KnownEndpoint]:
+    """In place of endpoints that this node does not read."""
+    for protocol, _ in _ports(facts, eip) if any(each.unread for each in services_of(facts, eip)) else ():
+        yield KnownEndpoint("", 0, protocol.upper(), None, True, True)
+
+
 def _translated(facts: Facts, eip: KnownEip, chain: Chain) -> Iterator[Packet]:
     """A packet that one of these chains has translated meets none of the others."""
     if chain.hook == "prerouting" and (_first(facts, chain) or chain.priority == _turn(facts)):
-        yield from _to_eip(facts, eip)
+        yield from _to_eip(facts, eip, (NEW,))
     elif chain.hook == "postrouting":
-        yield from (_to_endpoint(facts, eip, each, chain.hook) for _, each in taking(facts, eip))
+        yield from (next(_to_endpoint(facts, eip, each, chain.hook)) for _, each in taking(facts, eip))
 
 
 def _turn(facts: Facts) -> int:
@@ -390,19 +460,23 @@ def _first(facts: Facts, chain: Chain) -> bool:
     return facts.knowledge.forwarder == "ipvs" or leads or chain.priority < _turn(facts)
 
 
-def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
-    links = {"oifname": way(facts, each.address)} if hook not in ("prerouting", "input") else {}
+def _to_endpoint(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Iterator[Packet]:
+    """The first one, and a later one."""
+    links = {"oifname": way(facts, each.address) or None} if hook not in ("prerouting", "input") else {}
     if facts.knowledge.forwarder != "ipvs" and hook in ("prerouting", "forward", "input"):
         links["iifname"] = eip.link
-    fields: dict[str, str | int] = {"dport": each.port, **links, **_original(facts, eip)}
-    return ip_packet(f"packets to endpoint {each.address}", None, each.address, each.protocol.lower(), fields)
+    fields = {"dport": each.port or None, **links, **_original(facts, eip)}
+    to, version, whom = each.address or None, ip_address(eip.address).version, each.address or "of its Service"
+    for words, state in ((f"packets to endpoint {whom}", NEW), (f"further packets to endpoint {whom}", FURTHER)):
+        yield ip_packet(words, None, to, each.protocol.lower(), fields, state, version)
 
 
 def _answer(facts: Facts, eip: KnownEip, each: KnownEndpoint, hook: str = "") -> Packet:
-    came = {"iifname": way(facts, each.address)} if hook not in ("postrouting", "output") else {}
+    came = {"iifname": way(facts, each.address) or None} if hook not in ("postrouting", "output") else {}
     links = came | ({"oifname": eip.link} if hook in ("forward", "postrouting", "output") else {})
-    fields: dict[str, str | int] = {"sport": each.port, **links, **_original(facts, eip)}
-    packet = ip_packet(f"answers of endpoint {each.address}", each.address, None, each.protocol.lower(), fields, ANSWER)
+    fields = {"sport": each.port or None, **links, **_original(facts, eip)}
+    words, version = f"answers of endpoint {each.address or 'of its Service'}", ip_address(eip.address).version
+    packet = ip_packet(words, each.address or None, None, each.protocol.lower(), fields, ANSWER, version)
     return replace(packet, translated=facts.knowledge.forwarder != "ipvs")
 
 

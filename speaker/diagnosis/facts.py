@@ -44,7 +44,7 @@ class LinkSeen:
     deaf_ports: tuple[str, ...] = ()
     """For a bridge: ports whose own packets never come back to them."""
     uplinks: tuple[str, ...] = ()
-    """For a bridge or bond: the links below it, without those of pods and virtual machines if there are others."""
+    """The links below a bridge, bond or VLAN, without those of pods and virtual machines if there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,16 @@ class Way:
 class Back:
     """By which link the kernel sends an EIP's answers to a client on the EIP's link, or ``beyond`` its gateway.
     ``lost``: why they reach nobody that way, or ''. ``marks``: with one of these marks, which policy rules ask for,
-    they leave by the EIP's link."""
+    they leave by the EIP's link. ``refused``: why it does not pass on what the client sends, or ''. ``astray``: marks
+    with which one of the two is lost."""
 
     eip: str
     beyond: bool
     link: str
     lost: str = ""
     marks: tuple[int, ...] = ()
+    refused: str = ""
+    astray: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ both cases are followed: that it matches, and that it does not. A result that is
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from ipaddress import ip_address, ip_network
 from operator import or_
@@ -33,7 +33,7 @@ _PASSING = frozenset(
         "reset",
     }
 )
-_CONDITIONS = frozenset({"limit", "quota", "ct count", "meter", "xt"})
+CONDITIONS = frozenset({"limit", "quota", "ct count", "meter", "xt"})
 """They may let a rule count, or not."""
 _KEEPS = frozenset({"dscp", "ecn", "flowlabel"})
 """Fields that may be changed without changing the packet's way."""
@@ -52,7 +52,12 @@ _NUMBERS: Final = (
 """Values that nft names, and lists as numbers when asked to."""
 _UNREADABLE = AttributeError, KeyError, TypeError, ValueError
 """Raised by a rule that nft prints in an unknown form."""
-NEW, ANSWER = "new", "established"
+NEW, FURTHER, ANSWER = "new", "further", "established"
+"""Of a connection: its first packet, a later one of its client, and an answer."""
+_CONNTRACK = -200
+"""Priority at which the kernel finds a packet's connection; before that, ``ct state`` is invalid."""
+_MODULES = frozenset({"tcp", "udp", "comment", "conntrack", "state", "multiport", "addrtype", "icmp6", "hl", "rt"})
+"""Matches of iptables that do nothing but what their options say."""
 DNAT = 32
 """A bit of ``ct status``: IPS_DST_NAT."""
 _ACCEPT, _DROP, _RETURN, _NEXT = "accept", "drop", "return", "next"
@@ -72,21 +77,29 @@ _Outcomes = frozenset[str]
 _ANY = frozenset({_DROP, _ACCEPT, _NEXT})
 
 
+class _Wide(int):
+    """Of two bytes: asked for numbers, nft 1.0.6 prints some in the wrong order of bytes."""
+
+    def either(self) -> tuple[int, int]:
+        return int(self), (self & 0xFF) << 8 | self >> 8
+
+
 @dataclass(frozen=True, slots=True)
 class Packet:
     """``fields``: by nft's names, such as ``ip daddr``, ``tcp dport`` and ``meta iifname``; numbers where nft has them.
-    A missing field is unknown, unless the packet has no field of that protocol. ``translated``: it has to be
-    translated, which never happens to an untracked packet."""
+    A field that is None or missing is unknown, unless the packet has no field of that protocol. ``translated``: it has
+    to be translated, which never happens to an untracked packet. ``sure``: it meets the chain that it is made for."""
 
     words: str
     ethertype: str
-    fields: Mapping[str, str | int]
+    fields: Mapping[str, str | int | None]
     translated: bool = False
+    sure: bool = True
 
     def protocols(self) -> frozenset[str]:
         """The protocols whose fields the packet has."""
         found = {name.split()[0] for name in self.fields}
-        return frozenset(found | {"ether", "meta", "ct", "th" if found & {"tcp", "udp"} else "ether"})
+        return frozenset(found | {"ether", "meta", "ct", "th" if found & {"tcp", "udp", "sctp"} else "ether"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +114,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """``chains`` by family, table and name. ``sets``, and maps, by the same in one string. ``endpoints``: where the
-    packet may be sent on to; None if not all are known. ``bound``: the EIP is bound here. ``kube_proxy``: kube-proxy
-    translates it."""
+    """``chains`` by family, table and name. ``sets``, and maps, by the same in one string. ``endpoints``: address and
+    port where the packet may be sent on to; None if not all are known. ``bound``: the EIP is bound here.
+    ``kube_proxy``: kube-proxy translates it."""
 
     chains: Mapping[tuple[str, str, str], Chain]
     sets: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    endpoints: frozenset[str] | None = None
+    endpoints: frozenset[tuple[str, int]] | None = None
     bound: bool = False
     kube_proxy: bool = False
 
@@ -116,7 +129,7 @@ class Ruleset:
         cls,
         chains: Iterable[Chain],
         sets: Mapping[str, tuple[Any, ...]],
-        endpoints: frozenset[str] | None = None,
+        endpoints: frozenset[tuple[str, int]] | None = None,
         **more: bool,
     ) -> "Ruleset":
         return cls({(each.family, each.table, each.name): each for each in chains}, sets, endpoints, **more)
@@ -125,7 +138,7 @@ class Ruleset:
         """What becomes of it in the base chain ``chain``, including the policy."""
         if not _concerned(chain, packet):
             return Judged()
-        walk = _Walk(self, packet)
+        walk = _Walk(self, _as_met(chain, packet))
         found = walk.through(chain)
         if _RETURN in found:
             found = found - {_RETURN} | {chain.policy}
@@ -138,32 +151,33 @@ class Ruleset:
 
 
 def arp_request(eip: str, link: str) -> Packet:
-    return Packet(
-        "ARP questions for it",
-        "arp",
-        {"arp daddr ip": eip, "arp operation": 1, "meta iifname": link, "meta iif": link},
-    )
-
-
-def kernel_arp(link: str, hook: str) -> Iterator[Packet]:
-    """What this host's kernel asks its neighbours on the link, and their answers."""
-    if hook == "input":
-        yield Packet(
-            "ARP answers of clients and gateways to this host", "arp", {"arp operation": 2, "meta iifname": link}
-        )
-    elif hook == "output":
-        yield Packet(
-            "this host's ARP questions to clients and gateways", "arp", {"arp operation": 1, "meta oifname": link}
-        )
+    return _arp("ARP questions for it", 1, {"arp daddr ip": eip, "meta iifname": link, "meta iif": link})
 
 
 def arp_answer(eip: str, link: str) -> Packet:
-    return Packet("its ARP answers", "arp", {"arp saddr ip": eip, "arp operation": 2, "meta oifname": link})
+    return _arp("its ARP answers", 2, {"arp saddr ip": eip, "meta oifname": link, "meta oif": link})
+
+
+def _arp(words: str, operation: int, fields: Mapping[str, str | int]) -> Packet:
+    plain = {"arp htype": _Wide(1), "arp ptype": _Wide(_ETHERTYPES["ip"]), "arp hlen": 6, "arp plen": 4}
+    return Packet(words, "arp", {**plain, "arp operation": _Wide(operation), **fields})
+
+
+def resolving(version: int, link: str, whom: str, *, leaving: bool) -> Packet:
+    """What this host's kernel asks its neighbours on the link (``leaving``), or their answers: without them it sends
+    them nothing."""
+    name = "ARP" if version == 4 else "NDP"
+    words = f"this host's {name} questions to {whom}" if leaving else f"{name} answers of {whom} to this host"
+    way = "oifname" if leaving else "iifname"
+    if version == 4:
+        return _arp(words, 1 if leaving else 2, {f"meta {way}": link, f"meta {way[:3]}": link})
+    return ndp(words, None, 135 if leaving else 136, {way: link})
 
 
 def ndp(words: str, to: str | None, kind: int, link: Mapping[str, str]) -> Packet:
-    """``kind``: 135 for a question, 136 for an answer. ``link``: its field's name → the link."""
-    return ip_packet(words, None, to or "ff02::1", "icmpv6", {"icmpv6 type": kind, **link})
+    """``kind``: 135 for a question, 136 for an answer. ``link``: its field's name → the link. NDP is not tracked."""
+    untracked = {"icmpv6 type": kind, "ip6 hoplimit": 255, "ct state": _NUMBERS["untracked"], "ct direction": None}
+    return ip_packet(words, None, to, "icmpv6", {**untracked, **link}, version=6)
 
 
 def ip_packet(
@@ -171,19 +185,20 @@ def ip_packet(
     source: str | None,
     destination: str | None,
     protocol: str,
-    fields: Mapping[str, str | int],
+    fields: Mapping[str, str | int | None],
     state: str = NEW,
+    version: int = 0,
 ) -> Packet:
     """``fields``: sport and dport, iifname and oifname, and others by nft's names, if known. ``state``: of its
-    connection."""
+    connection. ``version``: needed without an address."""
     address = destination if destination is not None else source
-    family = "ip6" if address is not None and ip_address(address).version == 6 else "ip"
+    family = "ip6" if version == 6 or (address is not None and ip_address(address).version == 6) else "ip"
     number = _NUMBERS[protocol]
-    own: dict[str, str | int] = {"meta l4proto": number, "meta nfproto": 10 if family == "ip6" else 2}
+    own: dict[str, str | int | None] = {"meta l4proto": number, "meta nfproto": 10 if family == "ip6" else 2}
     own |= {"ip6 nexthdr" if family == "ip6" else "ip protocol": number}
-    own |= {"ct state": _NUMBERS[state], "ct direction": 0 if state == NEW else 1}
+    own |= {"ct state": _NUMBERS[NEW if state == NEW else ANSWER], "ct direction": 1 if state == ANSWER else 0}
     if protocol == "tcp":
-        own["tcp flags"] = 2 if state == NEW else 18
+        own["tcp flags"] = {NEW: 2, FURTHER: 16, ANSWER: 18}[state]
     for name, value in (("saddr", source), ("daddr", destination)):
         if value is not None:
             own[f"{family} {name}"] = value
@@ -196,6 +211,15 @@ def ip_packet(
             case _:
                 own[name] = known
     return Packet(words, family, own)
+
+
+def _as_met(chain: Chain, packet: Packet) -> Packet:
+    """Without its connection, where the chain comes before the kernel finds that."""
+    own = chain.hook == "output" and packet.fields.get("ct direction") != 0
+    if chain.priority >= _CONNTRACK or not (chain.hook == "prerouting" or own):
+        return packet
+    fields = {name: None if name.startswith("ct ") else value for name, value in packet.fields.items()}
+    return replace(packet, fields={**fields, "ct state": _NUMBERS["invalid"]})
 
 
 def _concerned(chain: Chain, packet: Packet) -> bool:
@@ -247,8 +271,10 @@ class _Walk:
             if kind == "mangle" and _turns(value):
                 return self._doubt(text, frozenset({_DROP, _NEXT}))
             if kind in ("mangle", "set"):
-                certain &= not (isinstance(value, dict) and value.get("stmt"))
+                certain &= kind == "mangle" or self._simply_adds(chain, value)
                 continue
+            if kind == "notrack" and "icmpv6 type" in self._packet.fields:
+                continue  # NDP is not tracked in any case
             if kind == "notrack" and not self._packet.translated:
                 return self._doubt(text, frozenset({_DROP, _NEXT}))
             if kind == "match":
@@ -260,7 +286,7 @@ class _Walk:
                 return self._mapped(chain, value, text, depth, certain)
             elif (found := self._verdict(chain, _as_verdict(kind, value), text, depth)) is not None:
                 return found if certain else self._doubt(text, found | {_NEXT})
-            elif kind not in _CONDITIONS or (kind == "xt" and _of_xt(value, "type") != "match"):
+            elif kind not in CONDITIONS or (kind == "xt" and _of_xt(value, "type") != "match"):
                 return self._doubt(text, _ANY)
             else:
                 certain = False
@@ -298,8 +324,12 @@ class _Walk:
         address = to.get("addr") if isinstance(to, dict) else None
         if kind == "redirect" or not isinstance(address, str):
             return False if kind == "redirect" else None
-        endpoints = self._ruleset.endpoints
-        return None if endpoints is None else address in endpoints
+        endpoints, port = self._ruleset.endpoints, to.get("port")
+        if endpoints is None or not isinstance(port, int | None):
+            return None
+        if port is not None and any(address == each for each, _ in endpoints):
+            return (address, port) in endpoints or None  # the same pod may serve it there as well
+        return any(address == each for each, _ in endpoints)
 
     def _mapped(self, chain: Chain, vmap: Any, text: str, depth: int, certain: bool) -> _Outcomes:
         key = self._value(vmap.get("key"))
@@ -318,8 +348,15 @@ class _Walk:
 
     def _elements(self, chain: Chain, data: Any) -> tuple[Any, ...] | None:
         if isinstance(data, str) and data.startswith("@"):
-            return self._ruleset.sets.get(f"{chain.family} {chain.table} {data[1:]}")
+            return self._set(chain, data)
         return tuple(data["set"]) if isinstance(data, dict) and isinstance(data.get("set"), list) else None
+
+    def _simply_adds(self, chain: Chain, to: Any) -> bool:
+        """To a set that was read: one with a limit for each element was not."""
+        return not to.get("stmt") and self._set(chain, to["set"]) is not None
+
+    def _set(self, chain: Chain, name: str) -> tuple[Any, ...] | None:
+        return self._ruleset.sets.get(f"{chain.family} {chain.table} {name[1:]}")
 
     def _matches(self, chain: Chain, match: Any) -> bool | None:
         """None: unknown."""
@@ -336,8 +373,6 @@ class _Walk:
             return shares if op == "in" or shares is None else not shares
         if open_:
             return None
-        if right == 256 and left == {"payload": {"protocol": "arp", "field": "operation"}}:
-            right = 1  # nft 1.0.6 prints it in the wrong order of bytes when it is asked for numbers
         numbers = not _is_name(left)
         equal = self._equal(chain, found, right, numbers=numbers)
         return None if equal is None else equal is (op != "!=")
@@ -356,8 +391,10 @@ class _Walk:
                 return value & known if isinstance(value, int) and known is not None else None
             case {"payload": {"protocol": str(protocol), "field": str(name)}}:
                 return self._field(f"{protocol} {name}")
+            case {"exthdr": {"field": _}}:
+                return _LACKS
             case {"meta": {"key": "protocol"}}:
-                return _ETHERTYPES[self._packet.ethertype]
+                return _Wide(_ETHERTYPES[self._packet.ethertype])
             case {"meta": {"key": str(key)}}:
                 return self._field(f"meta {key}")
             case {"fib": {"result": "type", "flags": "daddr" | ["daddr"]}}:
@@ -375,13 +412,15 @@ class _Walk:
 
     def _field(self, name: str) -> Any:
         if name == "ether type":
-            return _ETHERTYPES[self._packet.ethertype]
+            return _Wide(_ETHERTYPES[self._packet.ethertype])
         if name.split()[0] not in self._packet.protocols():
             return _LACKS  # nft asks for the protocol before it looks at its fields
         return self._packet.fields.get(name)
 
     def _equal(self, chain: Chain, found: Any, right: Any, *, numbers: bool) -> bool | None:
         match right:
+            case "*":  # of a set or map: whatever no other element holds
+                return True
             case {"prefix": {"addr": str(address), "len": int(length)}}:
                 return _in(found, f"{address}/{length}")
             case {"range": [low, high]}:
@@ -409,7 +448,7 @@ def _turns(mangle: Any) -> bool:
     match mangle.get("key") if isinstance(mangle, dict) else None:
         case {"payload": written}:
             return not isinstance(written, dict) or written.get("field") not in _KEEPS
-        case {"ct": {"key": "zone"}}:
+        case {"ct": {"key": "zone"}} | {"meta": {"key": "pkttype"}}:
             return True
     return False
 
@@ -455,7 +494,7 @@ def _all(each: Iterator[bool | None]) -> bool | None:
 
 def _same(found: Any, right: str | int) -> bool | None:
     if isinstance(found, int) and isinstance(right, int):
-        return found == right
+        return right in (found.either() if isinstance(found, _Wide) else (found,))
     if isinstance(found, str) and isinstance(right, str):
         return found.startswith(right[:-1]) if right.endswith("*") else found == right
     return None
@@ -497,7 +536,7 @@ _VERDICTS = {
 }
 _VERDICTS |= {name: name.lower() for name in ("MASQUERADE", "SNAT", "REDIRECT")}
 _PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "security": 50}
-_WITHOUT_MEANING = frozenset({"--comment", "--reject-with", "--log-prefix", "--log-level", "-m"})
+_WITHOUT_MEANING = frozenset({"--comment", "--reject-with", "--log-prefix", "--log-level"})
 """Options with one value each, without effect on the packet."""
 
 
@@ -522,6 +561,22 @@ def chains(family: str, table: str, text: str) -> Iterator[Chain]:
         yield Chain(family, table, name, hook, policy, "", made, tuple(lines), priority, nat)
 
 
+def completed(listed: Iterable[Chain], saved: Iterable[Chain]) -> Iterator[Chain]:
+    """``listed`` by nft, which knows only its own rules; those of iptables are from ``saved``."""
+    known = {each.name: each for each in saved}
+    for chain in listed:
+        own = known.get(chain.name, chain)
+        both = [*zip(chain.rules, chain.texts, strict=True)]
+        if len(own.rules) == len(both):
+            theirs = zip(own.rules, own.texts, strict=True)
+            both = [other if _has_xt(one[0]) else one for one, other in zip(both, theirs, strict=True)]
+        yield replace(chain, rules=tuple(rule for rule, _ in both), texts=tuple(text for _, text in both))
+
+
+def _has_xt(rule: Any) -> bool:
+    return any("xt" in each for each in rule)
+
+
 def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
     try:
         words = shlex.split(line)[2:]
@@ -535,7 +590,7 @@ def _rule(family: str, line: str, chains: Mapping[str, str]) -> list[Any]:
             way = "jump" if option == "-j" else "goto"
             verdict = [_target(value, way, chains, dict(_options(words[words.index(option) + 2 :])))]
             break  # what follows are a target's own options
-        if option != "!" and option not in _WITHOUT_MEANING:
+        if option != "!" and option not in _WITHOUT_MEANING and not (option == "-m" and value in _MODULES):
             found.append(_match(family, option, value, protocol, negated))
         negated = option == "!"
     return [*found, *verdict]
@@ -554,7 +609,8 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
     if name == "DNAT":
-        return {"dnat": {"addr": _without_port(options.get("--to-destination", ""))}}
+        address, port = _and_port(options.get("--to-destination", ""))
+        return {"dnat": {"addr": address, "port": int(port) if port.isdigit() else port or None}}
     if name == "CT" and "--notrack" not in options:
         return {"mangle": {"key": {"ct": {"key": "zone" if any("--zone" in each for each in options) else ""}}}}
     if name in _VERDICTS:
@@ -564,10 +620,12 @@ def _target(name: str, way: str, chains: Mapping[str, str], options: Mapping[str
     )
 
 
-def _without_port(to: str) -> str:
+def _and_port(to: str) -> tuple[str, str]:
     if to.startswith("["):
-        return to[1:].partition("]")[0]
-    return to.partition(":")[0] if to.count(":") < 2 else to
+        address, _, port = to[1:].partition("]")
+        return address, port.removeprefix(":")
+    address, _, port = to.partition(":")
+    return (address, port) if to.count(":") < 2 else (to, "")
 
 
 def _match(family: str, option: str, value: str, protocol: str, negated: bool) -> dict[str, Any]:
@@ -589,6 +647,12 @@ def _match(family: str, option: str, value: str, protocol: str, negated: bool) -
             right = {"set": [_port(each) for each in value.split(",")]}
         case "--ctstate" | "--state" if not set(value.split(",")) & {"DNAT", "SNAT"}:
             left, right = {"ct": {"key": "state"}}, {"set": [each.lower() for each in value.split(",")]}
+        case "--icmpv6-type" if value.isdigit():
+            left, right = {"payload": {"protocol": "icmpv6", "field": "type"}}, int(value)
+        case "--hl-eq":
+            left, right = {"payload": {"protocol": "ip6", "field": "hoplimit"}}, int(value)
+        case "--rt-type":
+            left = {"exthdr": {"name": "rt", "field": "type"}}
         case "--dst-type":
             left, right = {"fib": {"result": "type", "flags": "daddr"}}, {"set": value.lower().split(",")}
         case "--ctstate" if value in ("DNAT", "SNAT") and not negated:

@@ -160,7 +160,7 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
             tuple(subnets.get(link.index, ())),
             kernel.is_wireless(link),
             kernel.deaf_ports(link) if link.kind == "bridge" else (),
-            _uplinks(below.get(link.index, [])),
+            _uplinks(below.get(link.index, [])) or kernel.below(link),
         )
         for link in snapshot.links.values()
     )
@@ -226,6 +226,11 @@ async def _look_around(facts: Facts, snapshot: Snapshot, looks: _Looks, group: G
         bound=bound,
         drops=Drops(martian),
         sysctls=looks.now("settings", lambda: kernel.sysctls(links), {}),
+    )
+    near = {*known.links, *(each.link for each in found.ways)}
+    near |= {up for link in found.links if link.name in near for up in link.uplinks}
+    looks.unseen += looks.now(
+        "programs on links", lambda: kernel.unread(links[name] for name in sorted(near & {*links})), ()
     )
     unknown: tuple[Back, ...] = ()
     backs = looks.now("where answers leave", lambda: returning.backs(found, snapshot, MOST_EIPS), unknown)

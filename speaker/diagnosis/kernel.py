@@ -7,22 +7,31 @@ import shutil
 import socket
 import struct
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from speaker.diagnosis import firewall
-from speaker.diagnosis.facts import Bound, Chain, Process
-from speaker.errors import EdgeError
+from speaker.diagnosis.facts import Bound, Chain, Process, Unseen
+from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR, attributes
+from speaker.netlink.messages import (
+    IFA_ADDRESS,
+    IFA_LOCAL,
+    IFADDR,
+    IFINFO,
+    RTM_GETADDR,
+    RTM_GETLINK,
+    attributes,
+)
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs
@@ -47,12 +56,14 @@ _ONE = {"ip": "iptables-nft", "ip6": "ip6tables-nft"}
 AROUND = 64
 """Chains of other programs in the table where kube-proxy translates."""
 _HANDLED = re.compile(r"^\s*(.*) # handle (\d+)$", re.MULTILINE)
+_DORMANT = re.compile(r"^\tflags .*\bdormant\b", re.MULTILINE)
 SYS = Path("/sys/class/net")
 """It shows the network namespace that it was mounted in; links of another namespace are skipped."""
 PORTS = 1024
 """How many ports of a bridge are looked at."""
 _IFF_PROMISC = 0x100
 _IFA_F_SECONDARY = 0x01
+_ARP = "input", "output"
 _HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
 
 
@@ -104,7 +115,14 @@ async def legacy_rules() -> Rules:
         for family in Family
         for table in ("raw", "mangle", "nat", "filter", "security")
     ]
-    return _joined(found)
+    return _joined([*found, (tuple(old_arp()), {})])
+
+
+def old_arp(names: Path = Path("/proc/thread-self/net/arp_tables_names")) -> Iterator[Chain]:
+    """Chains of old arptables, whose rules are not read."""
+    for table in _read(names).split():
+        text = f"arptables-legacy -t {table} -L, which is not read"
+        yield from (Chain("arp", table, hook, hook, "accept", "", ([{"queue": None}],), (text,)) for hook in _ARP)
 
 
 def _joined(found: Iterable[Rules]) -> Rules:
@@ -116,14 +134,15 @@ async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
     if family in _ONE and table == "nat" and any(name.startswith(firewall.KUBE) for name in names):
         return await _around_kube_proxy(family, table, [name for name in names if not name.startswith(firewall.KUBE)])
     listing = await nft.list_object("table", family, table) or b'{"nftables": []}'
+    text = saved = b""
+    with suppress(NotDone):  # nft 1.1.3 crashes at some rules of iptables
+        _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
-        status, text, _ = await programs.run(program, "--table", table)
-        if status == 0:
-            return tuple(firewall.chains(family, table, text.decode(errors="replace"))), {}
-    _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
+        _, saved, _ = await programs.run(program, "--table", table)
     try:
         items = nft.listed(listing, f"table {family} {table}")
-        return listed_rules(family, table, items, text.decode(errors="replace"))
+        found, sets = listed_rules(family, table, items, text.decode(errors="replace"))
+        return tuple(firewall.completed(found, firewall.chains(family, table, saved.decode(errors="replace")))), sets
     except (KeyError, TypeError, ValueError) as error:
         raise EdgeError(f"nft list table {family} {table}: its output is not a listing: {error}") from error
 
@@ -142,6 +161,8 @@ async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> R
 
 def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], text: str) -> Rules:
     """``items``: a table as nft lists it in JSON; ``text``: the same in nft's own syntax, with handles."""
+    if _DORMANT.search(text):
+        return (), {}
     texts = {int(handle): rule for rule, handle in _HANDLED.findall(text)}
     rules: dict[str, list[tuple[Any, str]]] = {}
     sets, listed = {}, []
@@ -151,7 +172,7 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
             rules.setdefault(item["chain"], []).append(rule)
         elif kind == "chain":
             listed.append(item)
-        elif kind in ("set", "map") and len(item.get("elem", ())) <= ELEMENTS:
+        elif kind in ("set", "map") and len(item.get("elem", ())) <= ELEMENTS and not _limits(item):
             sets[f"{family} {table} {item['name']}"] = tuple(item.get("elem", ()))
     chains = []
     for item in listed:
@@ -164,6 +185,18 @@ def listed_rules(family: str, table: str, items: Iterable[Mapping[str, Any]], te
         policy, priority = item.get("policy", "accept"), item.get("prio", 0)
         chains.append(Chain(family, table, name, hook, policy, device, *both, priority, nat))
     return tuple(chains), sets
+
+
+def _limits(listed: Any) -> bool:
+    """Whether a set has a limit for each element, so that an element is found sometimes only."""
+    match listed:
+        case {"elem": list(members)} if not isinstance(listed.get("stmt"), list):
+            return any(map(_limits, members))
+        case {"elem": dict(of)} | {"stmt": [dict(of), *_]}:
+            return not firewall.CONDITIONS.isdisjoint(of)
+        case [key, _]:
+            return _limits(key)
+    return False
 
 
 def _devices(found: object) -> str:
@@ -186,11 +219,63 @@ def route(netlink: Netlink, to: IPAddress, source: IPAddress | None, incoming: i
         return 0, error.errno or errno.EIO
 
 
+_GET_FILTER, _GET_POLICY, _IFLA_XDP, _NETLINK_XFRM = 46, 21, 43, 6
+_TCMSG = struct.Struct("=BxxxiIII")
+_SIDES = {"ingress": 0xFFFFFFF2, "egress": 0xFFFFFFF3}
+_DIRECTION, _OF_SOCKETS = 160, 3
+"""Where struct xfrm_userpolicy_info has the direction; from this number on, of sockets."""
+
+
+def unread(links: Iterable[Link]) -> tuple[Unseen, ...]:
+    """What may drop packets of these links and is not read here: programs on them, and IPsec. Raises EdgeError."""
+    try:
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            found = [each for link in links for each in _programs_at(netlink, link)]
+        return (*found, *_policies())
+    except (OSError, struct.error) as error:
+        raise EdgeError(f"the kernel does not list programs on links: {error}") from error
+
+
+def _programs_at(netlink: Netlink, link: Link) -> Iterator[Unseen]:
+    for side, parent in _SIDES.items():
+        filters = netlink.dump(Request(_GET_FILTER, _TCMSG.pack(0, link.index, 0, parent, 0)))
+        own = {_priority(each) for each in filters if b"eip_speaker" in each}
+        if not own >= {*map(_priority, filters)}:
+            yield Unseen(f"what tc does with packets of {link.name}", f"tc filter show dev {link.name} {side}")
+    told = attributes(netlink.ask(Request(RTM_GETLINK, rtnetlink.link_question(link.index))), IFINFO.size)
+    if any(attributes(told.get(_IFLA_XDP, b"")).get(2, b"")):
+        yield Unseen(f"what an XDP program does with packets of {link.name}", f"ip link show {link.name}")
+
+
+def _priority(listed: bytes) -> int:
+    return int(_TCMSG.unpack_from(listed)[-1]) >> 16
+
+
+def _policies() -> Iterator[Unseen]:
+    try:
+        with Netlink(_NETLINK_XFRM) as netlink:
+            policies = netlink.dump(Request(_GET_POLICY, b""))
+    except EdgeError:  # a kernel without IPsec
+        return
+    except OSError as error:
+        yield Unseen("what IPsec does with packets", str(error.strerror))
+        return
+    if any(each[_DIRECTION] < _OF_SOCKETS for each in policies):
+        yield Unseen("what IPsec does with packets", "ip xfrm policy")
+
+
 def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
 
 
 # ── what netlink does not tell of links ──
+
+
+def below(link: Link, root: Path = SYS) -> tuple[str, ...]:
+    """The link that a VLAN or macvlan is on."""
+    if not _is_here(link, root):
+        return ()
+    return tuple(sorted(each.name.removeprefix("lower_") for each in (root / link.name).glob("lower_*")))
 
 
 def is_wireless(link: Link, root: Path = SYS) -> bool:

@@ -11,10 +11,11 @@ from speaker.api.addresses import parse_range
 from speaker.api.fields import some
 from speaker.checks import NO_RIGHT, Finding
 from speaker.diagnosis.eip_checks import bound_here
-from speaker.diagnosis.facts import Facts
+from speaker.diagnosis.facts import Back, Facts, Unseen
 from speaker.errors import shown
 from speaker.forwarding.sysctl import reverse_path
 from speaker.model import IPAddress
+from speaker.node.known.knowledge import KnownEip
 from speaker.node.problems import FIND_FILTER
 
 FRESH = 3.0
@@ -73,12 +74,34 @@ def answers_elsewhere(facts: Facts, *eips: str) -> Iterator[Finding]:
     given = _marks_given(facts)
     for eip in facts.knowledge.eips.first:
         for back in facts.backs:
-            if back.eip != eip.address or not back.lost or given & set(back.marks) or (eips and back.eip not in eips):
+            if back.eip != eip.address or given & set(back.marks) or (eips and back.eip not in eips):
+                continue
+            if not back.lost:
+                yield from _refused(facts, eip, back)
                 continue
             where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
             how = f"by {back.link}, {back.lost}" if back.link else f"nowhere: {back.lost}"
             what = f"the kernel sends answers to clients {where} {how}, so they get none"
             yield Finding("answers_elsewhere", what, _back_to(facts, eip.link, beyond=back.beyond))
+
+
+def _refused(facts: Facts, eip: KnownEip, back: Back) -> Iterator[Finding]:
+    """What a client sends gets no further, although its answers would reach it."""
+    strict = [*reverse_path([eip.link], back.link, 0, facts.setting)]
+    if back.refused and not strict:
+        where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
+        what = f"the kernel sends packets of clients {where} nowhere: {back.refused}, so they get no answer"
+        yield Finding(
+            "answers_elsewhere", what, "ip rule show; ip route show table all   # which of them refuses those?"
+        )
+    yield from strict if back.refused else ()
+
+
+def astray(facts: Facts) -> Iterator[Unseen]:
+    """Marks that rules give, and with which a packet of an EIP is lost."""
+    for back in facts.backs:
+        for mark in sorted(_marks_given(facts) & {*back.astray}):
+            yield Unseen(f"packets of {back.eip} with the mark 0x{mark:x}", "ip rule show   # sends these nowhere")
 
 
 def _back_to(facts: Facts, link: str, *, beyond: bool) -> str:

@@ -25,7 +25,10 @@ from speaker.node.known.knowledge import KnownEip
 FAR: dict[int, IPAddress] = {4: IPv4Address("9.9.9.9"), 6: IPv6Address("2620:fe::fe")}
 """Public addresses, looked up but never sent to, that no local network has."""
 MARKS = 16
-_REFUSED = errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES
+_REFUSED = {
+    **{error: os.strerror(error).lower() for error in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES)},
+    **dict.fromkeys((errno.EINVAL, errno.EXDEV), "into a blackhole, or past the reverse path filter"),
+}
 
 
 def backs(facts: Facts, snapshot: Snapshot, most: int) -> tuple[Back, ...]:
@@ -42,15 +45,35 @@ def _of(facts: Facts, snapshot: Snapshot, ask: Callable[..., tuple[int, int]], e
     beyond = any(each.link == link.index and each.address.version == address.version for each in snapshot.gateways)
     clients = {True: FAR[address.version] if beyond else None, False: _near(link, address, snapshot)}
     source, incoming = _source(facts, snapshot, eip)
+    marks = _marks(snapshot, address.version)
     for beyond, client in clients.items():
         if client is not None:
-            out, error = ask(client, source, incoming)
-            marks = [] if out == link.index else _marks(snapshot, address.version)
-            right = tuple(mark for mark in marks if ask(client, source, incoming, mark)[0] == link.index)
-            leaves, came = snapshot.links.get(out), snapshot.links.get(incoming)
-            if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
-                error = 0  # the kernel sends nothing on that comes in there, which is reported as such
-            yield Back(eip.address, beyond, leaves.name if leaves else "", _lost(leaves, error), right)
+            found = {mark: _both(facts, snapshot, ask, link, (client, source, incoming), mark) for mark in (0, *marks)}
+            out, lost, refused = found[0]
+            right = tuple(mark for mark in marks if found[mark][0] == link.index != out)
+            astray = tuple(mark for mark in marks if found[mark][1] or found[mark][2])
+            leaves = snapshot.links.get(out)
+            yield Back(eip.address, beyond, leaves.name if leaves else "", lost, right, refused, astray)
+
+
+def _both(
+    facts: Facts,
+    snapshot: Snapshot,
+    ask: Callable[..., tuple[int, int]],
+    link: Link,
+    of: tuple[IPAddress, IPAddress | None, int],
+    mark: int,
+) -> tuple[int, str, str]:
+    """The link that the answer leaves by, and why it or the question gets nowhere."""
+    client, source, incoming = of
+    out, error = ask(client, source, incoming, mark)
+    refused = ask(source, client, link.index, mark)[1] if source is not None else 0
+    came = snapshot.links.get(incoming)
+    if came is not None and facts.setting("net.ipv4.conf", came.name, "forwarding") == "0":
+        error = 0  # the kernel sends nothing on that comes in there, which is reported as such
+    if facts.setting("net.ipv4.conf", link.name, "forwarding") == "0":
+        refused = 0
+    return out, _lost(snapshot.links.get(out), error), _REFUSED.get(refused, "")
 
 
 def _near(link: Link, eip: IPAddress, snapshot: Snapshot) -> IPAddress | None:
@@ -88,7 +111,7 @@ def _marks(snapshot: Snapshot, version: int) -> list[int]:
 
 def _lost(link: Link | None, error: int) -> str:
     if link is None:
-        return os.strerror(error).lower() if error in _REFUSED else ""
+        return _REFUSED.get(error, "")
     if not link.ethernet or not link.arp:
         return "which is not an Ethernet link (a tunnel?)"
     return "" if link.carrier else "which has no carrier"

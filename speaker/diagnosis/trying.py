@@ -34,6 +34,8 @@ SECONDS = 6.0
 """Seconds for everything."""
 EIPS, SOURCES = 2, 8
 """How many EIPs are tried, and how many source addresses are asked for until an unused one is found."""
+_EACH = 32
+"""Ports for each time that ``nft monitor`` is started."""
 MONITORS = 3
 """How many times ``nft monitor`` is started: that of nft 1.1.3 sometimes crashes."""
 _AGAIN, _QUIET, _ARRIVES, _ENOUGH = 0.3, 0.3, 5.0, 2.0
@@ -74,7 +76,7 @@ async def _try(snapshot: Snapshot, link: Link, eip: KnownEip, port: int, ranges:
     address = ip_address(eip.address)
     source = await _nobodys(snapshot, link, address, ranges)
     mac = b"\x02" + secrets.token_bytes(5)
-    flow = _Flow(source, 40000 + secrets.randbelow(20000), address, port, mac, secrets.randbits(31))
+    flow = _Flow(source, _EACH * (1250 + secrets.randbelow(600)), address, port, mac, secrets.randbits(31))
     asked, answer = read_trace(*await _follow(link, flow))
     if not asked.seen:
         raise EdgeError("the injected packet was not seen to arrive: this kernel's tc may lack u32 or mirred")
@@ -104,30 +106,34 @@ async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
         await owner.stdin.drain()
         await _until_there(name)
         for again in range(MONITORS):
-            new = replace(flow, sport=flow.sport + again)
+            new = replace(flow, sport=flow.sport + again * _EACH)
             async with _program("nft", "monitor", "trace") as told:  # it reads the names of rules once, when it begins
                 lines = await _told(link, new, name, tap, told)
-            with suppress(OSError):
-                os.write(tap, _frame(new, link, _RST, new.sequence + 1))  # or the endpoint waits for its client
             if lines is not None:
                 return lines, name
     raise EdgeError("nft monitor trace ended each time before it reported the packet")
 
 
 async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subprocess.Process) -> list[str] | None:
-    """None if the monitor ended too early."""
+    """None if the monitor ended too early. Each packet begins a connection: one sent twice belongs to an open one."""
     lines: list[str] = []
-    seen, begun = False, time.monotonic()
-    while not _finished(lines, name, time.monotonic() - begun):
-        if not seen:
-            os.write(tap, _frame(flow, link, _SYN, flow.sequence))
-        more, ended = await _more(told, _QUIET if seen else _AGAIN)
-        lines += more
-        if ended and not _finished(lines, name, 0.0):
-            return None
-        if not seen and read_trace(lines, name)[0].seen:
-            seen, begun = True, time.monotonic()
-    return lines
+    seen, begun, sports = False, time.monotonic(), iter(range(flow.sport, flow.sport + _EACH))
+    try:
+        while not _finished(lines, name, time.monotonic() - begun):
+            if not seen:
+                flow = replace(flow, sport=next(sports, flow.sport))
+                os.write(tap, _frame(flow, link, _SYN, flow.sequence))
+            more, ended = await _more(told, _QUIET if seen else _AGAIN)
+            lines += more
+            if ended and not _finished(lines, name, 0.0):
+                return None
+            if not seen and read_trace(lines, name)[0].seen:
+                seen, begun = True, time.monotonic()
+        return lines
+    finally:
+        for sport in range(flow.sport - flow.sport % _EACH, flow.sport + 1):
+            with suppress(OSError):  # or the endpoint waits for its client
+                os.write(tap, _frame(replace(flow, sport=sport), link, _RST, flow.sequence + 1))
 
 
 def _finished(lines: list[str], name: str, seconds: float) -> bool:

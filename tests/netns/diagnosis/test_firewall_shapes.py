@@ -24,7 +24,7 @@ SHAPES = sorted((Path(__file__).parent / "firewalls").iterdir())
 
 
 def load(node, shape):
-    program = ["nft", "-f"] if shape.suffix == ".nft" else ["iptables-nft-restore"]
+    program = {".nft": ["nft", "-f"], ".sh": ["sh", "-e"]}.get(shape.suffix, ["iptables-nft-restore"])
     with node.entered():
         done = subprocess.run([*program, str(shape)], capture_output=True, text=True, check=False)
     if done.returncode and shape.suffix == ".iptables" and "extension" in done.stderr.lower():
@@ -41,7 +41,7 @@ def read(node):
 
 
 def test_there_are_enough_of_them():
-    assert len(SHAPES) >= 20
+    assert len(SHAPES) >= 70
     assert {shape.read_text().splitlines()[0].split(":")[0] for shape in SHAPES} == {"# passes", "# drops"}
 
 
@@ -76,7 +76,7 @@ def test_what_is_said_of_a_firewall_is_right_or_names_the_rule_that_was_not_unde
         assert walk.answered
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.suffix == ".nft"], ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_so_it_is_with_the_nft_of_the_image_which_writes_some_matches_otherwise(node, shape, monkeypatch):
     program = unpacked("trixie", "nft", NFT).program("usr/sbin/nft")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")

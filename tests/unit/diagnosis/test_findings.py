@@ -467,7 +467,7 @@ def test_nothing_is_called_well_where_a_rule_is_not_understood():
         chained("arp", "output", matching(of("arp", "saddr ip"), "==", EIP, "drop")),
         chained("bridge", "forward", policy="drop"),
         chained("bridge", "prerouting", policy="drop"),
-        chained("netdev", "egress", matching(of("arp", "operation"), "==", 1, "drop")),
+        chained("netdev", "egress", matching(of("arp", "saddr ip"), "==", "192.0.2.99", "drop")),
         chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "drop")),
         chained("inet", "postrouting", matching(of("tcp", "sport"), "==", 80, "drop")),
         chained("ip", "prerouting", [{"dnat": {"addr": "10.9.9.9"}}], priority=-100, nat=True),
@@ -477,7 +477,11 @@ def test_nothing_is_called_well_where_a_rule_is_not_understood():
     ],
     ids=[
         *("ARP for the EIP, by the kernel", "its answers, by the kernel", "between ports of a bridge"),
-        *("ports of a bridge that the link is none of", "questions by ARP", "the EIP's port behind the translation"),
+        *(
+            "ports of a bridge that the link is none of",
+            "ARP of another address",
+            "the EIP's port behind the translation",
+        ),
         *("the EIP's port before the translation back", "a translation behind ours", "a translation to the endpoint"),
         *("a masquerade", "what IPVS has taken before"),
     ],
@@ -735,7 +739,7 @@ PUBLISHED = "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.
         ("assist", PUBLISHED, False, ["firewall_drops"]),
         ("nftables", PUBLISHED, False, []),  # ours are asked before
         ("ipvs", PUBLISHED, False, ["firewall_drops"]),
-        ("none", PUBLISHED.replace("10.9.9.9", POD.address), False, []),
+        ("none", PUBLISHED.replace("10.9.9.9:80", f"{POD.address}:{POD.port}"), False, []),
         ("none", "-A PREROUTING -i eth1 -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 3128", False, []),
         ("ipvs", "", True, ["firewall_drops"]),  # the EIP is this host's then, and so a pod's hostPort takes it
     ],
@@ -744,6 +748,11 @@ def test_whoever_translates_first_has_the_packet(forwarder, first, bound, found,
     facts = translating(forwarder, first, bound, old)
     assert [each.kind for each in findings(facts)] == found
     assert not explain(facts).unseen
+
+
+def test_whether_an_endpoint_serves_at_another_port_too_is_not_seen():
+    facts = translating("none", PUBLISHED.replace("10.9.9.9", POD.address), False, "")
+    assert (findings(facts), len(explain(facts).unseen)) == ([], 1)
 
 
 @pytest.mark.parametrize(
@@ -762,6 +771,94 @@ def test_frames_of_a_bridge_or_bond_pass_the_links_below_it(devices, uplinks, fo
     links = tuple(replace(each, uplinks=uplinks) if each.name == "eth0" else each for each in facts.links)
     facts = replace(facts, chains=(replace(chain, device=devices),), links=links)
     assert [each.kind for each in findings(facts)] == found
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "uplinks", "found", "doubts"),
+    [
+        ("eno*", "bond", ("eno1", "eno2"), ["frames_dropped"], False),
+        ("eno1", "bond", ("eno1", "eno2"), [], True),
+        ("eno9", "bond", ("eno1", "eno2"), [], False),
+        ("nic", "bridge", ("bond0",), [], True),  # which is below the bond
+        ("eno1", "macvlan", ("eno1",), ["frames_dropped"], False),
+        ("eno1", "vlan", ("eno1",), [], True),  # by its tag
+    ],
+)
+def test_a_chain_below_the_link_that_may_see_its_frames_is_found_or_not_seen(device, kind, uplinks, found, doubts):
+    drops = [matching(of(*of_), "==", value, "drop") for *of_, value in (("arp", "operation", 1), ("vlan", "id", 7))]
+    facts = chained("netdev", "ingress", drops[kind == "vlan"])
+    (chain,) = facts.chains
+    links = (replace(ETH0, kind=kind, uplinks=uplinks), replace(ETH0, name="bond0", subnets=(), uplinks=("nic",)))
+    facts = replace(facts, chains=(replace(chain, device=device),), links=links)
+    assert [each.kind for each in findings(facts)] == found
+    assert bool(explain(facts).unseen) is doubts
+
+
+@pytest.mark.parametrize(
+    ("hook", "rule", "called", "found"),
+    [
+        ("input", matching({"meta": {"key": "iifname"}}, "==", "eth0", "drop"), "1", []),
+        ("input", matching({"meta": {"key": "iifname"}}, "==", "port", "drop"), "1", []),
+        ("input", matching(of("ether", "type"), "==", 1544, "drop"), "1", ["frames_dropped"]),
+        ("input", matching(of("ip", "daddr"), "==", EIP, "drop"), "0", ["frames_dropped"]),
+        ("input", matching(of("ip", "daddr"), "==", POD.address, "drop"), "1", ["frames_dropped"]),
+        ("prerouting", matching(of("ip", "daddr"), "==", EIP, "drop"), "1", ["frames_dropped"]),
+    ],
+)
+def test_in_a_bridge_the_ports_count_and_whether_the_translation_is_called_there(hook, rule, called, found):
+    facts = chained("bridge", hook, rule)
+    calls = {**facts.sysctls, "net.bridge.bridge-nf-call-iptables": called}
+    facts = replace(facts, links=(replace(ETH0, kind="bridge"),), sysctls=calls)
+    assert [each.kind for each in findings(facts)] == found
+    assert bool(explain(facts).unseen) is not bool(found)
+
+
+@pytest.mark.parametrize(("hook", "found"), [("output", 1), ("input", 1), ("forward", 0)])
+def test_the_bridge_of_the_pods_is_one_too(hook, found):
+    facts = replace(chained("bridge", hook, policy="drop"), links=(ETH0, replace(CNI0, name="pods")), sysctls=CALLED)
+    assert [each.kind for each in findings(facts)] == ["frames_dropped"] * found
+
+
+def test_what_lets_new_connections_in_must_let_them_go_on():
+    rules = (
+        matching({"ct": {"key": "state"}}, "==", "new", "accept"),
+        matching({"meta": {"key": "iifname"}}, "==", "pods", "accept"),
+    )
+    (found,) = findings(chained("ip", "forward", *rules, policy="drop"))
+    assert "further packets to endpoint" in found.what
+
+
+def test_where_another_program_forwards_and_endpoints_are_not_read_a_drop_policy_is_not_passed_over():
+    closed = chained("ip", "forward", policy="drop")
+    unread = replace(KNOWN, forwarder="none", services=Cut((replace(WEB, unread=True, endpoints=Cut()),)))
+    assert [each.kind for each in findings(replace(closed, known=unread))] == ["firewall_drops"]
+    to_pods = matching(of("ip", "daddr"), "==", {"prefix": {"addr": "10.244.0.0", "len": 16}}, "accept")
+    (chain,) = chained("ip", "forward", to_pods, policy="drop").chains
+    assert explain(replace(closed, known=unread, chains=(chain,))).code
+
+
+def test_who_gets_no_answer_although_no_rule_drops_it_is_not_called_well():
+    silent = replace(WELL, walks=(Walked(EIP, 80, "192.0.2.254", "", "chain inet fw f"),))
+    refused = replace(WELL, tried=(*WELL.tried, Tried(EIP, 80, False, "refused")))
+    for facts in (silent, refused):
+        (way_in,) = (step for step in explain(facts).steps if step.name.startswith("way in"))
+        assert (way_in.state, explain(facts).code) == (State.UNKNOWN, 2)
+    limited = replace(KNOWN, services=Cut((replace(WEB, sources=("198.51.100.0/24",)),)))
+    assert explain(replace(refused, known=limited)).code == 0  # this node is none of those
+
+
+def test_a_mark_that_a_rule_gives_and_a_route_refuses_is_not_seen():
+    gives = replace(
+        by_tunnel("tcp dport 80 meta mark set 0x00000007"), backs=(Back(EIP, False, "eth0", astray=(7, 8)),)
+    )
+    assert [each.what for each in explain(gives).unseen] == [f"packets of {EIP} with the mark 0x7"]
+
+
+def test_where_what_clients_send_is_refused_the_filter_or_the_routes_are_named():
+    refused = replace(WELL, backs=(Back(EIP, False, "eth1", refused="into a blackhole"),))
+    assert [each.kind for each in findings(refused)] == ["answers_elsewhere"]
+    strict = replace(refused, sysctls={**WELL.sysctls, "net.ipv4.conf.eth0.rp_filter": "1"})
+    assert [each.kind for each in findings(strict)] == ["reverse_path"]
 
 
 @pytest.mark.parametrize(

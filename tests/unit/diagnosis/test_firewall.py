@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.diagnosis.facts import Chain
-from speaker.diagnosis.firewall import ANSWER, DNAT, Ruleset, arp_request, ip_packet
+from speaker.diagnosis.firewall import ANSWER, DNAT, FURTHER, Ruleset, arp_request, completed, ip_packet, ndp
 from speaker.diagnosis.firewall import chains as saved
 
 EIP = "192.0.2.200"
@@ -52,6 +52,11 @@ def chain(family, *rules, hook="prerouting"):
         ("netdev", [matching({"meta": {"key": "protocol"}}, "==", "arp", "drop")], ARP, True),
         ("netdev", [matching(of("arp", "operation"), "==", 256, "drop")], ARP, True),  # as nft 1.0.6 prints 1
         ("netdev", [matching(of("arp", "operation"), "==", 2, "drop")], ARP, False),
+        ("netdev", [matching(of("ether", "type"), "==", 1544, "drop")], ARP, True),  # and 0x0806
+        ("netdev", [matching({"meta": {"key": "protocol"}}, "==", {"set": [8, 56710]}, "drop")], SYN, True),
+        ("netdev", [matching({"meta": {"key": "protocol"}}, "!=", 1544, "drop")], ARP, False),
+        ("arp", [matching(of("arp", "htype"), "==", 1, "drop")], ARP, True),  # as arptables writes
+        ("ip", [matching(of("th", "dport"), "==", 80, "drop")], ip_packet("", None, EIP, "sctp", {"dport": 80}), True),
         ("netdev", [matching(of("ether", "type"), "==", 2054, "drop")], ARP, True),
         ("netdev", [matching(of("ether", "type"), "==", "ip", "drop")], ARP, False),
         ("ip", [matching({"ct": {"key": "state"}}, "in", "new", "drop")], SYN, True),
@@ -80,6 +85,8 @@ SETS = {
     "ip fw small": ({"range": ["192.0.2.1", "192.0.2.9"]}, {"elem": {"val": "10.0.0.1", "timeout": 5}}),
     "ip fw ports": ([80, {"drop": None}], [{"range": [400, 500]}, {"jump": {"target": "x"}}]),
     "ip fw others": ([22, {"drop": None}], [443, {"accept": None}]),
+    "ip fw s": (),
+    "ip fw all": ([22, {"accept": None}], ["*", {"drop": None}]),
     "ip fw pairs": ({"concat": [EIP, 80]}, {"concat": [EIP, 443]}),
 }
 EITHER = {"set": [[2, {"accept": None}], [1, {"drop": None}]]}
@@ -108,6 +115,7 @@ def pair(protocol):
         ([[{"vmap": VMAP}]], [], "accept", "dropped"),
         ([[{"vmap": VMAP | {"data": "@others"}}]], [], "accept", "passes"),
         ([[{"vmap": VMAP | {"data": "@unknown"}}]], [], "accept", "not seen"),
+        ([[{"vmap": VMAP | {"data": "@all"}}]], [], "accept", "dropped"),
         ([[{"vmap": {"key": LINK, "data": BY_LINK}}]], [], "accept", "dropped"),
         ([matching(of("ip", "daddr"), "==", "@blocked", "drop")], [], "accept", "dropped"),
         ([matching(of("ip", "daddr"), "==", "@small", "drop")], [], "accept", "passes"),
@@ -152,11 +160,16 @@ def pair(protocol):
         ([[{"mangle": {"key": of("tcp", "dport"), "value": 81}}]], [], "accept", "not seen"),
         ([[{"mangle": {"key": of("ip", "ttl"), "value": 1}}]], [], "accept", "not seen"),
         ([[{"mangle": {"key": {"ct": {"key": "zone"}}, "value": 1}}]], [], "accept", "not seen"),
+        ([[{"mangle": {"key": {"meta": {"key": "pkttype"}}, "value": "other"}}]], [], "accept", "not seen"),
         ([[{"xt": {"type": "target", "name": "TTL"}}]], [], "accept", "not seen"),
         ([[{"notrack": None}]], [], "accept", "not seen"),
         ([[{"synproxy": {"mss": 1460}}]], [], "accept", "not seen"),
         ([[{"tproxy": {"port": 3128}}]], [], "accept", "not seen"),
         ([[{"set": {"op": "add", "elem": of("ip", "saddr"), "set": "@s"}}, {"drop": None}]], [], "accept", "dropped"),
+        ([[{"set": {"op": "add", "elem": of("ip", "saddr"), "set": "@t"}}, {"drop": None}]], [], "accept", "not seen"),
+        # a header that it has not
+        ([matching({"exthdr": {"name": "rt", "field": "type"}}, "==", 0, "drop")], [], "accept", "passes"),
+        ([matching({"exthdr": {"name": "rt"}}, "==", True, "drop")], [], "accept", "not seen"),
         (
             [[{"set": {"op": "add", "set": "@s", "stmt": [{"limit": {"rate": 1}}]}}, {"drop": None}]],
             [],
@@ -168,6 +181,27 @@ def pair(protocol):
 def test_jumps_maps_sets_states_and_policies_are_followed(rules, x, policy, told):
     base = Chain("ip", "fw", "f", "forward", policy, "", tuple(rules))
     assert verdict([base, Chain("ip", "fw", "x", "", "accept", "", tuple(x))], SYN, SETS) == told
+
+
+@pytest.mark.parametrize(
+    ("hook", "priority", "state", "told"),
+    [
+        ("prerouting", -300, "invalid", "dropped"),
+        ("prerouting", -300, "new", "passes"),
+        ("prerouting", -150, "invalid", "passes"),
+        ("prerouting", -150, "new", "dropped"),
+        ("forward", -300, "invalid", "passes"),
+    ],
+)
+def test_before_the_kernel_knows_its_connection_each_packet_is_an_invalid_one(hook, priority, state, told):
+    base = Chain("ip", "fw", "f", hook, "accept", "", (matching(STATE, "in", state, "drop"),), (), priority)
+    assert verdict([base], SYN) == told
+
+
+def test_a_later_packet_of_a_client_is_no_new_one():
+    later = ip_packet("goes on", None, EIP, "tcp", {"dport": 80}, FURTHER)
+    for rule in (matching(STATE, "in", "established", "drop"), matching(of("tcp", "flags"), "==", "ack", "drop")):
+        assert [verdict([chain("ip", rule)], each) for each in (SYN, later)] == ["passes", "dropped"]
 
 
 def test_chains_that_jump_to_each_other_without_end_are_not_seen():
@@ -285,9 +319,13 @@ def forward(text, policy="ACCEPT", more="", dnat=""):
                 "-m physdev ! --physdev-is-bridged",
                 "-m policy --dir in --pol none --strict",
                 "-m set --match-set bad src ! -p udp",
+                "-m socket",
+                "-m rpfilter",
+                "-p tcp -m eui64",
             )
         ),
         (forward(ALONE, more='-A FORWARD -m comment --comment "-j ACCEPT" -j DROP'), "dropped", "dropped"),
+        (forward(ALONE, more="-A FORWARD -m socket -j ACCEPT\n-A FORWARD -j DROP"), "not seen", "not seen"),
         (forward(ALONE, more="-A FORWARD -j TTL --ttl-set 1"), "not seen", "not seen"),
         (forward(ALONE, more="-A FORWARD -j CT --helper ftp"), "passes", "passes"),
         (forward(ALONE, more="-A FORWARD -j CT --zone 5"), "not seen", "not seen"),
@@ -320,6 +358,34 @@ def forward(text, policy="ACCEPT", more="", dnat=""):
 )
 def test_firewalls_as_they_are_found_on_hosts(chains, comes_in, goes_out):
     assert (verdict(chains, IN), verdict(chains, OUT)) == (comes_in, goes_out)
+
+
+BEFORE6 = """\
+:INPUT DROP [0:0]
+-A INPUT -m rt --rt-type 0 -j DROP
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type 128 -j ACCEPT
+-A INPUT -m conntrack --ctstate INVALID -j DROP
+-A INPUT -p ipv6-icmp -m icmp6 --icmpv6-type {} -m hl --hl-eq {} -j ACCEPT
+"""
+
+
+@pytest.mark.parametrize(("kind", "hops", "told"), [(136, 255, "passes"), (135, 255, "dropped"), (136, 64, "dropped")])
+def test_ufw_lets_neighbours_answer(kind, hops, told):
+    answers = ndp("answers", None, 136, {"iifname": "eth0"})
+    assert verdict([*saved("ip6", "filter", BEFORE6.format(kind, hops))], answers) == told
+
+
+def test_rules_of_nft_among_those_of_iptables_are_read_as_nft_lists_them():
+    xt, own = [{"xt": {"type": "match", "name": "conntrack"}}, {"drop": None}], matching(STATE, "in", "new", "drop")
+    listed = Chain("ip", "filter", "FORWARD", "forward", "accept", "", (xt, own), ("xt match", "ct state new drop"))
+    other = Chain("ip", "filter", "mine", "forward", "drop", "", (), (), 10)
+    lines = ":FORWARD ACCEPT [0:0]\n-A FORWARD -m conntrack --ctstate INVALID -j DROP\n-A FORWARD -j DROP\n"
+    both, mine = completed([listed, other], saved("ip", "filter", lines))
+    assert (both.texts, mine) == (("-A FORWARD -m conntrack --ctstate INVALID -j DROP", "ct state new drop"), other)
+    assert (verdict([both], SYN), verdict([both], OUT)) == ("dropped", "passes")
+    (alone,) = completed([listed], saved("ip", "filter", ":FORWARD ACCEPT [0:0]\n"))
+    assert verdict([alone], OUT) == "not seen"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.diagnosis.kernel import deaf_ports, is_wireless
+from speaker.diagnosis.kernel import below, deaf_ports, is_wireless, listed_rules, old_arp
 from speaker.model import Link, Mac
 
 MAC = Mac(b"\x02\0\0\0\0\x01")
@@ -49,3 +49,44 @@ def test_what_is_gone_is_nothing(sys, tmp_path):
     assert deaf_ports(Link(9, "gone", MAC, kind="bridge"), sys) == ()
     (sys / "veth1" / "brport" / "hairpin_mode").unlink()
     assert deaf_ports(CNI0, sys) == ()
+
+
+def test_the_link_that_a_vlan_is_on_is_known(sys):
+    (sys / "cni0" / "lower_eno1").mkdir()
+    assert below(CNI0, sys) == ("eno1",)
+    (sys / "cni0" / "ifindex").write_text("99\n")
+    assert below(CNI0, sys) == ()
+
+
+def test_rules_of_old_arptables_are_named_as_not_read(tmp_path):
+    (tmp_path / "names").write_text("filter\n")
+    assert [(each.hook, each.rules) for each in old_arp(tmp_path / "names")] == [
+        ("input", ([{"queue": None}],)),
+        ("output", ([{"queue": None}],)),
+    ]
+    assert [*old_arp(tmp_path / "none")] == []
+
+
+LIMIT, COUNTER = {"limit": {"rate": 1}}, {"counter": {"packets": 1}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "known"),
+    [
+        ("set", {"elem": [{"elem": {"val": "192.0.2.1", **COUNTER}}]}, True),
+        ("set", {"elem": ["192.0.2.1"], "stmt": [COUNTER]}, True),
+        ("set", {"elem": [{"elem": {"val": "192.0.2.1", **LIMIT}}]}, False),
+        ("set", {"stmt": [LIMIT]}, False),
+        ("map", {"elem": [[{"elem": {"val": 80, **LIMIT}}, {"drop": None}]]}, False),
+        ("map", {"elem": [[80, {"drop": None}]]}, True),
+    ],
+)
+def test_a_set_whose_elements_count_sometimes_only_is_not_known(kind, listed, known):
+    _, sets = listed_rules("ip", "fw", [{kind: {"name": "s", **listed}}], "")
+    assert bool(sets) is known
+
+
+def test_a_table_that_sleeps_has_no_chains():
+    chain = {"chain": {"family": "ip", "table": "fw", "name": "f", "hook": "forward", "policy": "drop"}}
+    awake, asleep = "table ip fw {\n\tflags owner\n", "table ip fw {\n\tflags owner,dormant\n"
+    assert [len(listed_rules("ip", "fw", [chain], text)[0]) for text in (awake, asleep)] == [1, 0]

@@ -1,0 +1,2 @@
+# drops: 
+arptables-nft -A INPUT --opcode 2 -j DROP

@@ -1,0 +1,2 @@
+# passes
+arptables-nft -A INPUT --opcode 1 -j DROP
