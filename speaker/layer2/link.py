@@ -20,13 +20,14 @@ from speaker.layer2.groups import Groups
 from speaker.layer2.holdings import AS_USUAL, Holdings, Pace
 from speaker.layer2.packet_socket import PacketSocket
 from speaker.layer2.responder import Clock, Observer, Proof, Protocol, Responder, Unproven
-from speaker.layer2.sender import Sender, Wakeup
+from speaker.layer2.sender import Sender
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Answers, Conflict, JoinFailed, KernelAnswers, SocketsAnswer
 from speaker.packets import arp, ndp
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, Supervisor, contained, lasting, report, single, supervised
+from speaker.system.waiting import Wakeup
 
 if TYPE_CHECKING:
     from speaker.layer2.kernel import KernelResponder
@@ -188,8 +189,9 @@ class LinkResponder:
             if (kernel := opened.kernel) is not None:
                 self._agree(opened, kernel)
             at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
-            for task, wakeup in at_work:
-                if wakeup.stands_still(self.clock(), STILL_SECONDS):
+            reading = ("arp", opened.arp.responder), ("ndp", opened.ndp.responder)
+            for task, each in (*at_work, *reading):
+                if each.stands_still(self.clock(), STILL_SECONDS):
                     raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)

@@ -5,6 +5,7 @@ passes everything that answers clients: the same ``Responder``, the same decisio
 """
 
 import asyncio
+import select
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from speaker.model.events import (
 )
 from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.system.supervise import BUGS, Supervisor, contained
+from speaker.system.waiting import Wakeup
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: at most a millisecond. One round of the event loop costs as much as ten answers."""
@@ -97,6 +99,7 @@ class Responder:
         self._error: BaseException | None = None
         self._unprepared = 0
         """Batches in a row before which ``Asked.prepare`` met a bug of ours."""
+        self._waiting, self._progress = select.poll(), Wakeup(asked.clock)
 
     async def serve(self) -> None:
         """Runs until cancelled. Raises EdgeError when the link goes away.
@@ -106,6 +109,7 @@ class Responder:
         """
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._do, self.answer_turn)
+        self._waiting.register(self._socket, select.POLLIN)
         try:
             await self._over.wait()
             if self._error is not None:
@@ -137,8 +141,15 @@ class Responder:
         self._error = error
         self._over.set()
 
+    def stands_still(self, now: float, seconds: float) -> bool:
+        """Something has been waiting to be read for so long, and nothing was."""
+        if not self._waiting.poll(0):
+            self._progress.turn()
+        return self._progress.stands_still(now, seconds)
+
     def answer_turn(self) -> None:
         """Answers what waits, at most a few batches of it."""
+        self._progress.turn()
         for _ in range(BATCHES_A_TURN):
             received = self._socket.receive()
             if not received.frames:

@@ -13,7 +13,7 @@ from speaker.model import Family, IPAddress
 from speaker.model.events import Announcements, SendFailures
 from speaker.packets import arp, ndp
 from speaker.packets.asking import question
-from speaker.system.waiting import set_within
+from speaker.system.waiting import Wakeup
 
 ANNOUNCED_A_SLICE, PROBED_A_SLICE = 256, 128
 """EIPs: about a millisecond of building and sending before other tasks get their turn."""
@@ -24,45 +24,6 @@ _NOBODY = IPv4Address(0), IPv6Address(0)
 
 _Frame: TypeAlias = tuple[bytes, bytes]
 """An EIP as in packets, and a frame about it."""
-
-
-class Wakeup:
-    """For one loop that works off what is due by ``clock``."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._changed = asyncio.Event()
-        self._waits, self._turns = False, 0
-        self._seen, self._seen_at, self._looks = -1, 0.0, 0
-        """Turns at the last look; since when there were none; and for how many looks."""
-
-    def cut(self) -> None:
-        """What is due has changed: look again."""
-        self._changed.set()
-
-    async def until(self, when: float | None) -> None:
-        """Waits until that instant at most; None: until cut short. A wait that was cut short before it began is over at
-        once."""
-        delay = None if when is None else max(0.0, when - self._clock())
-        self._waits = True
-        try:
-            await set_within(self._changed, delay)
-        finally:
-            self._waits = False
-        self._changed.clear()
-        self.turn()
-
-    def turn(self) -> None:
-        """Something was done."""
-        self._turns += 1
-
-    def stands_still(self, now: float, seconds: float) -> bool:
-        """At this look and at two before it, for so long, it neither waited nor did anything. After the process itself
-        stood still, one look comes before anybody has a turn."""
-        if self._waits or self._turns != self._seen:
-            self._seen, self._seen_at, self._looks = self._turns, now, 0
-        self._looks += 1
-        return self._looks > 2 and now - self._seen_at >= seconds
 
 
 class Sender:

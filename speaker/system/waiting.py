@@ -180,3 +180,42 @@ def time_of_day(later: float = 0.0) -> str:
     """RFC 3339, to the second, as in Kubernetes' objects, so many seconds from now. For people: nothing is reckoned by
     it."""
     return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Wakeup:
+    """For one loop that works off what is due by ``clock``."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._waits, self._turns = False, 0
+        self._seen, self._seen_at, self._looks = -1, 0.0, 0
+        """Turns at the last look; since when there were none; and for how many looks."""
+
+    def cut(self) -> None:
+        """What is due has changed: look again."""
+        self._changed.set()
+
+    async def until(self, when: float | None) -> None:
+        """Waits until that instant at most; None: until cut short. A wait that was cut short before it began is over at
+        once."""
+        delay = None if when is None else max(0.0, when - self._clock())
+        self._waits = True
+        try:
+            await set_within(self._changed, delay)
+        finally:
+            self._waits = False
+        self._changed.clear()
+        self.turn()
+
+    def turn(self) -> None:
+        """Something was done."""
+        self._turns += 1
+
+    def stands_still(self, now: float, seconds: float) -> bool:
+        """At this look and at two before it, for so long, it neither waited nor did anything. After the process itself
+        stood still, one look comes before anybody has a turn."""
+        if self._waits or self._turns != self._seen:
+            self._seen, self._seen_at, self._looks = self._turns, now, 0
+        self._looks += 1
+        return self._looks > 2 and now - self._seen_at >= seconds

@@ -83,6 +83,32 @@ def test_a_link_that_goes_down_before_the_answer_is_lost_and_no_bug(claims, lan)
     assert told.all == []
 
 
+class Unread(GoneBeforeTheAnswer):
+    """A link on which a request always waits."""
+
+    def receive(self):
+        return Received([], bytearray(), [], [])
+
+
+class NeverReads(Responder):
+    def _do(self, work):
+        """A bug in the loop's own callback."""
+
+
+@pytest.mark.parametrize(("kind", "stands"), [(Responder, False), (NeverReads, True)])
+async def test_a_responder_that_reads_nothing_of_what_waits_is_noticed(claims, kind, stands):
+    responder = kind(ARP, waits := Unread(b""), claims, Asked(), Told())
+    serving = asyncio.create_task(responder.serve())
+    looks = []
+    for look in range(4):
+        await asyncio.sleep(0.001)
+        looks.append(responder.stands_still(look / 10, 0.1))
+    serving.cancel()
+    await asyncio.wait([serving])
+    waits.close()
+    assert looks == [False, False, stands, stands]
+
+
 class OneRead:
     """A socket from which these frames are read at once."""
 

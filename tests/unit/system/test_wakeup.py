@@ -2,7 +2,7 @@
 
 import asyncio
 
-from speaker.layer2.sender import Wakeup
+from speaker.system.waiting import Wakeup
 
 
 async def test_who_neither_waits_nor_does_anything_stands_still():
