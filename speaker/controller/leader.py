@@ -41,7 +41,7 @@ from speaker.removals import Doubt, Waiting, is_much
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.garbage import room_for_objects, start_over, uncollected
 from speaker.system.retry import Sleep, retrying
-from speaker.system.supervise import Supervisor, contained, lasting, report, supervised, wait
+from speaker.system.supervise import Supervisor, contained, passing, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer, boottime, time_of_day
 from speaker.telemetry.lines import Bound
@@ -164,7 +164,7 @@ class _Leading:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for name, work in self._tasks():
-                endless = supervised(name, work, self._told) if name in RESTARTED else lasting(name, work)
+                endless = supervised(name, work, self._told) if name in RESTARTED else passing(name, work)
                 tasks.create_task(endless, name=name)
 
     def _tasks(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:

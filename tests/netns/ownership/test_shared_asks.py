@@ -46,6 +46,9 @@ class Machine:
     def next_wake(self, now):
         return now + 0.01
 
+    def uses(self, link):
+        return True
+
     def believed(self, link, hello):
         return True
 
