@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from guarded import gives_up
 
 from speaker.cluster.lease import Deposed, Election, Leadership, LeaseName, Timing
 from speaker.errors import EdgeError
@@ -82,7 +83,7 @@ async def stand(api, lease):
 
 @pytest.fixture(autouse=True)
 async def guard():
-    async with asyncio.timeout(GUARD):
+    with gives_up(GUARD):
         yield
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from fake_api import Refused
+from guarded import gives_up
 
 from speaker.cluster.client import Client
 from speaker.controller.leader import ENTRY, SECRET, make_key
-from speaker.errors import EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, parse
 
 GUARD = 60.0
@@ -32,7 +33,7 @@ class Failures:
 
 @pytest.fixture(autouse=True)
 async def guard():
-    async with asyncio.timeout(GUARD):
+    with gives_up(GUARD):
         yield
 
 
@@ -67,6 +68,22 @@ def quota(api: Any, client: Client) -> Callable[[int], Awaitable[None]]:
         # What a controller does that the tests' server does not have.
         status = {"hard": {"secrets": str(allowed)}, "used": {"secrets": "0"}}
         await client.patch(f"{quotas}/few/status", {"status": status})
+        await heeded(allowed)
+
+    async def heeded(allowed: int) -> None:
+        """The server sees it a moment later than we."""
+        probe = {"metadata": {"name": "probe"}}
+        while True:
+            try:
+                await client.create(secrets, probe)
+            except ApiRefused:
+                if not allowed:
+                    return
+            else:
+                await client.delete(f"{secrets}/probe")
+                if allowed:
+                    return
+            await asyncio.sleep(0.05)
 
     return real if api.fake is None else fake
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from guarded import gives_up
 
 from speaker.agent.announcements import AnnouncementWriter
 from speaker.agent.record import Facts, path_of
@@ -68,7 +69,7 @@ class NoBugs:
 
 @pytest.fixture(autouse=True)
 async def guard() -> AsyncIterator[None]:
-    async with asyncio.timeout(GUARD):
+    with gives_up(GUARD):
         yield
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from guarded import gives_up
 
 from speaker.agent.record import life_of
 from speaker.agent.session import Pace, Session
@@ -75,7 +76,7 @@ class Running:
 
 @pytest.fixture(autouse=True)
 async def guard() -> AsyncIterator[None]:
-    async with asyncio.timeout(GUARD):
+    with gives_up(GUARD):
         yield
 
 
