@@ -17,7 +17,6 @@ KNOWN = (
     "wire speaker.layer2.answer:answer_arp CancelledError once STEADY",
     "wire speaker.layer2.answer:answer_ndp Exception lasting STEADY",
     "wire speaker.layer2.answer:Claims.expired Exception lasting STEADY",
-    "wire speaker.layer2.responder:Responder._do Exception lasting STEADY",
     "wire speaker.wire.sender:EventSender.count MemoryError lasting STEADY",
     "main speaker.standalone.manifests:load StopIteration once EDIT",
     "main speaker.forwarding.plan:Planner.plan CancelledError once EDIT",
