@@ -1,7 +1,8 @@
 """Peers that speak and do not answer, and nodes that no broadcast reaches: rules 36 and 37 of docs/ownership.md."""
 
+from collections.abc import Callable
 from ipaddress import IPv6Address
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
@@ -224,36 +225,72 @@ def test_an_answer_ends_the_accusation() -> None:
 SIX = IPv6Address("2001:db8::1")
 
 
-def reached(eip: IPAddress, *, prompt: bool = True, others: bool = True, seconds: float = 15.0) -> list[float]:
-    """When "a", which answers for ``eip`` only if it is asked by its MAC, was accused. ``prompt``: "b" answers
-    everybody's questions for its own; ``others``: so do the rest, for their addresses."""
-    machine, found = alone(), []
-    peers = {"a": {eip: 3}, "b": {eip + 1: 3}}
-    for n in range(round(seconds * 10)):
+def asks(
+    machine: Ownership,
+    eips: list[IPAddress],
+    answers: Callable[[Question], bool],
+    *,
+    accused: frozenset[Accused] = frozenset(),
+    prompt: bool = True,
+    others: bool = True,
+) -> list[float]:
+    """For 15 s: when "a", which holds ``eips`` and answers some questions, was accused. "b" holds one more, and accuses
+    those ``accused``. ``prompt``: it answers everybody's questions; ``others``: so do the rest, for their addresses."""
+    version, found = eips[0].version, []
+    peers = {"a": dict.fromkeys(eips, 3), "b": {max(eips) + 1: 3}}
+    for n in range(150):
         now = n / 10
         for at, (node, claims) in enumerate(peers.items()):
-            machine.step(now, hello(machine, round((now + 1) * 1000) + at, claims, node))
+            blames = accused if node == "b" else frozenset()
+            machine.step(now, hello(machine, round((now + 1) * 1000) + at, claims, node, unanswered=blames))
         new = timed(machine, now, now + 0.098)
         for _, question in questions(new):
-            if question.doubted or (prompt and question.node == "b"):
+            if (prompt or question.doubted) if question.node == "b" else answers(question):
                 machine.step(now + 0.098, EipAnswered(question.eips[0], LINK, question.node))
             if question.doubted and others:
-                machine.step(now + 0.098, FrameHeard(LINK, eip.version))
-        found += [at for at, spoken in said(new) if Accused("a", eip.version) in spoken.unanswered]
-        assert not [spoken for _, spoken in said(new) if Accused("b", eip.version) in spoken.unanswered]
+                machine.step(now + 0.098, FrameHeard(LINK, version))
+        found += [at for at, spoken in said(new) if Accused("a", version) in spoken.unanswered]
+        assert not [spoken for _, spoken in said(new) if Accused("b", version) in spoken.unanswered]
     return found
+
+
+def by_its_mac(question: Question) -> bool:
+    return question.doubted
 
 
 @pytest.mark.parametrize("eip", [EIP, SIX], ids=["ipv4", "ipv6"])
 def test_who_answers_only_by_its_mac_is_accused(eip: IPAddress) -> None:
-    assert reached(eip)[0] == pytest.approx(UNICASTS * SAMPLE, abs=SAMPLE)
+    assert asks(alone(), [eip], by_its_mac)[0] == pytest.approx(UNICASTS * SAMPLE, abs=SAMPLE)
 
 
 @pytest.mark.parametrize(
     ("prompt", "others"), [(False, True), (True, False)], ids=["all answer late", "our questions reach nobody else"]
 )
 def test_who_answers_only_by_its_mac_is_not_accused_if_others_do_no_better(prompt: bool, others: bool) -> None:
-    assert reached(SIX, prompt=prompt, others=others) == []
+    assert asks(alone(), [SIX], by_its_mac, prompt=prompt, others=others) == []
+
+
+def test_who_does_not_answer_by_its_mac_each_time_may_just_lose_frames() -> None:
+    second = cycle([False, True])
+    assert asks(alone(), [SIX], lambda question: question.doubted and next(second)) == []
+
+
+def test_an_eip_that_nobody_answers_for_says_nothing_of_those_beside_it() -> None:
+    assert asks(alone(), [SIX, SIX + 1], lambda question: question.eips != (SIX,)) == []
+
+
+def test_whoever_was_mute_before_is_so_for_longer_although_it_answers_by_its_mac() -> None:
+    machine, mute = alone(), Accused("a", 6)
+    machine.known.segment(LINK, 0.0).tries[mute] = 1
+    begun, *_ = asks(machine, [SIX], by_its_mac, accused=frozenset({mute}))
+    assert machine.known.segments[LINK].tried[mute] == pytest.approx(begun + 2 * TRIED, abs=0.2)
+
+
+def test_an_answer_to_everybody_ends_it() -> None:
+    mute = Accused("a", 6)
+    asks(machine := alone(), [SIX], lambda question: machine.known.agenda.now > 12.0 or question.doubted,
+         accused=frozenset({mute}))  # fmt: skip
+    assert mute not in machine.known.segments[LINK].tried
 
 
 def test_who_was_mute_itself_takes_nothing_for_that_reason_for_a_while() -> None:
