@@ -37,13 +37,13 @@ from pathlib import Path
 
 from speaker.lab.namespaces import Namespace
 from speaker.layer2 import filter as sieve
-from speaker.layer2 import packet_socket as wire
 from speaker.layer2.kernel import KernelResponder
 from speaker.layer2.link import LinkResponder, Links
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Announcements, Event
 from speaker.ownership.parameters import Parameters
 from speaker.packets import arp, ndp
+from speaker.packets import packet_socket as wire
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -18,12 +18,12 @@ from speaker.layer2.answer import Claims, Rival, answer_arp, answer_ndp, arp_riv
 from speaker.layer2.filter import NOTHING, FilterTracker, arp_program, ndp_program
 from speaker.layer2.groups import Groups
 from speaker.layer2.holdings import AS_USUAL, Holdings, Pace
-from speaker.layer2.packet_socket import PacketSocket
 from speaker.layer2.responder import Clock, Observer, Proof, Protocol, Responder, Unproven
 from speaker.layer2.sender import Sender
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac, Placement
 from speaker.model.events import Answers, Conflict, JoinFailed, KernelAnswers, SocketsAnswer
 from speaker.packets import arp, ndp
+from speaker.packets.packet_socket import PacketSocket
 from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
 from speaker.system.supervise import BUGS, Supervisor, contained, lasting, report, single, supervised
@@ -144,6 +144,11 @@ class LinkResponder:
         self._holdings = Holdings(self._claims, pace)
         self._sender = Sender(self._holdings, owner.clock, observer)
         self._wakeup = Wakeup(owner.clock)
+        self._at_work = (
+            ("work off", self._wakeup),
+            ("announce", self._sender.announcing),
+            ("probe", self._sender.probing),
+        )
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer claims by ARP or NDP, but, as far as we have heard, not in its hellos."""
         self._opened: _Opened | None = None
@@ -188,10 +193,9 @@ class LinkResponder:
             opened.ndp.proof.give(opened.ndp.filter)
             if (kernel := opened.kernel) is not None:
                 self._agree(opened, kernel)
-            at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
-            reading = ("arp", opened.arp.responder), ("ndp", opened.ndp.responder)
-            for task, each in (*at_work, *reading):
-                if each.stands_still(self.clock(), STILL_SECONDS):
+            now = self.clock()
+            for task, each in (*self._at_work, ("arp", opened.arp.responder), ("ndp", opened.ndp.responder)):
+                if each.stands_still(now, STILL_SECONDS):
                     raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)

@@ -18,7 +18,6 @@ from typing import TypeAlias
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Claims, Ignored, Rival, in_time
 from speaker.layer2.filter import FilterTracker
-from speaker.layer2.packet_socket import NOTHING, Received
 from speaker.model import Family, Mac
 from speaker.model.events import (
     Announcements,
@@ -32,7 +31,8 @@ from speaker.model.events import (
     SocketsAnswer,
 )
 from speaker.packets import PACKET_BROADCAST, arp, ndp
-from speaker.system.supervise import BUGS, Supervisor, contained
+from speaker.packets.packet_socket import NOTHING, PacketSocket, Received
+from speaker.system.supervise import BUGS, Supervisor, report
 from speaker.system.waiting import Wakeup
 
 BATCHES_A_TURN = 4
@@ -155,12 +155,16 @@ class Responder:
             if not received.frames:
                 return
             self._unprepared += 1
-            with contained("answer", self._observer):
+            try:
                 oldest = self._asked.prepare()
                 self._unprepared = 0
                 self._answer_batch(received, oldest)
+            except BUGS as error:
+                report("answer", error, self._observer)
             if self._unprepared > 1:  # a hello promises answers
                 raise EdgeError("requests are not answered")
+            if len(received.frames) < PacketSocket.RECEIVE:
+                return  # nothing else waits
 
     def _answer_batch(self, received: Received, oldest: float) -> None:
         outcomes = self._outcomes(received, self._asked.clock())
@@ -332,6 +336,9 @@ class Proof:
         return True
 
 
+_BY_BROADCAST, _NO_STAMP = bytearray((PACKET_BROADCAST,)), [0]
+
+
 class _Request:
     """One request of our own. Stands in for the socket that it comes from and its reply goes to, for the one on whose
     behalf it is answered, and for the observer: it is counted nowhere."""
@@ -358,9 +365,7 @@ class _Request:
 
     def receive(self) -> Received:
         frames, self._frames = self._frames, []
-        if not frames:
-            return NOTHING
-        return Received(frames, bytearray([PACKET_BROADCAST] * len(frames)), [0] * len(frames), [0] * len(frames))
+        return Received(frames, _BY_BROADCAST, _NO_STAMP, _NO_STAMP) if frames else NOTHING
 
     def send(self, frames: Sequence[bytes]) -> int:
         self._replies += frames

@@ -7,12 +7,12 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
 from speaker.layer2.holdings import Holdings
-from speaker.layer2.packet_socket import PacketSocket
 from speaker.layer2.responder import Clock, Observer
 from speaker.model import Family, IPAddress
 from speaker.model.events import Announcements, SendFailures
 from speaker.packets import arp, ndp
 from speaker.packets.asking import question
+from speaker.packets.packet_socket import PacketSocket
 from speaker.system.waiting import Wakeup
 
 ANNOUNCED_A_SLICE, PROBED_A_SLICE = 256, 128

@@ -202,8 +202,10 @@ class _Unfailing:
         target, supervisor = self._target, self._supervisor
 
         def tell(*arguments: Any, **named: Any) -> Any:
-            with contained("count", supervisor):
+            try:
                 return getattr(target, name)(*arguments, **named)
+            except BUGS as error:
+                report("count", error, supervisor)
             return None
 
         setattr(self, name, tell)

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Itera
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 LONGEST = 600.0
 """Seconds, the longest limit of work that takes longer each time."""
@@ -170,10 +171,9 @@ async def sparing(least: float, most: float = float("inf")) -> AsyncGenerator[No
 # ── What the time is ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def boottime() -> float:
-    """Seconds of CLOCK_BOOTTIME, which continues through suspend and most VM pauses, unlike CLOCK_MONOTONIC. A process
-    that was away for so long no longer holds a Lease."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+boottime: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Returns seconds of CLOCK_BOOTTIME, which continues through suspend and most VM pauses, unlike CLOCK_MONOTONIC. A
+process that was away for so long no longer holds a Lease."""
 
 
 def time_of_day(later: float = 0.0) -> str:

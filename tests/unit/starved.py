@@ -37,12 +37,12 @@ from speaker.kubeproxy import sight
 from speaker.kubeproxy.judge import Mode
 from speaker.layer2.filter import NOTHING
 from speaker.layer2.groups import Groups
-from speaker.layer2.packet_socket import PacketSocket
 from speaker.model import Family, Link, Mac, Protocol
 from speaker.node.control import serving_control
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.packets.asker import answers
 from speaker.packets.asking import Question
+from speaker.packets.packet_socket import PacketSocket
 from speaker.settings import Bind, Timeouts
 from speaker.standalone.manifests import load
 from speaker.standalone.state import read_state

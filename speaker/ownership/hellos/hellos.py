@@ -5,9 +5,8 @@ by reason, and goes no further. Routine hellos (rule 1) wake nobody: they have t
 there is another reason to read, and the kernel says when each of them arrived.
 """
 
-import math
+import select
 import socket
-import struct
 import time
 from bisect import insort
 from collections.abc import Callable
@@ -39,12 +38,13 @@ from speaker.packets.bpf import (
     load_word,
     only_if,
 )
+from speaker.packets.packet_socket import Inbox
 
 MOST_MTU = 1500
 """Bytes, even if the link takes more: others on the LAN, and the switches between, may carry less than it is set to."""
 
-FRAMES_A_TURN = 200
-"""Frames read from each socket before others get their turn: 2 ms if all of them are forgeries."""
+FRAMES_A_TURN, _AT_ONCE = 200, 40
+"""Frames read from each socket before others get their turn: 2 ms if all of them are forgeries; and in one call."""
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds, as proving them costs the most."""
@@ -66,9 +66,6 @@ _ETH_P_ALL, _PACKET_OUTGOING, _ETHERTYPE_AT = 3, 4, 12
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
-_STAMP = struct.Struct("@qq")
-"""``struct __kernel_timespec``: when the kernel received a frame, by CLOCK_REALTIME."""
-_STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
 
 
 def _only(group: Group, *, routine: bool) -> Program:
@@ -153,6 +150,7 @@ class Hellos:
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
         self.crowded = False
         """The last turn left frames unread."""
+        self._waiting = select.poll()
         self._own_node: socket.socket | None = None
         self._own_node_at = clock()
         """When the look at this node's own frames begins or ends."""
@@ -176,6 +174,10 @@ class Hellos:
                 )
             except OSError as error:
                 raise self._refused("hello socket", error) from error
+            room = min(self.link.mtu, MOST_MTU) + HEADER_LENGTH + 1
+            self._inboxes = [Inbox(each, _AT_ONCE, room) for each in (self._routine, self._urgent)]
+            for inbox in self._inboxes:
+                self._waiting.register(inbox, select.POLLIN)
             self._opened = opened.pop_all()
         return self
 
@@ -221,16 +223,16 @@ class Hellos:
         hellos: list[Received] = []
         now = self._clock()
         try:
-            routine = self._drain(partial(self._next, self._routine, now), hellos)
-            urgent = self._drain(partial(self._next, self._urgent, now), hellos)
-            if routine and urgent:
+            waiting, oldest = dict(self._waiting.poll(0)), now - self._emptied_at
+            drained = [self._drain(inbox, oldest, hellos) for inbox in self._inboxes if inbox.fileno() in waiting]
+            self.crowded = not all(drained)
+            if not self.crowded:
                 self._emptied_at = now
         except OSError as error:
             raise self._refused("hello", error) from error
         finally:
             if hellos:
                 self._count(None, len(hellos))
-        self.crowded = not (routine and urgent)
         return hellos
 
     def others(self) -> list[Hello]:
@@ -258,26 +260,19 @@ class Hellos:
             if (claimed := frames.peek(frame, None)) is not None:
                 waiting[frame[6:12], frame[frames.MAGIC_AT : frames.MAJOR_AT], claimed[1][2]] = frame
 
-    def _drain(self, receive: Callable[[], tuple[bytes, float]], hellos: list[Received]) -> bool:
-        """Returns whether all were read. ``receive`` returns a frame and its age, or raises OSError."""
-        for _ in range(FRAMES_A_TURN):
-            try:
-                frame, age = receive()
-            except OSError as error:
-                if error.errno in sockets.FULL:
-                    return True
-                raise
-            read = self._read(frame)
-            if isinstance(read, Hello):
-                hellos.append(Received(read, Mac(frame[6:12]), age))
-            else:
-                self._count(read, 1)
+    def _drain(self, inbox: Inbox, oldest: float, hellos: list[Received]) -> bool:
+        """Returns whether all were read; none has been waiting for longer than ``oldest``. Raises OSError."""
+        for _ in range(FRAMES_A_TURN // _AT_ONCE):
+            (frames, _, seconds, nanoseconds), today = inbox.receive(), time.time()
+            for frame, whole, part in zip(frames, seconds, nanoseconds, strict=True):
+                read = self._read(frame)
+                if isinstance(read, Hello):
+                    hellos.append(Received(read, Mac(frame[6:12]), age_of(whole + part * 1e-9, today, oldest)))
+                else:
+                    self._count(read, 1)
+            if len(frames) < _AT_ONCE:
+                return True
         return False
-
-    def _next(self, opened: socket.socket, now: float) -> tuple[bytes, float]:
-        frame, control, _, _ = opened.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
-        seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (math.inf, 0)
-        return frame, age_of(seconds + nanoseconds * 1e-9, time.time(), now - self._emptied_at)
 
     def drop_queued(self) -> None:
         """Discards unread whatever waits, but at most as much as a full buffer holds, in case of a flood."""

@@ -9,7 +9,6 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.layer2.link import LinkResponder
-from speaker.layer2.packet_socket import Batch, PacketSocket
 from speaker.layer2.responder import Responder
 from speaker.model import Gratuitous, Placement
 from speaker.model.events import EipClaimed, LinkLost
@@ -17,6 +16,7 @@ from speaker.ownership.hellos.hellos import Hellos
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
+from speaker.packets.packet_socket import Batch, PacketSocket
 from speaker.wire.hello_links import HelloLink
 from speaker.wire.process import incarnate
 from speaker.wire.shared import SharedOwner
@@ -24,7 +24,7 @@ from speaker.wire.shared import SharedOwner
 pytestmark = pytest.mark.netns
 
 KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, HelloLink
-OPEN = {"LinkResponder": 1, "Responder": 6, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
+OPEN = {"LinkResponder": 1, "Responder": 6, "PacketSocket": 2, "Batch": 6, "Hellos": 1, "HelloLink": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 PATIENCE = 30.0

@@ -9,8 +9,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from speaker.layer2.filter import around, arp_program
-from speaker.layer2.packet_socket import PacketSocket
 from speaker.packets import arp
+from speaker.packets.packet_socket import PacketSocket
 
 pytestmark = pytest.mark.netns
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.packet_socket import Received
+from speaker.packets.packet_socket import Received
 
 SECOND = 10**9
 

@@ -8,10 +8,10 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import answer_arp, arp_rival
-from speaker.layer2.packet_socket import Received
 from speaker.layer2.responder import Protocol, Responder
 from speaker.model import Family
 from speaker.packets import arp
+from speaker.packets.packet_socket import Received
 
 ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 
@@ -159,8 +159,10 @@ def test_a_bug_before_the_answer_costs_one_request_and_one_that_lasts_the_link(c
 
     told = Told()
     responder = Responder(ARP, asked, claims, Asked(before), told)
-    responder.answer_turn()
+    for _ in range(len(errors)):
+        responder.answer_turn()
     assert len(asked.sent) == 2
+    responder.answer_turn()
     with pytest.raises(EdgeError, match="requests are not answered"):
         responder.answer_turn()
     assert told.all.count("internal_error") == 4

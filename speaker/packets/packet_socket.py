@@ -139,6 +139,39 @@ class Batch:
         return self.address + count * ctypes.sizeof(_MMsgHdr)
 
 
+class Inbox:
+    """Receives what is queued in an open packet socket that stamps arrivals, ``count`` frames at a time. A frame longer
+    than ``room`` is truncated."""
+
+    def __init__(self, opened: socket.socket, count: int, room: int) -> None:
+        self._socket, self._batch = opened, Batch(count, room, with_details=True)
+        self._offsets = range(0, count * room, room)
+        self._taken = 0
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> Received:
+        """At most ``count`` frames; if fewer, nothing else was queued. Raises OSError."""
+        batch, count = self._batch, self.take()
+        if count == 0:
+            return NOTHING
+        data = bytes(memoryview(batch.data)[: count * batch.room])
+        frames = [data[at : at + length] for at, length in zip(self._offsets, batch.lengths(count), strict=False)]
+        return Received(frames, batch.pkttypes(count), batch.seconds(count), batch.nanoseconds(count))
+
+    def take(self) -> int:
+        """How many frames were read, of which nobody looks at any. Raises OSError."""
+        batch = self._batch
+        if self._taken:
+            batch.reset(self._taken)
+        count: int = recvmmsg(self._socket.fileno(), batch.address, batch.count, socket.MSG_DONTWAIT, None)
+        self._taken = max(0, count)
+        if count < 0 and ctypes.get_errno() not in sockets.FULL:
+            raise sockets.last_error()  # which no frame may keep, as its traceback refers to them
+        return self._taken
+
+
 class PacketSocket:
     """Sends and receives whole frames of one EtherType on one link; non-blocking.
 
@@ -150,14 +183,12 @@ class PacketSocket:
 
     def __init__(self, link: Link, ethertype: int, program: Program, *, room: int, frame_length: int) -> None:
         self._link = link
-        self._inbox = Batch(self.RECEIVE, room, with_details=True)
-        self._taken = 0
         self._outbox = Batch(self.SEND, frame_length, with_details=False)
-        self._offsets = range(0, self.RECEIVE * room, room)
         try:
             self._socket = sockets.open_socket(link.index, ethertype, program, sockets.stamp_arrivals)
         except OSError as error:
             raise sockets.refused(link.name, error) from error
+        self._inbox = Inbox(self._socket, self.RECEIVE, room)
 
     def attach(self, program: Program) -> None:
         """Replaces the filter, atomically."""
@@ -170,30 +201,21 @@ class PacketSocket:
         return self._socket.fileno()
 
     def receive(self) -> Received:
-        """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is truncated."""
-        inbox, count = self._inbox, self._take()
-        if count == 0:
-            return NOTHING
-        data = bytes(memoryview(inbox.data)[: count * inbox.room])
-        frames = [data[at : at + length] for at, length in zip(self._offsets, inbox.lengths(count), strict=False)]
-        return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
+        """What is queued, at most ``RECEIVE`` frames."""
+        try:
+            return self._inbox.receive()
+        except OSError as error:
+            raise sockets.refused(f"{self._link.name}: receive", error) from error
 
     def discard(self) -> None:
         """Discards what is queued, unread; in a flood no more than the queue can have held."""
         buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
-            if self._take() < self.RECEIVE:
-                return
-
-    def _take(self) -> int:
-        """Fills the inbox; returns how many frames it got."""
-        inbox = self._inbox
-        inbox.reset(self._taken)
-        count: int = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
-        self._taken = max(0, count)
-        if count < 0:
-            self._check("receive")
-        return self._taken
+        try:
+            for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
+                if self._inbox.take() < self.RECEIVE:
+                    return
+        except OSError as error:
+            raise sockets.refused(f"{self._link.name}: receive", error) from error
 
     def send(self, frames: Sequence[bytes]) -> int:
         """Hands at most ``SEND`` frames to the link, each of ``frame_length``. Returns how many it took. If fewer,
@@ -206,15 +228,11 @@ class PacketSocket:
             # The call stops at the first frame that fails, and says why only if that frame is the first.
             count = sendmmsg(self.fileno(), outbox.skip(taken), len(frames) - taken, socket.MSG_DONTWAIT)
             if count < 0:
-                self._check("send")
+                if ctypes.get_errno() not in _NOT_TAKEN:
+                    raise sockets.refused(f"{self._link.name}: send", sockets.last_error())
                 break
             taken += count
         return taken
-
-    def _check(self, what: str) -> None:
-        error = sockets.last_error()
-        if error.errno not in _NOT_TAKEN:
-            raise sockets.refused(f"{self._link.name}: {what}", error)
 
     def close(self) -> None:
         self._socket.close()
