@@ -160,6 +160,22 @@ def mute_all(seed: int) -> Schedule:
     return sickly(schedule, random, [fault], limits=limits, end=at + 30.0)
 
 
+def unasked(seed: int) -> Schedule:
+    """Only hellos and unicast reach one node, or two: others answer for what it holds, as soon as it has answered five
+    times by its MAC alone. What holds nothing proves nothing, so each holds the same number."""
+    random, schedule = draw("unasked", seed)
+    links, link = sick_links(random)
+    nodes = max(schedule.nodes, 3)
+    some = tuple(random.sample(range(nodes), 1 if nodes < 5 or random.random() < 0.7 else 2))
+    at, loss = moment(random), random.choice([0.0, 0.0, 0.02])
+    fault = Fault(at, Kind.UNASKED, some, random.choice([4.0, 12.0, FOR_GOOD]), link=link)
+    limits = replace(SICK, served=9.5 * len(some), heal_moves=False, wire_answer=None if loss else TWO)
+    eips = nodes * links * random.randint(1, 2)
+    return sickly(
+        schedule, random, [fault], nodes=nodes, links=links, eips=eips, loss=loss, limits=limits, end=at + 20.0
+    )
+
+
 def throttled(seed: int) -> Schedule:
     """Hardly anything but hellos of one node arrives: what others answer for stays where it is, whatever it says."""
     random, schedule = draw("throttled", seed)
