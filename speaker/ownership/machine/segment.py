@@ -18,6 +18,9 @@ ROUNDS = 8
 times."""
 UNICASTS = 5
 """Times in a row that a peer answers only what is asked by its MAC, until it is accused."""
+PROVEN = 5
+"""So many more rounds with answers of others than without accuse a peer: who loses most of what it sends would blame
+others by chance."""
 _LATELY = 60.0
 """Seconds."""
 
@@ -65,7 +68,8 @@ class Watch:
     rounds: int = 0
     """Rounds without an answer."""
     proven: int = 0
-    """Those of these rounds in which somebody else answered."""
+    """Rounds in which somebody else was asked and answered, less those in which nobody did. Only a shortfall outlasts
+    the peer's answer: it shows how much of what we send or receive is lost."""
     others: bool = False
     """Somebody else answered in this round."""
     by_mac: bool = False
@@ -81,29 +85,29 @@ class Watch:
 
     @property
     def accused(self) -> bool:
-        return self.unicasts >= UNICASTS or (self.rounds >= ROUNDS and 2 * self.proven > ROUNDS)
+        return self.unicasts >= UNICASTS or (self.rounds >= ROUNDS and self.proven >= PROVEN)
 
     def ask(self, eip: IPAddress, by_mac: bool, now: float) -> None:
         self.asked, self.by_mac, self.asked_at = (eip,), by_mac, now
 
     def answered(self, now: float) -> None:
-        self.rounds = self.proven = 0
+        self.rounds, self.proven = 0, min(self.proven + (not self.by_mac), 0)
         self.asked = ()
         if not self.by_mac:
             self.others, self.unicasts, self.prompt_at = False, 0, now
 
     def missed(self) -> None:
         """A round ends without an answer."""
-        if self.rounds:
-            self.unicasts = 0
         if not self.accused:  # otherwise older rounds would count as long as it lasts
-            self.rounds, self.proven = self.rounds + 1, self.proven + self.others
-        if self.rounds >= ROUNDS and not self.accused:
-            self.rounds = self.proven = 0  # nobody answers us: begin again
-        self.asked, self.others = (), False
+            if self.by_mac:
+                self.proven = max(self.proven + (1 if self.others else -1), -ROUNDS)
+            self.rounds += 1
+        if self.by_mac:
+            self.unicasts = max(self.unicasts - 1, 0)
+        self.asked, self.others, self.by_mac = (), False, False
 
     def note_unicast(self, prompt_at: float, now: float) -> None:
-        """A round ended with an answer to a question by MAC. ``prompt_at``: when another peer last answered a question
+        """A round ended with an answer to a question by MAC. ``prompt_at``: when somebody else last answered a question
         to everybody in time."""
         if self.others and prompt_at > self.unicast_at:
             self.unicasts, self.unicast_at = self.unicasts + 1, now

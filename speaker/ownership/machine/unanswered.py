@@ -87,8 +87,10 @@ class Unanswered:
         if watch.asked:
             watch.missed()
         elif watch.by_mac:
-            others = (each.prompt_at for each in segment.watches.values() if each is not watch)
-            watch.note_unicast(max(others, default=NEVER), now)
+            prompt_at = max((each.prompt_at for each in segment.watches.values() if each is not watch), default=NEVER)
+            if all(one.node == peer.node for one in segment.watches) and len(segment.peers.living(now)) > 1:
+                prompt_at = now  # a third node confirms it, but holds nothing to ask for
+            watch.note_unicast(prompt_at, now)
         doubted = watch.rounds > 0
         hurried = doubted or bool(self._rules.accusers(self._k, segment, accused, now))
         if now < watch.asked_at + (SAMPLE if watch.accused or not hurried else 0.0):
