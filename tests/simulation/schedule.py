@@ -35,8 +35,7 @@ class Kind(Enum):
     THROTTLED = "throttled"
     """Hellos of ``nodes`` arrive there, and few of their other frames: a port that is limited one way."""
     UNASKED = "unasked"
-    """Hellos reach ``nodes`` on ``link`` (on any, if None), and so does what is for them alone; other broadcasts do not: a
-    switch that drops ARP, or multicast."""
+    """Of broadcasts only hellos reach ``nodes`` on ``link`` (on any, if None): a switch drops ARP, or multicast."""
     LOSSY = "lossy"
     """``share`` of all frames is lost at the ports of ``nodes`` on ``link`` (on any, if None), both ways."""
     HELLOS_EATEN = "hellos_eaten"

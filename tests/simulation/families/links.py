@@ -161,8 +161,8 @@ def mute_all(seed: int) -> Schedule:
 
 
 def unasked(seed: int) -> Schedule:
-    """Only hellos and unicast reach one node, or two: others answer for what it holds once it has answered five times in
-    a row by its MAC alone."""
+    """Only hellos and unicast reach one node, or two: others answer for what it holds once it has answered five times
+    in a row by its MAC alone."""
     random, schedule = draw("unasked", seed)
     links, link = sick_links(random)
     nodes = max(schedule.nodes, 3)
