@@ -152,7 +152,7 @@ SABOTAGES = [
     Row("the mute keep what they hold", (37,), wrong_rules.LeavesTheMuteAlone, ("mute",)),
     Row("one accuser is enough", (37,), wrong_rules.BelievesOneAccuser, ("throttled",)),
     Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
-    Row("any answer will do", (37,), wrong_machines.TakesAnyAnswer, ("unasked",)),
+    Row("any answer will do", (37,), wrong_machines.TakesAnyAnswer, ("unasked",), 15),
     Row("accused at the first answer by MAC", (37,), wrong_machines.AccusesAtOnce, ("steady",)),
     Row("who is late as all are is accused", (37,), wrong_machines.AccusesTheLate, ("slow",)),
     Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),

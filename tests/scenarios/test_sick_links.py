@@ -149,7 +149,7 @@ def test_who_loses_most_of_what_it_sends_does_not_take_the_other_of_two_for_mute
 @pytest.mark.parametrize("loss", [0.0, 0.02])
 def test_what_a_node_holds_that_gets_no_questions_but_hellos_is_taken_and_nothing_else(play, loss, nodes, seed) -> None:
     schedule = replace(LAN, seed=seed, nodes=nodes, eips=2 * nodes, loss=loss, end=20.0)
-    limits = replace(SICK, served=15.5 if loss else 9.5, wire_answer=None)
+    limits = replace(SICK, served=15.0 if loss else 9.0, wire_answer=None)
     world = play(replace(schedule, limits=limits, faults=(Fault(BEGINS, Kind.UNASKED, (0,)),)))
     assert {eip for eip, _ in moves(world)} == held_by(schedule, 0)
 

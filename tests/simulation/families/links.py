@@ -169,7 +169,7 @@ def unasked(seed: int) -> Schedule:
     some = tuple(random.sample(range(nodes), 1 if nodes < 5 or random.random() < 0.7 else 2))
     at, loss = moment(random), random.choice([0.0, 0.0, 0.02])
     fault = Fault(at, Kind.UNASKED, some, random.choice([4.0, 10.5, FOR_GOOD]), link=link)
-    within = 9.5 * len(some) + (6.0 if loss else 0.0)
+    within = 9.0 * len(some) + (6.0 if loss else 0.0)
     limits = replace(SICK, served=within, heal_moves=False, wire_answer=None if loss else TWO)
     many = {"nodes": nodes, "links": links, "eips": random.randint(1, 2) * links}
     return sickly(schedule, random, [fault], **many, loss=loss, limits=limits, end=at + within + 2.0)
