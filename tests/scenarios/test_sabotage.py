@@ -43,7 +43,18 @@ def overtaken(seed: int) -> Schedule:
     return replace(schedule, nodes=5, loss=0.0, delay=0.05, limits=limits)
 
 
-PLAYED = {**{name: make for name, (make, _) in FAMILIES.items()}, "key_lost": key_lost, "overtaken": overtaken}
+def slow(seed: int) -> Schedule:
+    """A LAN on which every answer takes longer than a hello interval: nothing moves."""
+    random = Random(f"slow {seed}")
+    fault = Fault(1.5, Kind.BURST, hold=round(random.uniform(0.08, 0.12), 4))
+    limits = Limits(one_answer=0.5, quiet_after=1.5, causeless=False)
+    return Schedule(seed, nodes=random.randint(3, 5), eips=4, faults=(fault,), end=14.0, limits=limits)
+
+
+PLAYED = {
+    **{name: make for name, (make, _) in FAMILIES.items()},
+    **{make.__name__: make for make in (key_lost, overtaken, slow)},
+}
 
 
 class Row(NamedTuple):
@@ -141,6 +152,9 @@ SABOTAGES = [
     Row("the mute keep what they hold", (37,), wrong_rules.LeavesTheMuteAlone, ("mute",)),
     Row("one accuser is enough", (37,), wrong_rules.BelievesOneAccuser, ("throttled",)),
     Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
+    Row("any answer will do", (37,), wrong_machines.TakesAnyAnswer, ("unasked",), 15),
+    Row("accused at the first answer by MAC", (37,), wrong_machines.AccusesAtOnce, ("steady",)),
+    Row("who is late as all are is accused", (37,), wrong_machines.AccusesTheLate, ("slow",)),
     Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),
     Row("blind to loss", (40,), wrong_rules.BlindToLoss, ("sick",)),
     Row("blind to preference", (41,), wrong_rules.BlindToPreference, ("preferred",)),

@@ -7,7 +7,9 @@ Time is virtual, in seconds.
 from dataclasses import replace
 
 import pytest
+from simulation.families.links import throttled
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
 from simulation.world import World
 
 SEEDS = pytest.mark.parametrize("seed", range(2))
@@ -135,6 +137,21 @@ def test_on_a_lan_on_which_nobody_says_anything_the_first_who_asks_is_served(pla
     world = play(replace(schedule, faults=(Fault(BEGINS, Kind.CRASH, (0,)),)))
     assert all(world.holders(eip) == ["n1"] for eip in world.eips)
     assert not moves(world) or min(at for at, *_ in world.promises.moves if at >= BEGINS) >= 5.0
+
+
+def test_who_loses_most_of_what_it_sends_does_not_take_the_other_of_two_for_mute_by_chance() -> None:
+    """One question in seven reached the gateway, but five of seven did while none reached the peer."""
+    assert broken(throttled(1542912946)) is None
+
+
+@SEEDS
+@pytest.mark.parametrize("nodes", [3, 4])
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_what_a_node_holds_that_gets_no_questions_but_hellos_is_taken_and_nothing_else(play, loss, nodes, seed) -> None:
+    schedule = replace(LAN, seed=seed, nodes=nodes, eips=2 * nodes, loss=loss, end=20.0)
+    limits = replace(SICK, served=15.0 if loss else 9.0, wire_answer=None)
+    world = play(replace(schedule, limits=limits, faults=(Fault(BEGINS, Kind.UNASKED, (0,)),)))
+    assert {eip for eip, _ in moves(world)} == held_by(schedule, 0)
 
 
 @SEEDS

@@ -6,7 +6,7 @@ from simulation.cluster import Cluster
 from simulation.host import Host
 from simulation.network import Path
 from simulation.node_faults import later, trouble
-from simulation.schedule import Fault
+from simulation.schedule import Fault, Kind
 from simulation.stranger import Stranger
 from simulation.wire import key
 from speaker.ownership.hellos.keys import Keys
@@ -126,11 +126,12 @@ def stop_flooding(cluster: Cluster, host: Host, fault: Fault) -> None:
     later(cluster, fault.lasts, mend)
 
 
-def silence_answers(cluster: Cluster, host: Host, fault: Fault, *, partly: bool = False) -> None:
-    """Its hellos arrive, and its answers do not; ``partly``: nor do most of its questions, and of its answers few."""
+def filter_port(cluster: Cluster, host: Host, fault: Fault) -> None:
+    """Hellos pass. Its answers do not; or little of what it sends; or no questions to everybody."""
     network = cluster.network
     ports = [(n, host.index) for n in network.those(fault.link)]
-    spoilt = network.throttled if partly else network.mute
+    of = {Kind.UNANSWERING: network.mute, Kind.THROTTLED: network.throttled, Kind.UNASKED: network.unasked}
+    spoilt = of[fault.kind]
     spoilt.update(ports)
     trouble(cluster, [host], fault.link, fault.lasts)
     cluster.promises.disturbed()

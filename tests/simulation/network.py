@@ -33,6 +33,8 @@ class Network:
         """(link, host) → how many faults keep its answers from leaving."""
         self.throttled: Counter[tuple[int, int]] = Counter()
         """(link, host) → how many faults let but few of its frames leave that are no hellos."""
+        self.unasked: Counter[tuple[int, int]] = Counter()
+        """(link, host) → how many faults keep all broadcasts from it that are no hellos."""
         self.eaten: Counter[Path] = Counter()
         """How many faults let everything pass there but hellos."""
         self.lossy: dict[Path, float] = {}
@@ -60,10 +62,10 @@ class Network:
         return not self.cuts or not self.cuts.get((link, sender, receiver))
 
     def floods(self, link: int, sender: int, receiver: int) -> bool:
-        """As ``carries``, a broadcast."""
-        return not (self.unflooded and self.unflooded.get((link, sender, receiver))) and self.carries(
-            link, sender, receiver
-        )
+        """As ``carries``, a broadcast that is no hello."""
+        path = link, sender, receiver
+        unflooded = self.unflooded and self.unflooded.get(path)
+        return not unflooded and not (self.unasked and self.unasked.get((link, receiver))) and self.carries(*path)
 
     def carries_hellos(self, link: int, sender: int, receiver: int) -> bool:
         return not (self.unflooded and self.unflooded.get((link, sender, receiver))) and self.carries_direct(

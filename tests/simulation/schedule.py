@@ -34,6 +34,8 @@ class Kind(Enum):
     """Hellos of ``nodes`` arrive on ``link`` (on any, if None), their answers do not: a filter eats them."""
     THROTTLED = "throttled"
     """Hellos of ``nodes`` arrive there, and few of their other frames: a port that is limited one way."""
+    UNASKED = "unasked"
+    """Of broadcasts only hellos reach ``nodes`` on ``link`` (on any, if None): a switch drops ARP, or multicast."""
     LOSSY = "lossy"
     """``share`` of all frames is lost at the ports of ``nodes`` on ``link`` (on any, if None), both ways."""
     HELLOS_EATEN = "hellos_eaten"

@@ -56,10 +56,11 @@ class Stations:
     def reach(self, link: int, station: int, host: Host) -> bool:
         """Both ways: a broadcast, and its answer."""
         carries = self._network.carries
-        cuts, floods = self._network.cuts or self._network.unflooded, self._network.floods
-        if self._network.mute and self._network.mute.get((link, host.index)):
+        network, floods = self._network, self._network.floods
+        if network.mute and network.mute.get((link, host.index)):
             return False
-        return not cuts or (floods(link, station, host.index) and carries(link, host.index, station))
+        spoilt = network.cuts or network.unflooded or network.unasked
+        return not spoilt or (floods(link, station, host.index) and carries(link, host.index, station))
 
     # ── Frames ────────────────────────────────────────────────────────────────────────────────────────────────
 

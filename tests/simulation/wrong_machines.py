@@ -18,7 +18,7 @@ from speaker.ownership.machine.naming import Name
 from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.records import Records
 from speaker.ownership.machine.rules import Rules
-from speaker.ownership.machine.segment import Returns, Segment
+from speaker.ownership.machine.segment import UNICASTS, Returns, Segment
 from speaker.ownership.machine.silence import Silence
 from speaker.ownership.machine.unanswered import Unanswered
 from speaker.ownership.parameters import NEVER, Parameters
@@ -174,6 +174,33 @@ class AccusesUnproven(Unanswered):
     def _sample(self, segment: Segment, now: float) -> None:
         for watch in segment.watches.values():
             watch.others = True
+        super()._sample(segment, now)
+
+
+class TakesAnyAnswer(Unanswered):
+    """Rule 37: who answers by its MAC answers clients, too."""
+
+    def _sample(self, segment: Segment, now: float) -> None:
+        for watch in segment.watches.values():
+            watch.unicasts = 0
+        super()._sample(segment, now)
+
+
+class AccusesAtOnce(Unanswered):
+    """Rule 37: one answer by MAC is enough, not five in a row."""
+
+    def _sample(self, segment: Segment, now: float) -> None:
+        for watch in segment.watches.values():
+            watch.unicasts *= UNICASTS
+        super()._sample(segment, now)
+
+
+class AccusesTheLate(Unanswered):
+    """Rule 37: it does not matter whether others answer in time."""
+
+    def _sample(self, segment: Segment, now: float) -> None:
+        for watch in segment.watches.values():
+            watch.others, watch.prompt_at = True, now
         super()._sample(segment, now)
 
 

@@ -18,6 +18,9 @@ ROUNDS = 8
 times."""
 UNICASTS = 5
 """Times in a row that a peer answers only what is asked by its MAC, until it is accused."""
+PROVEN = 5
+"""How many more rounds others must have answered than not, until a peer is accused: a node that loses most of what it
+sends would otherwise do so by chance."""
 _LATELY = 60.0
 """Seconds."""
 
@@ -65,7 +68,8 @@ class Watch:
     rounds: int = 0
     """Rounds without an answer."""
     proven: int = 0
-    """Those of these rounds in which somebody else answered."""
+    """Of the rounds in which others were asked, those in which somebody answered, less the rest. If it is below 0 when
+    the peer answers, it stays, as it shows that our own frames are lost; answers to everybody's questions raise it."""
     others: bool = False
     """Somebody else answered in this round."""
     by_mac: bool = False
@@ -74,39 +78,32 @@ class Watch:
     """When a question to everybody was last answered within its round."""
     unicasts: int = 0
     """Times in a row that it did not answer a question to everybody, but the same one by its MAC, while others answered
-    everybody's (and in time: on a slow LAN a late answer looks the same). Hellos do not show that: a switch may treat
-    ARP, or multicast, in another way than other broadcasts."""
-    unicast_at: float = NEVER
-    """When that was noted last."""
+    everybody's (and in time: on a slow LAN a late answer looks the same); less the times that it did not answer by its
+    MAC either. Hellos do not show that: a switch may treat ARP, or multicast, in another way than other broadcasts."""
 
     @property
     def accused(self) -> bool:
-        return self.unicasts >= UNICASTS or (self.rounds >= ROUNDS and 2 * self.proven > ROUNDS)
+        return self.unicasts >= UNICASTS or (self.rounds >= ROUNDS and self.proven >= PROVEN)
 
     def ask(self, eip: IPAddress, by_mac: bool, now: float) -> None:
         self.asked, self.by_mac, self.asked_at = (eip,), by_mac, now
 
     def answered(self, now: float) -> None:
-        self.rounds = self.proven = 0
-        self.asked = ()
+        self.rounds, self.proven, self.asked = 0, min(self.proven + (not self.by_mac), 0), ()
         if not self.by_mac:
             self.others, self.unicasts, self.prompt_at = False, 0, now
 
     def missed(self) -> None:
         """A round ends without an answer."""
-        if self.rounds:
-            self.unicasts = 0
         if not self.accused:  # otherwise older rounds would count as long as it lasts
-            self.rounds, self.proven = self.rounds + 1, self.proven + self.others
-        if self.rounds >= ROUNDS and not self.accused:
-            self.rounds = self.proven = 0  # nobody answers us: begin again
-        self.asked, self.others = (), False
+            self.rounds += 1
+            self.proven = max(self.proven + self.by_mac * (1 if self.others else -1), -ROUNDS)
+        self.unicasts = max(self.unicasts - self.by_mac, 0)
+        self.asked, self.others, self.by_mac = (), False, False
 
-    def note_unicast(self, prompt_at: float, now: float) -> None:
-        """A round ended with an answer to a question by MAC. ``prompt_at``: when another peer last answered a question
-        to everybody in time."""
-        if self.others and prompt_at > self.unicast_at:
-            self.unicasts, self.unicast_at = self.unicasts + 1, now
+    def note_unicast(self, prompt: bool) -> None:
+        """A round ended with an answer to a question by MAC. ``prompt``: others answered everybody's in time."""
+        self.unicasts += self.others and prompt
         self.others = self.by_mac = False
 
 

@@ -17,7 +17,6 @@ from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment, Watch
-from speaker.ownership.parameters import NEVER
 
 SAMPLE = 1.5
 """Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
@@ -87,8 +86,10 @@ class Unanswered:
         if watch.asked:
             watch.missed()
         elif watch.by_mac:
-            others = (each.prompt_at for each in segment.watches.values() if each is not watch)
-            watch.note_unicast(max(others, default=NEVER), now)
+            prompt = any(now < w.prompt_at + 2 * SAMPLE for w in segment.watches.values() if w is not watch)
+            if all(one.node == peer.node for one in segment.watches) and len(segment.peers.living(now)) > 1:
+                prompt = True  # a third node must confirm it, and holds nothing to ask for
+            watch.note_unicast(prompt)
         doubted = watch.rounds > 0
         hurried = doubted or bool(self._rules.accusers(self._k, segment, accused, now))
         if now < watch.asked_at + (SAMPLE if watch.accused or not hurried else 0.0):
@@ -101,9 +102,10 @@ class Unanswered:
         self._agenda.orders.append(Question(segment.link, peer.node, watch.asked, doubted))
 
     def hear_answered(self, segment: Segment, eip: IPAddress) -> None:
-        """Whoever answered: clients get an answer."""
+        """Whoever answered: clients get an answer. On a slow LAN it may be to the question of an earlier round."""
         for accused, watch in segment.watches.items():
-            if eip in watch.asked:
+            peer = segment.peers.by_node.get(accused.node) if accused.version == eip.version else None
+            if eip in watch.asked or (watch.asked and watch.by_mac and peer is not None and eip in peer.claims):
                 watch.answered(self._agenda.now)
                 if not watch.by_mac:
                     segment.tried.pop(accused, None)

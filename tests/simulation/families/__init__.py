@@ -54,6 +54,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "started_apart": (links.started_apart, 1),
     "mixed_intervals": (links.mixed_intervals, 1),
     "api_frozen": (nodes.api_frozen, 1),
+    "unasked": (links.unasked, 1),
 }
 """Name → maker, and how many of a round's schedules are of its kind."""
 

@@ -160,6 +160,21 @@ def mute_all(seed: int) -> Schedule:
     return sickly(schedule, random, [fault], limits=limits, end=at + 30.0)
 
 
+def unasked(seed: int) -> Schedule:
+    """Only hellos and unicast reach one node, or two: others answer for what it holds once it has answered five times
+    in a row by its MAC alone."""
+    random, schedule = draw("unasked", seed)
+    links, link = sick_links(random)
+    nodes = max(schedule.nodes, 3)
+    some = tuple(random.sample(range(nodes), 1 if nodes < 5 or random.random() < 0.7 else 2))
+    at, loss = moment(random), random.choice([0.0, 0.0, 0.02])
+    fault = Fault(at, Kind.UNASKED, some, random.choice([4.0, 10.5, FOR_GOOD]), link=link)
+    within = 9.0 * len(some) + (6.0 if loss else 0.0)
+    limits = replace(SICK, served=within, heal_moves=False, wire_answer=None if loss else TWO)
+    many = {"nodes": nodes, "links": links, "eips": random.randint(1, 2) * links}
+    return sickly(schedule, random, [fault], **many, loss=loss, limits=limits, end=at + within + 2.0)
+
+
 def throttled(seed: int) -> Schedule:
     """Hardly anything but hellos of one node arrives: what others answer for stays where it is, whatever it says."""
     random, schedule = draw("throttled", seed)

@@ -1,5 +1,6 @@
 """Peers that speak and do not answer, and nodes that no broadcast reaches: rules 36 and 37 of docs/ownership.md."""
 
+from collections import deque
 from collections.abc import Callable
 from ipaddress import IPv6Address
 from itertools import cycle, pairwise
@@ -11,7 +12,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import Claim, EipAnswered, FrameHeard, Order, Question, Tick, Withdraw, Yielded
 from speaker.ownership.hello import MAX_AGE, Accused, Heard
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.segment import ROUNDS, UNICASTS
+from speaker.ownership.machine.segment import PROVEN, ROUNDS, UNICASTS
 from speaker.ownership.machine.unanswered import SAMPLE, TRIED
 
 TIMES = alone().times
@@ -194,6 +195,51 @@ def test_who_gets_no_answer_of_anybody_accuses_nobody() -> None:
     assert accused(watching(alone(), 0.0, 6.0, {"a": (HELD, ()), "b": ({}, ())}, others=False)) == []
 
 
+def test_what_nobody_answered_is_made_up_for_before_anybody_is_accused() -> None:
+    peers = {"a": (HELD, ()), "b": ({}, ())}
+    watching(machine := alone(), 0.0, 3.0, peers, others=False)
+    at = accused(watching(machine, 3.0, 6.0, peers))[0]
+    assert at == pytest.approx(3.0 + (ROUNDS + PROVEN) * 0.1, abs=0.03)
+
+
+def test_an_answer_to_everybody_makes_up_for_a_round_that_nobody_answered_and_one_by_mac_for_none() -> None:
+    machine = alone()
+    watching(machine, 0.0, 3.0, {"a": (HELD, ()), "b": ({}, ())}, others=False)
+    (watch,) = machine.known.segments[LINK].watches.values()
+    assert watch.proven == -ROUNDS
+    watch.answered(3.0)
+    assert watch.proven == -ROUNDS
+    watching(machine, 3.0, 6.4, {"a": (HELD, ()), "b": ({}, ())}, answers=True)
+    assert watch.proven == -ROUNDS + 2
+
+
+def test_answers_that_take_longer_than_a_round_are_those_of_the_peer_and_no_proof_of_others() -> None:
+    machine, due, orders = alone(), deque[tuple[float, EipAnswered]](), []
+    for n in range(100):
+        now = n / 10
+        machine.step(now, hello(machine, round((now + 1) * 1000), {EIP: 3, EIP + 1: 3, EIP + 2: 3}, "a"))
+        while due and due[0][0] <= now:
+            orders += [(now, order) for order in machine.step(now, due.popleft()[1])]
+        new = timed(machine, now, now + 0.098)
+        due += [(at + 0.25, EipAnswered(asked.eips[0], LINK, "a")) for at, asked in questions(new)]
+        orders += new
+    assert len(questions(orders)) > 10
+    assert accused(orders) == []
+
+
+def test_an_answer_of_one_ip_version_is_none_of_the_other() -> None:
+    machine, found = alone(), []
+    for n in range(60):
+        now = n / 10
+        machine.step(now, hello(machine, round((now + 1) * 1000), {EIP: 3, SIX: 3}, "a"))
+        new = timed(machine, now, now + 0.098)
+        if any(asked.doubted for _, asked in questions(new)):
+            machine.step(now + 0.098, FrameHeard(LINK, 4))
+            machine.step(now + 0.098, EipAnswered(SIX, LINK, "a"))
+        found += accused(new)
+    assert found
+
+
 def test_what_one_of_several_says_moves_nothing_and_what_two_say_does() -> None:
     alone_with_it = watching(alone(), 0.0, 4.0, {"a": (HELD, ()), "b": ({}, ())})
     assert accused(alone_with_it)
@@ -233,15 +279,17 @@ def asks(
     accused: frozenset[Accused] = frozenset(),
     prompt: bool = True,
     others: bool = True,
+    beside: dict[str, int] = {"b": 1},  # noqa: B006
 ) -> list[float]:
-    """For 15 s: when "a", which holds ``eips`` and answers some questions, was accused. "b" holds one more, and accuses
-    those ``accused``. ``prompt``: it answers everybody's questions; ``others``: so do the rest, for their addresses."""
+    """For 15 s: when "a", which holds ``eips`` and answers some questions, was accused. ``beside``: the other nodes,
+    and how many EIPs each holds. They accuse those ``accused``. ``prompt``: they answer everybody's questions;
+    ``others``: so do the rest, for their addresses."""
     version, found = eips[0].version, []
-    peers = {"a": dict.fromkeys(eips, 3), "b": {max(eips) + 1: 3}}
+    peers = {"a": dict.fromkeys(eips, 3), **{node: {max(eips) + 1: 3} if some else {} for node, some in beside.items()}}
     for n in range(150):
         now = n / 10
         for at, (node, claims) in enumerate(peers.items()):
-            blames = accused if node == "b" else frozenset()
+            blames = frozenset() if node == "a" else accused
             machine.step(now, hello(machine, round((now + 1) * 1000) + at, claims, node, unanswered=blames))
         new = timed(machine, now, now + 0.098)
         for _, question in questions(new):
@@ -273,6 +321,19 @@ def test_who_answers_only_by_its_mac_is_not_accused_if_others_do_no_better(promp
 def test_who_does_not_answer_by_its_mac_each_time_may_just_lose_frames() -> None:
     second = cycle([False, True])
     assert asks(alone(), [SIX], lambda question: question.doubted and next(second)) == []
+
+
+def test_one_answer_by_mac_that_is_lost_costs_one_sample() -> None:
+    each = iter([True, True, True, False, *[True] * 99])
+    found = asks(alone(), [EIP], lambda question: question.doubted and next(each))
+    assert found[0] - asks(alone(), [EIP], by_its_mac)[0] == pytest.approx(SAMPLE, abs=0.5)
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("beside", [{"b": 0}, {}], ids=["a third node", "nobody"])
+def test_where_nobody_else_holds_anything_a_third_node_and_any_answer_will_do(beside, others: bool) -> None:
+    found = asks(alone(), [EIP], by_its_mac, others=others, beside=beside)
+    assert bool(found) == (others and bool(beside))
 
 
 def test_an_eip_that_nobody_answers_for_says_nothing_of_those_beside_it() -> None:
