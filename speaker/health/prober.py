@@ -39,7 +39,7 @@ from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 
 MAX_HEAD = 65536
-"""Bytes of an answer's status and headers."""
+"""Bytes of an answer's status and headers, with those of the interim answers before it."""
 MAX_READS = 256
 """Parts in which they come: who sends byte by byte must not keep this process busy."""
 MAX_CA = 4 * 1024 * 1024
@@ -49,7 +49,10 @@ _RESET_AT_CLOSE, _LATE_ACK = struct.pack("ii", 1, 0), 0
 """The request is the acknowledgement (TCP_QUICKACK in tcp(7)), or the reset: a packet less, and no server accepts, and
 logs, what asks it nothing."""
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})[ \r\n]")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+"""A bare LF ends a line as well (RFC 9112 section 2.2)."""
 _BEGINS = b"HTTP/1."
+_OPENSSLS_PLACE = re.compile(r"\[.*?\] | \(_ssl\.c:.*")
 _INTERIM = range(100, 200)
 _SWITCHED = 101
 """The only one of them that nothing follows (RFC 9110 section 15.2)."""
@@ -101,16 +104,18 @@ def connecting(family: int, place: tuple[str, int]) -> socket.socket:
     return sock
 
 
-def checking(sock: socket.socket, check: HealthCheck, request: bytes, tls: ssl.SSLContext | None) -> Steps[Found]:
+def checking(sock: socket.socket, target: Target, request: bytes, tls: ssl.SSLContext | None) -> Steps[Found]:
     """The check on a socket that is connecting, which is closed at the end. ``tls``: for https."""
+    check = target.check
     try:
-        if (yield _TO_CONNECT) & EPOLLERR:
-            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        mask = yield _TO_CONNECT
+        # Python's ssl leaves a socket open that was reset meanwhile.
+        if (mask & EPOLLERR or tls is not None) and (code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)):
             return failed(OSError(code, os.strerror(code)))
         if not request:
             return Found(Result.WELL)
         if tls is not None:
-            name = check.server_name or sock.getpeername()[0]
+            name = check.server_name or str(target.address)
             sock = secure = tls.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=name)
             yield from _done(secure.do_handshake, _TO_SHAKE)
         yield from _done(lambda: sock.sendall(request), _TO_ASK)
@@ -133,34 +138,23 @@ def _done(work: Callable[[], _T], waits: dict[int, Wait]) -> Steps[_T]:
 
 def _answered(sock: socket.socket, check: HealthCheck) -> Steps[Found]:
     """Well as soon as all headers of a status that was asked for have come; the body is nobody's concern."""
-    head = b""
+    head, at = b"", 0  # where the answer begins, after interim ones
     for _ in range(MAX_READS):
         if not isinstance(sock, ssl.SSLSocket):  # which may have read more than it gave
             yield _TO_READ[EPOLLIN]
         read = yield from _done(lambda: sock.recv(MAX_HEAD), _TO_READ)
         head += read
-        while True:
-            if head[: len(_BEGINS)] != _BEGINS[: len(head)]:
-                return Found(Result.NOT_HTTP, f"it answers {_shown(head)}, which is not HTTP/1")
-            if not (end := _end(head)):
-                break
-            if (status := _STATUS.match(head)) is None:
-                return Found(Result.NOT_HTTP, f"it answers {_shown(head)}, which is not HTTP/1")
+        while (end := _BLANK_LINE.search(head, at)) is not None and (status := _STATUS.match(head, at)) is not None:
             if (code := int(status[1])) not in _INTERIM or code == _SWITCHED:
                 return _by_status(code, check)
-            head = head[end:]
+            at = end.end()
+        if end is not None or not _BEGINS.startswith(head[at : at + len(_BEGINS)]):
+            return Found(Result.NOT_HTTP, f"it answers {_shown(head[at:])}, which is not HTTP/1")
         if not read:
             return Found(Result.CLOSED, "it closes the connection without an answer")
         if len(head) >= MAX_HEAD:
             return Found(Result.NOT_HTTP, f"its headers have more than {MAX_HEAD} bytes")
     return Found(Result.NOT_HTTP, f"its headers come in more than {MAX_READS} parts")
-
-
-def _end(head: bytes) -> int:
-    """Where what comes behind the blank line begins; 0: there is none yet. A bare LF ends a line as well (RFC 9112
-    section 2.2)."""
-    found = [at + len(blank) for blank in (b"\n\r\n", b"\n\n") if (at := head.find(blank)) >= 0]
-    return min(found, default=0)
 
 
 def _by_status(code: int, check: HealthCheck) -> Found:
@@ -180,7 +174,7 @@ def failed(error: OSError) -> Found:
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError():
             return Found(Result.CLOSED, "it closes the connection without an answer")
         case ssl.SSLError():
-            return Found(Result.TLS, f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}")
+            return Found(Result.TLS, f"TLS: {_OPENSSLS_PLACE.sub('', str(error)).lower()}")
     return Found(_RESULTS.get(error.errno or 0, Result.UNREACHABLE), str(error.strerror).lower())
 
 
@@ -200,6 +194,7 @@ def request_of(target: Target) -> bytes:
 def context(ca: str) -> ssl.SSLContext:
     """'': nothing is verified. In a thread; raises EdgeError."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an intermediate CA will do, as for curl and kubectl
     if not ca:
         found.check_hostname = False
         found.verify_mode = ssl.CERT_NONE
@@ -209,9 +204,11 @@ def context(ca: str) -> ssl.SSLContext:
         if len(content) > MAX_CA:
             raise OSError(errno.EFBIG, f"it has more than {MAX_CA} bytes")
         found.load_verify_locations(cadata=content.decode("ascii", "ignore"))
-    except (OSError, ssl.SSLError) as error:
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "it contains no readable certificate"
-        raise EdgeError(f"the CA {shown(Path(ca))} cannot be read: {why}") from error
+    except (ssl.SSLError, ValueError) as error:  # the latter for an empty file
+        rule = "must contain certificates in PEM, each of them whole"
+        raise EdgeError(f"the CA {shown(Path(ca))} cannot be read: {rule}") from error
+    except OSError as error:
+        raise EdgeError(f"the CA {shown(Path(ca))} cannot be read: {error.strerror}") from error
     return found
 
 
@@ -415,7 +412,7 @@ class Prober:
         if self._fails:
             self._fails = False
             self._report.recovered(EDGE)
-        watched.steps = checking(sock, watched.target.check, watched.request, tls)
+        watched.steps = checking(sock, watched.target, watched.request, tls)
         watched.fd, watched.mask = sock.fileno(), 0
         self._under_way[watched.fd] = watched
         self._step(watched, None)
