@@ -41,7 +41,7 @@ from speaker.system.waiting import set_within
 MAX_HEAD = 65536
 """Bytes of an answer's status and headers, with those of the interim answers before it."""
 MAX_READS = 256
-"""Parts in which they come: who sends byte by byte must not keep this process busy."""
+"""Parts in which they come, or a handshake: who sends byte by byte must not keep this process busy."""
 MAX_CA = 4 * 1024 * 1024
 """Bytes of a file of certificates; all that a distribution trusts are a quarter of a million."""
 
@@ -127,13 +127,14 @@ def checking(sock: socket.socket, target: Target, request: bytes, tls: ssl.SSLCo
 
 
 def _done(work: Callable[[], _T], waits: dict[int, Wait]) -> Steps[_T]:
-    while True:
+    for _ in range(MAX_READS):
         try:
             return work()
         except (ssl.SSLWantReadError, BlockingIOError):
             yield waits[EPOLLIN]
         except ssl.SSLWantWriteError:
             yield waits[EPOLLOUT]
+    raise ssl.SSLError(0, f"more than {MAX_READS} parts")
 
 
 def _answered(sock: socket.socket, check: HealthCheck) -> Steps[Found]:

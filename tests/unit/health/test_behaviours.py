@@ -132,6 +132,19 @@ def test_headers_in_too_many_parts_are_given_up():
     assert told.words == f"its headers come in more than {MAX_READS} parts"
 
 
+def test_a_handshake_in_too_many_parts_is_given_up():
+    def behaviour(connection):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.recv(65536)
+        for each in bytes.fromhex("1603034000 02004e00 0303") + bytes(10 * MAX_READS):  # a long ServerHello
+            connection.sendall(bytes([each]))
+            time.sleep(0.001)
+
+    with serving(behaviour) as port:
+        told = checked(HTTPS, port)
+    assert (told.result, told.words) == (Result.TLS, f"TLS: more than {MAX_READS} parts")
+
+
 @pytest.mark.parametrize("check", [TCP, HTTP])
 def test_it_answers_over_ipv6(check):
     with serving(says(OK), "::1") as port:
