@@ -51,6 +51,9 @@ class Found(NamedTuple):
     words: str = ""
 
 
+WELL = Found(Result.WELL)
+
+
 class Target(NamedTuple):
     """What is checked, once for all Services that name it."""
 
