@@ -220,7 +220,7 @@ TALLY_SECONDS = 1.0
 CA_SECONDS = 10.0
 """How often a file of a CA is read again."""
 
-EDGE = "health checks"
+EDGE, CAS = "health checks", "CAs of health checks"
 
 
 class Told(Supervisor, Protocol):
@@ -325,7 +325,7 @@ class Prober:
         loop.add_reader(self._poll.fileno(), self._ready)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(lasting("CAs of health checks", self._read_cas), name="CAs of health checks")
+                tasks.create_task(lasting(CAS, self._read_cas), name=CAS)
                 while True:
                     at = self._next(loop.time())
                     await set_within(self._changed, None if at == inf else at - loop.time())
@@ -455,8 +455,10 @@ class Prober:
         heappush(self._heap, (when, next(self._number), watched))
 
     async def _read_cas(self) -> None:
-        """Endless. A file that cannot be read again keeps what it held."""
+        """Endless. A file that cannot be read again keeps what it held, and that is told."""
+        told = False
         while True:
+            stale = None
             checks = (target.check for target in self._watched)
             cas = {check.ca for check in checks if check.kind == "https"}
             self._contexts = {ca: found for ca, found in self._contexts.items() if ca in cas}
@@ -464,7 +466,14 @@ class Prober:
                 try:
                     self._contexts[ca] = await in_thread(context, ca)
                 except EdgeError as error:
-                    if not isinstance(self._contexts.get(ca), SSLContext):
+                    if isinstance(self._contexts.get(ca), SSLContext):
+                        stale = error
+                    else:
                         self._contexts[ca] = error
+            if stale is not None:
+                self._report.failed(CAS, stale)
+            elif told:
+                self._report.recovered(CAS)
+            told = stale is not None
             await set_within(self._cas_changed, CA_SECONDS if any(cas) else None)
             self._cas_changed.clear()
