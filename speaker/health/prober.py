@@ -89,10 +89,16 @@ def connecting(family: int, place: tuple[str, int]) -> socket.socket:
     except OSError as error:
         if sock is not None:
             sock.close()
-        if error.errno in _OURS:
+        if error.errno in _OURS and not (error.errno == errno.EADDRNOTAVAIL and _no_source(family, place)):
             raise EdgeError(f"no connection can be made from this host: {error.strerror}") from error
         raise
     return sock
+
+
+def _no_source(family: int, place: tuple[str, int]) -> bool:
+    """Whether this host has no address from which to ask, as without IPv6; otherwise its ports are used up."""
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        return asking.connect_ex(place) != 0
 
 
 def checking(sock: socket.socket, target: Target, request: bytes, tls: ssl.SSLContext | None) -> Steps[Found]:
