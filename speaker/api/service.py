@@ -487,7 +487,7 @@ SHORTEST, LONGEST = 0.1, 3600.0
 """Seconds of an interval, and of a jitter and a timeout at most."""
 
 _RULE = "must begin with tcp, http:/PATH or https:/PATH"
-_PATH = re.compile(r"/[!-~]*")
+_PATH = re.compile(r'/(?!/)[!"$-~]*')
 _RANGE = re.compile(r"([2-5][0-9]{2})(?:-([2-5][0-9]{2}))?")
 
 
@@ -506,7 +506,7 @@ def health_check(text: str) -> HealthCheck:
     if kind not in ("tcp", "http", "https") or (kind == "tcp" and colon):
         raise ValueError(_RULE)
     if kind != "tcp" and not _PATH.fullmatch(path):
-        raise ValueError(f"{_RULE}, where PATH has no blanks and no characters beyond ASCII")
+        raise ValueError(f"{_RULE}, where PATH has no blanks, no #, no host and no characters beyond ASCII")
     found = _words(kind, rest)
     if "interval" in found:
         found.setdefault("jitter", found["interval"] / 10)
@@ -564,6 +564,8 @@ def _file(key: str, text: str) -> str:
 
 def _name(key: str, text: str) -> str:
     try:
+        if max(map(len, text.split("."))) > 63:  # Kubernetes would let it pass, the ssl module fails
+            raise ValueError("must be labels of at most 63 characters (RFC 1035)")
         return dns_subdomain(text)
     except ValueError as error:
         raise ValueError(f"must have a name: {key}=api.example: it {error}") from None

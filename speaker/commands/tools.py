@@ -109,7 +109,7 @@ def add_control_plane(commands: Commands) -> None:
 
 def _control_plane(args: argparse.Namespace) -> int:
     from speaker.tools.control_plane.site import Site, control_plane, starter, was_first
-    from speaker.tools.validate import addresses_here
+    from speaker.tools.validate import addresses_here, cannot_hold
 
     first = args.bootstrap or was_first(args.output)
     site = Site.parse(args.address, args.servers, addresses_here(), args.port, args.interface, args.ca, first)
@@ -117,6 +117,8 @@ def _control_plane(args: argparse.Namespace) -> int:
     starts = starter(site, args.image, program, args.systemd)
     for line in control_plane(site, args.output, args.bootstrap, starts):
         print(line)  # noqa: T201
+    if why := cannot_hold(site.address, site.interface):
+        print(f"Attention: this host cannot hold {site.address}: {why}. See --interface")  # noqa: T201
     return 0
 
 

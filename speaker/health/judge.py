@@ -51,6 +51,9 @@ class Found(NamedTuple):
     words: str = ""
 
 
+WELL = Found(Result.WELL)
+
+
 class Target(NamedTuple):
     """What is checked, once for all Services that name it."""
 
@@ -68,19 +71,22 @@ class Condition:
 
     well: bool | None = None
     found: Found | None = None
-    """The result by which it became well or unwell."""
+    """The result by which it became well or unwell, or is unwell for another reason than before."""
     before: bool | None = None
     """What ``well`` was until then."""
     streak: int = 0
-    """Results in a row that contradict ``well``."""
+    """Results in a row that contradict ``well``, or ``found`` by always the same other reason."""
+    toward: bool | Found | None = None
+    """What they lead to."""
 
     def hear(self, found: Found, check: HealthCheck) -> bool:
-        """Whether ``well`` changes by it. The first result decides at once."""
+        """Whether ``well``, or the reason for it, changes by it. The first result decides at once."""
         well = found.result is Result.WELL
-        if well is self.well:
+        if well is self.well and (well or found == self.found):
             self.streak = 0
             return False
-        self.streak += 1
+        toward = found if well is self.well else well
+        self.streak, self.toward = self.streak + 1 if toward == self.toward else 1, toward
         if self.well is not None and self.streak < (check.rise if well else check.fall):
             return False
         self.before, self.well, self.found, self.streak = self.well, well, found, 0

@@ -8,7 +8,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
@@ -18,15 +18,17 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.pools import offers
 from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, settle, with_own_addresses
+from speaker.api.eip import parse_interface
 from speaker.api.reading import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place, SpeakerError
 from speaker.forwarding.changes import diff
 from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.plan import EMPTY
+from speaker.interfaces.resolve import Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
-from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, ServiceKey, World
+from speaker.model import Assignment, Balancer, Family, IPAddress, OwnSubnet, Pool, ServiceKey, World
 from speaker.node.decide import decide
 from speaker.settings import Node, parse_balancers
 from speaker.standalone.manifests import load
@@ -117,6 +119,14 @@ def addresses_here() -> Mapping[IPAddress, str]:
         return asyncio.run(look()).own
     except EdgeError:
         return {}
+
+
+def cannot_hold(address: IPAddress, interface: str) -> str:
+    """Why this host has no link for ``address``; '' if it has one, or the kernel does not say."""
+    with suppress(EdgeError):
+        found = resolve(parse_interface(interface) if interface else OwnSubnet(), address, asyncio.run(look()))
+        return found.message if isinstance(found, Unresolved) else ""
+    return ""
 
 
 def command(args: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ CODE = {
         "health.prober.MAX_HEAD",
         "unit/health/test_behaviours.py::test_what_a_server_does_is_what_is_found",
     ),
-    "parts in which they arrive": (
+    "parts in which they arrive, or a TLS handshake": (
         "health.prober.MAX_READS",
         "unit/health/test_behaviours.py::test_headers_in_too_many_parts_are_given_up",
     ),

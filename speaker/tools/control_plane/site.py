@@ -171,15 +171,18 @@ def control_plane(site: Site, root: Path, bootstrap: bool, starter: tuple[Path, 
     """Writes the files below ``root`` and yields what to say. ``bootstrap``: a key is made if there is none.
     ``starter``: the file that starts the speaker (STATIC_POD or UNIT) and its content; it is written last.
 
-    Raises SettingError before anything is written, and EdgeError.
+    Raises SettingError before anything is written, and EdgeError; before that as well if a file cannot be read.
     """
     place, content = starter
     other = _below(root, UNIT if place == STATIC_POD else STATIC_POD)
     if is_there(other):
         raise SettingError(f"{shown(other)}: would start a second speaker: remove it first")
+    described, starts = _below(root, CONFIGURED / "control-plane.yaml"), _below(root, place)
+    for file in filter(is_there, (described, starts)):
+        _read(file)
     yield from _key(site, root, bootstrap)
-    yield _written(_below(root, CONFIGURED / "control-plane.yaml"), manifests(site), 0o644)
-    yield _written(_below(root, place), content, 0o600 if place == STATIC_POD else 0o644)
+    yield _written(described, manifests(site), 0o644)
+    yield _written(starts, content, 0o600 if place == STATIC_POD else 0o644)
     yield from _next(site, bootstrap, place)
 
 

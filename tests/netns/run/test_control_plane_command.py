@@ -19,8 +19,9 @@ def give(lan, sh, tmp_path):
     for place, last in ((node, 1), (client, 2)):
         sh(place, f"ip addr add 2001:db8::{last}/64 dev eth0 nodad")
 
-    def run(version, *flags):
-        words = ("control-plane", ADDRESS[version], "--servers", SERVERS[version], "--output", str(tmp_path), *flags)
+    def run(version, *flags, address=None):
+        asked = address or ADDRESS[version]
+        words = ("control-plane", asked, "--servers", SERVERS[version], "--output", str(tmp_path), *flags)
         with node.entered():
             return subprocess.run(
                 [sys.executable, "-m", "speaker", *words], capture_output=True, text=True, check=False
@@ -69,6 +70,21 @@ def test_a_command_line_that_cannot_work_ends_with_2_and_writes_nothing(give, tm
     assert done.returncode == 2
     assert message in done.stderr
     assert files_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("address", "flags", "message"),
+    [
+        ("203.0.113.9", (), "no link has an address in a subnet that holds 203.0.113.9"),
+        (ADDRESS[4], ("--interface", "eth7"), "eth7: there is no such link"),
+        (ADDRESS[4], ("--interface", "eth7,eth0"), ""),
+    ],
+)
+def test_that_no_link_of_this_host_can_have_the_address_is_said(give, address, flags, message):
+    done = give(4, "--bootstrap", *flags, address=address)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = f"Attention: this host cannot hold {address}: {message}. See --interface" if message else ""
+    assert (told in done.stdout, "Attention" in done.stdout) == (True, bool(message)), done.stdout
 
 
 @pytest.mark.parametrize("first", [0, 1])

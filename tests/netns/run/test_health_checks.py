@@ -17,6 +17,9 @@ from alert_lan import eventually, samples
 from playing import OF_HEALTH, OF_HEALTH_STEPS, Recorder, firing, save
 from site_yaml import POOL
 
+from speaker.errors import EdgeError
+from speaker.health.judge import Result
+from speaker.health.prober import connecting, failed
 from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
@@ -227,6 +230,23 @@ def test_a_mistake_in_a_check_keeps_what_is_in_force(lan, backends, write, start
     assert "site.yaml:9: Service/web: metadata.annotations[eip-speaker.io/health-check]" in problem
     assert "'exec:/bin/true': must begin with tcp, http:/PATH or https:/PATH: the speaker runs no commands" in problem
     assert answering(client) == {"b1", "b2"}
+
+
+def test_a_host_without_ipv6_has_no_way_there_and_one_whose_ports_are_used_up_says_nothing_of_the_endpoint(
+    new_namespace, sh
+):
+    host = new_namespace("n1")
+    sh(host, "ip link set lo up")
+    host.sysctl("net.ipv6.conf.all.disable_ipv6", 1)
+    host.sysctl("net.ipv4.ip_local_port_range", "40000 40000")
+    with host.entered(), ExitStack() as stack:
+        with pytest.raises(OSError, match="Cannot assign requested address") as no_address:
+            connecting(socket.AF_INET6, ("2001:db8::1", 80))
+        place = stack.enter_context(socket.create_server(("127.0.0.1", 8080))).getsockname()
+        stack.enter_context(socket.create_connection(place))
+        with pytest.raises(EdgeError, match="no connection can be made from this host: Cannot assign"):
+            connecting(socket.AF_INET, place)
+    assert failed(no_address.value).result is Result.UNREACHABLE
 
 
 @pytest.fixture

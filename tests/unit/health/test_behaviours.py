@@ -1,8 +1,10 @@
 """What a check finds of real servers on loopback, each of which behaves in its own way."""
 
 import asyncio
+import select
 import socket
 import ssl
+import struct
 import subprocess
 import time
 from contextlib import ExitStack, suppress
@@ -14,8 +16,18 @@ import pytest
 from checked_servers import OK, Told, asked, closes, drips, resets, says, serving, speaks_first, waits
 
 from speaker.errors import EdgeError
-from speaker.health.judge import Result, Target
-from speaker.health.prober import MAX_CA, MAX_HEAD, MAX_READS, Prober, context
+from speaker.health.judge import Found, Result, Target
+from speaker.health.prober import (
+    MAX_CA,
+    MAX_HEAD,
+    MAX_READS,
+    Prober,
+    checking,
+    connecting,
+    context,
+    failed,
+    request_of,
+)
 from speaker.model import HealthCheck
 from speaker.system.threads import start_threads
 
@@ -76,6 +88,7 @@ BEHAVIOURS = [
     ("two early hints come first", HTTP, says(b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" * 2 + OK), Result.WELL, ""),
     ("100 Continue, and a failure", HTTP, says(b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 500 X\r\n\r\n"), Result.STATUS, "500"),
     ("100 Continue, and nothing", HTTP, says(b"HTTP/1.1 100 C\r\n\r\n"), Result.CLOSED, "without an answer"),
+    ("interim answers without end", HTTP, says(b"HTTP/1.1 102 X\r\n\r\n" * 50000), Result.NOT_HTTP, f"than {MAX_HEAD}"),
     ("it switches protocols", HTTP, says(b"HTTP/1.1 101 Switching\r\n\r\n"), Result.STATUS, "status 101"),
     ("it resets the connection", HTTP, resets, Result.RESET, "reset"),
     ("it closes at once", HTTP, closes, Result.RESET, "reset"),
@@ -117,6 +130,19 @@ def test_headers_in_too_many_parts_are_given_up():
     with serving(behaviour) as port:
         told = checked(HTTP, port)
     assert told.words == f"its headers come in more than {MAX_READS} parts"
+
+
+def test_a_handshake_in_too_many_parts_is_given_up():
+    def behaviour(connection):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.recv(65536)
+        for each in bytes.fromhex("1603034000 02004e00 0303") + bytes(10 * MAX_READS):  # a long ServerHello
+            connection.sendall(bytes([each]))
+            time.sleep(0.001)
+
+    with serving(behaviour) as port:
+        told = checked(HTTPS, port)
+    assert (told.result, told.words) == (Result.TLS, f"TLS: more than {MAX_READS} parts")
 
 
 @pytest.mark.parametrize("check", [TCP, HTTP])
@@ -183,7 +209,8 @@ commonName = supplied
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A directory with ca.crt, and certificates it signed: for a name, for an address, and one that has expired."""
+    """A directory with ca.crt, and certificates it signed: for a name, for an address, two that are not valid now, and
+    that of another CA, which signed one more. Beside them files that contain ca.crt, or not quite."""
     at = tmp_path_factory.mktemp("tls")
     (at / "ca.cnf").write_text(OPENSSL_CA)
     (at / "index").touch()
@@ -194,15 +221,29 @@ def authority(tmp_path_factory):
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for ca in ("ca", "other"):
         run("req", "-x509", *new, "-keyout", f"{ca}.key", "-out", f"{ca}.crt", "-subj", f"/CN={ca}", "-days", "30")
-    times = {"expired": ("20200101000000Z", "20200201000000Z")}
-    for name, san in {"name": f"DNS:{NAME}", "address": "IP:127.0.0.1", "expired": "IP:127.0.0.1"}.items():
+    times = {"expired": ("20200101000000Z", "20200201000000Z"), "early": ("20980101000000Z", "20991231000000Z")}
+    for name in ("name", "address", *times):
         run("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (at / f"{name}.ext").write_text(f"subjectAltName={san}\n")
+        (at / f"{name}.ext").write_text(f"subjectAltName={f'DNS:{NAME}' if name == 'name' else 'IP:127.0.0.1'}\n")
         start, end = times.get(name, ("20200101000000Z", "20991231000000Z"))
         signing = ("-cert", "ca.crt", "-keyfile", "ca.key", "-in", f"{name}.csr", "-out", f"{name}.crt")
         dates = ("-startdate", start, "-enddate", end, "-extfile", f"{name}.ext", "-batch", "-notext")
         run("ca", "-config", "ca.cnf", *signing, *dates)
+    (at / "middle.ext").write_text("basicConstraints=critical,CA:TRUE\n")
+    for name, ca, ext in (("middle", "ca", "middle"), ("below", "middle", "address")):
+        run("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signing = ("-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", f"{ext}.ext")
+        run("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.crt", *signing)
+    run("x509", "-in", "ca.crt", "-outform", "DER", "-out", "binary.crt")
+    whole, other = ((at / f"{name}.crt").read_bytes() for name in ("ca", "other"))
+    contents = {"empty": b"", "half": whole[:200], "and-half": whole + whole[:200], "no-ascii": b"\xff" * 9}
+    contents |= {"several": other + whole, "crlf": whole.replace(b"\n", b"\r\n"), "with-words": b"# ours\n" + whole}
+    for name, content in contents.items():
+        (at / f"{name}.crt").write_bytes(content)
     return at
+
+
+PEM = "must contain certificates in PEM, each of them whole"
 
 
 def over_tls(authority: Path, name, behaviour):
@@ -226,12 +267,17 @@ def over_tls(authority: Path, name, behaviour):
         ("expired", "ca.crt", "", Result.TLS, "certificate has expired"),
         ("address", "other.crt", "", Result.TLS, "unable to get local issuer certificate"),
         ("expired", None, "", Result.WELL, ""),
+        ("early", "ca.crt", "", Result.TLS, "certificate is not yet valid"),
+        ("below", "middle.crt", "", Result.WELL, ""),
+        *[("address", f"{name}.crt", "", Result.WELL, "") for name in ("several", "crlf", "with-words")],
         ("address", "none.crt", "", Result.HERE, "No such file"),
-        ("address", "ca.key", "", Result.HERE, "no readable certificate"),
+        ("address", "", "", Result.HERE, "Is a directory"),
+        *[("address", f"{name}.crt", "", Result.HERE, PEM) for name in ("empty", "half", "and-half", "no-ascii")],
+        *[("address", name, "", Result.HERE, PEM) for name in ("binary.crt", "ca.key")],
     ],
 )
 def test_a_certificate_is_verified_where_a_ca_is_given(authority, name, ca, server_name, result, words):
-    check = replace(HTTPS, ca=str(authority / ca) if ca else "", server_name=server_name)
+    check = replace(HTTPS, ca="" if ca is None else str(authority / ca), server_name=server_name)
     with serving(over_tls(authority, name, says(OK))) as port:
         told = checked(check, port)
     assert (told.result, words in told.words) == (result, True), told
@@ -243,6 +289,7 @@ def test_a_certificate_is_verified_where_a_ca_is_given(authority, name, ca, serv
         (HTTPS, says(b"HTTP/1.1 500 X\r\n\r\n"), Result.STATUS),
         (HTTPS, says(b"HTTP/1.1 100 C\r\n\r\n", OK, pause=0.05), Result.WELL),
         (HTTPS, says(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 60000 + b"\r\n\r\n"), Result.WELL),
+        (HTTPS, says(b"HTTP/1.1 102 X\r\n\r\n" * 50000), Result.NOT_HTTP),
         (HTTPS, says(), Result.CLOSED),
         (replace(HTTPS, timeout=BRIEF), waits, Result.TIMEOUT),
     ],
@@ -255,6 +302,26 @@ def test_within_tls_the_same_is_found(authority, check, behaviour, result):
 def test_a_handshake_that_does_not_end_is_told_so():
     with serving(waits) as port:
         assert checked(replace(HTTPS, timeout=BRIEF), port).words == "its TLS handshake does not finish within 0.5s"
+
+
+def test_who_resets_just_before_the_handshake_has_reset():
+    def behaviour(connection):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with serving(behaviour) as port:
+        target = Target(ip_address("127.0.0.1"), port, HTTPS)
+        sock = connecting(socket.AF_INET, ("127.0.0.1", port))
+        steps = checking(sock, target, request_of(target), context(""))
+        next(steps)
+        select.select([sock], [], [], 30.0)  # until it is there
+        with pytest.raises(StopIteration) as end:
+            steps.send(select.EPOLLOUT)  # as the kernel had told before
+    assert end.value.value == Found(Result.RESET, "connection reset by peer")
+
+
+def test_what_openssl_has_no_name_for_is_told_in_its_words():
+    told = failed(ssl.SSLError(1, "[SSL] legacy sigalg disallowed or unsupported (_ssl.c:992)"))
+    assert told.words == "TLS: legacy sigalg disallowed or unsupported"
 
 
 def test_a_ca_without_end_is_not_read(tmp_path):

@@ -76,6 +76,22 @@ def test_a_change_is_told_exactly_when_it_happens(results, rise, fall):
         assert condition.well is last[0]
 
 
+def test_another_reason_is_told_when_it_has_been_the_same_as_often_as_makes_an_endpoint_unwell():
+    condition, other = Condition(), Found(Result.TLS, "its certificate has expired")
+    told = [(BAD, True), (other, False), (other, False), (BAD, False), (other, False), (other, False), (other, True)]
+    told += [(other, False), (BAD, False), (BAD, False), (WELL, False), (WELL, True), (BAD, False), (other, False)]
+    for found, heard in [*told, (BAD, True)]:
+        assert condition.hear(found, CHECK) is heard, found
+    assert (condition.well, condition.words) == (False, "refused")
+
+
+def test_the_way_from_one_reason_to_another_is_none_towards_success():
+    condition = Condition()
+    for each in (BAD, Found(Result.TLS, "tls"), WELL):
+        condition.hear(each, CHECK)
+    assert condition.well is False
+
+
 def test_an_address_and_port_are_checked_once_for_all_services_that_name_them():
     one = world(endpoint(1), endpoint(2))
     both = replace(

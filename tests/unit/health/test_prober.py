@@ -230,10 +230,17 @@ async def test_a_ca_that_was_replaced_is_used_and_one_that_is_gone_is_kept(signe
             ca.write_bytes((signed / "a.crt").read_bytes())
             prober.follow({target: ()})  # which reads it as well
             await heard.until(lambda: heard.states[-1] == (target, True))
-            ca.unlink()
-            prober.follow({target: ()})
-            for _ in range(3):
-                before = len(heard.tallies)
-                await heard.until(lambda before=before: len(heard.tallies) > before)
+            for makes in (lambda: ca.write_bytes(b""), lambda: ca.write_bytes(b"-----BEGIN"), ca.unlink, ca.mkdir):
+                makes()
+                prober.follow({target: ()})
+                heard.edges.clear()
+                await heard.until(lambda: str(ca) in "".join(heard.edges))
+                for _ in range(3):
+                    before = len(heard.tallies)
+                    await heard.until(lambda before=before: len(heard.tallies) > before)
             assert heard.states[-1] == (target, True)
             assert not any(tally.results[Result.HERE] for tally in heard.tallies)
+            ca.rmdir()
+            ca.write_bytes((signed / "a.crt").read_bytes())
+            prober.follow({target: ()})
+            await heard.until(lambda: heard.edges[-1] == "recovered")

@@ -182,6 +182,14 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path):
     assert everything(tmp_path) == before
 
 
+@pytest.mark.parametrize("file", [MANIFESTS, STATIC_POD])
+def test_a_directory_in_the_place_of_a_file_is_found_before_anything_is_written(tmp_path, file):
+    below(tmp_path, file).mkdir(parents=True)
+    with pytest.raises(EdgeError, match=f"cannot read .*{file.name}: Is a directory"):
+        told(tmp_path, bootstrap=True)
+    assert everything(tmp_path) == {}
+
+
 @pytest.mark.parametrize(("systemd", "other"), [(False, UNIT), (True, STATIC_POD)])
 def test_two_that_would_start_one_speaker_each_are_refused_before_anything_is_written(tmp_path, systemd, other):
     told(tmp_path, bootstrap=True, systemd=not systemd)
