@@ -87,8 +87,8 @@ async def _ask_everybody(askers: Askers, link: Link, found: Mapping[IPAddress, C
 
 
 def _is_silent(one: Wanted, answers: Counter[str]) -> bool:
-    """Whether the holder of an IPv6 EIP is to be asked alone. One answer may be to a question that left before."""
-    return one.address.version == 6 and answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
+    """Whether the holder of an EIP is to be asked alone. One answer may be to a question that left before."""
+    return answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
 
 
 # ── Who sends hellos ──────────────────────────────────────────────────────────────────────────────────────────

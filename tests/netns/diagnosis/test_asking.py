@@ -103,7 +103,7 @@ LOST = f"table netdev snoops {{ chain f {{ type filter hook ingress device eth0 
 
 @pytest.mark.parametrize(
     ("rules", "answers"),
-    [("", [(EIP, (OTHER,), False), (EIP6, (OTHER,), False)]), (LOST, [(EIP, (), False), (EIP6, (), True)])],
+    [("", [(EIP, (OTHER,), False), (EIP6, (OTHER,), False)]), (LOST, [(EIP, (), True), (EIP6, (), True)])],
     ids=["questions to everybody arrive", "they are lost"],
 )
 def test_an_answer_to_another_program_of_this_node_is_none_to_ours(two, sh, rules, answers):
