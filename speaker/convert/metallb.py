@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from speaker.api.eip import MAX_PREFERENCES
-from speaker.api.fields import ApiObject, Field, Path
+from speaker.api.fields import DNS_SUBDOMAIN, ApiObject, Field, Path
 from speaker.api.others import METALLB, owner
 from speaker.convert.document import BGP, KEEP, Document, config_map, heading, no_pool, read_kind, texts
 from speaker.convert.draft import Draft, Made
@@ -191,7 +191,12 @@ def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     found = []
     for entry in config["address-pools"].items():
         name = document.take(entry["name"]).require().text() or ""
-        found.append(_announced(document, entry, name, _hyphened))
+        ours = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
+        draft, protocol = _announced(document, entry, ours or name, _hyphened)
+        if draft.name != name:
+            draft.called = name
+            document.leave(entry["name"].path, f"the pool is called {ours}: a name here {DNS_SUBDOMAIN}")
+        found.append((draft, protocol))
     return found
 
 
