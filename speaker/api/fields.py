@@ -348,13 +348,10 @@ def dns_label(text: str) -> str:
     return text
 
 
-DNS_SUBDOMAIN = "must be labels of a-z, 0-9 and '-' joined by '.', at most 253 characters (RFC 1123)"
-
-
 def dns_subdomain(text: str) -> str:
     """An RFC 1123 subdomain, as most objects are named; ValueError says the rule."""
     if len(text) > 253 or not SUBDOMAIN.fullmatch(text):
-        raise ValueError(DNS_SUBDOMAIN)
+        raise ValueError("must be labels of a-z, 0-9 and '-' joined by '.', at most 253 characters (RFC 1123)")
     return text
 
 

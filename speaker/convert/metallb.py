@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from speaker.api.eip import MAX_PREFERENCES
-from speaker.api.fields import DNS_SUBDOMAIN, ApiObject, Field, Path
+from speaker.api.fields import ApiObject, Field, Path
 from speaker.api.others import METALLB, owner
 from speaker.convert.document import BGP, KEEP, Document, config_map, heading, no_pool, read_kind, texts
 from speaker.convert.draft import Draft, Made
@@ -195,7 +195,8 @@ def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
         draft, protocol = _announced(document, entry, ours or name, _hyphened)
         if draft.name != name:
             draft.called = name
-            document.leave(entry["name"].path, f"the pool is called {ours}: a name here {DNS_SUBDOMAIN}")
+            why = f"the pool is called {ours}, as names here have only a-z, 0-9, '-' and '.' (RFC 1123)"
+            document.leave(entry["name"].path, why)
         found.append((draft, protocol))
     return found
 

@@ -315,12 +315,9 @@ def _links() -> Iterator[int]:
 
 def _info(kind: int, number: int) -> bytes:
     told = ctypes.create_string_buffer(256)
-    with suppress(FileNotFoundError):  # it is gone
-        descriptor = bpf(kind, bytearray(struct.pack("=III", number, 0, 0)))
-        try:
-            bpf(_INFO, bytearray(struct.pack("=IIQ", descriptor, len(told), ctypes.addressof(told))))
-        finally:
-            os.close(descriptor)
+    asked = bytearray(struct.pack("=III", number, 0, 0))
+    with suppress(FileNotFoundError), os.fdopen(bpf(kind, asked), "rb", 0) as opened:
+        bpf(_INFO, bytearray(struct.pack("=IIQ", opened.fileno(), len(told), ctypes.addressof(told))))
     return told.raw
 
 

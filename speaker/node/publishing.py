@@ -94,8 +94,7 @@ class Witnessing:
             return
         self._sockets.drop()
         silent, doubted = self._witness.silent, self._witness.doubted
-        silent_before = [eip for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0]
-        polled_at: dict[IPAddress, Place] = {eip: self._places[eip] for eip in silent_before}
+        polled_at = {eip: self._places[eip] for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0}
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
         for eip in [*doubted, *self._by_unicast.intersection(due)] * AGAIN:
             self._sockets.ask(eip, self._places[eip].link)

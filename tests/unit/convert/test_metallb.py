@@ -44,7 +44,7 @@ def test_a_pool_whose_name_is_none_here_gets_another_one_and_its_services_ask_fo
     assert service["metadata"]["annotations"]["eip-speaker.io/pool"] == ours[wanted]
     (told,) = [each for each in found.listed if each.path.endswith(".name") and "address-pools" in each.path]
     assert (told.value, told.place.line, told.do) == ("My_Pool", 7, "")
-    assert told.why.startswith("the pool is called my-pool: a name here must be labels of a-z, 0-9")
+    assert told.why == "the pool is called my-pool, as names here have only a-z, 0-9, '-' and '.' (RFC 1123)"
 
 
 @pytest.mark.parametrize(("wanted", "gets"), [("My_Pool", None), ("my-pool", "my-pool")])
