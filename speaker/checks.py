@@ -148,7 +148,7 @@ _TABLE: tuple[tuple[str, Severity, Symptom, str, str], ...] = (
      "clients find no MAC for the EIP, whichever node behind such a port holds it"),
     ("target_silent", _E, _NOBODY, _CHECK,
      "the link was chosen by a route to a host that does not answer, so it may be the wrong segment"),
-    ("multicast_lost", _E, _NOBODY, _SWITCHES, "clients ask by multicast, so they find no MAC for the EIP"),
+    ("multicast_lost", _E, _NOBODY, _SWITCHES, "clients ask everybody, so they find no MAC for the EIP"),
     ("not_answered", _E, _NOBODY, _CHECK, "clients find no MAC for the EIP"),
     ("nobody_holds", _E, _NOBODY, _CHECK, "nobody answers for the EIP"),
     ("gateway_silent", _E, _NOBODY, _CHECK, "clients beyond the gateway reach nothing here"),

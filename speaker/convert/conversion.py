@@ -4,6 +4,7 @@ The last step settles the result as a speaker would, so a Service that would be 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -109,7 +110,9 @@ def convert(objects: Iterable[ApiObject], settings: Settings, parse: metallb.Par
         one = _MAKERS[peer](theirs)
         made.drafts += one.drafts
         made.elsewhere += one.elsewhere
-    rules = _rules(settings, set(of_peers), of_services)
+    names = Counter(draft.name for draft in made.drafts)
+    renamed = {draft.called: draft.name for draft in made.drafts if draft.called and names[draft.name] == 1}
+    rules = replace(_rules(settings, set(of_peers), of_services), renamed=renamed)
     services = [draft for document in of_services if (draft := service(document, rules)) is not None]
     return _judged(made, services, documents, labels, settings)
 
@@ -228,10 +231,10 @@ def _rules(settings: Settings, peers: set[Balancer], services: Sequence[Document
 
 
 def _each_once(drafts: list[PoolDraft]) -> None:
-    """An address or a name that several pools claim belongs to the first one."""
+    """An address or a name that several pools claim belongs to the first one, before pools that were renamed."""
     kept: dict[str, PoolDraft] = {}
     taken = Together(())
-    for draft in drafts:
+    for draft in sorted(drafts, key=lambda each: each.called != ""):
         if draft.name in kept:
             draft.leave_out(f"another pool is also named {draft.name}", "give one of them another name")
             continue
@@ -240,7 +243,7 @@ def _each_once(drafts: list[PoolDraft]) -> None:
         for piece in pieces(draft.blocks):
             taken.add(piece)
         kept[draft.name] = draft
-    drafts[:] = [draft for draft in kept.values() if _offers(draft)]
+    drafts[:] = [draft for draft in drafts if kept[draft.name] is draft and _offers(draft)]
 
 
 def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:

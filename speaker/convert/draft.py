@@ -38,6 +38,8 @@ class Draft:
     auto_assign: bool = True
     disabled: bool = False
     gratuitous: dict[str, object] = field(default_factory=dict)
+    called: str = ""
+    """Its name at the peer, if that is none here."""
     path: Path = ("spec",)
     """Where the document describes the pool. If it describes several pools, they differ in this."""
 

@@ -191,7 +191,13 @@ def _config(document: Document, root: Field) -> list[tuple[Draft, _Protocol]]:
     found = []
     for entry in config["address-pools"].items():
         name = document.take(entry["name"]).require().text() or ""
-        found.append(_announced(document, entry, name, _hyphened))
+        ours = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
+        draft, protocol = _announced(document, entry, ours or name, _hyphened)
+        if draft.name != name:
+            draft.called = name
+            why = f"the pool is called {ours}, as names here have only a-z, 0-9, '-' and '.' (RFC 1123)"
+            document.leave(entry["name"].path, why)
+        found.append((draft, protocol))
     return found
 
 

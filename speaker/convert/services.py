@@ -1,6 +1,6 @@
 """A peer's ``Service`` → the same Service, asking us for its address."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
@@ -32,13 +32,15 @@ _BY_DHCP = (str(IPv4Address(0)), str(IPv6Address(0)))
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``classless``: Services without a class are the peer's, whether or not they say so. ``known``: something says
-    which peers there are. ``classes``: more than the known ones. ``default_class``: the controller has that flag."""
+    which peers there are. ``classes``: more than the known ones. ``default_class``: the controller has that flag.
+    ``renamed``: names of pools at the peer that are none here."""
 
     classless: bool = False
     known: bool = False
     classes: frozenset[str] = frozenset()
     default_class: bool = False
     adopt: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -155,7 +157,7 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
     namespace = root["metadata"]["namespace"].nonempty().text() or "default"
     data: dict[str, object] = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": _spec(spec, rules)}
     draft = Draft(document, ServiceKey(namespace, root["metadata"]["name"].require().text() or ""), data)
-    _wishes(draft, document, root)
+    _wishes(draft, document, root, rules)
     if rules.adopt:
         _keep_present(draft, root)
     else:
@@ -214,12 +216,14 @@ def _spec(spec: Field, rules: Rules) -> dict[str, object]:
 # ── What it asks for ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wishes(draft: Draft, document: Document, root: Field) -> None:
+def _wishes(draft: Draft, document: Document, root: Field, rules: Rules) -> None:
     annotations = root["metadata"]["annotations"]
     wished = {ours: _first(document, annotations, ours) for ours in (ADDRESSES, POOL, SHARE, SHARE_NAMESPACES)}
     draft.addresses = _addresses(document, wished[ADDRESSES], annotations[ADDRESSES], root["spec"]["loadBalancerIP"])
     _one_of_each_family(draft, root, (wished[ADDRESSES] or annotations[ADDRESSES]))
-    draft.pool = _text(document, wished[POOL], annotations[POOL], dns_subdomain)
+    draft.pool = _text(
+        document, wished[POOL], annotations[POOL], lambda text: dns_subdomain(rules.renamed.get(text, text))
+    )
     draft.share = _text(document, wished[SHARE], annotations[SHARE], str)
     draft.share_namespaces = _namespaces(draft, wished[SHARE_NAMESPACES], annotations[SHARE_NAMESPACES])
 

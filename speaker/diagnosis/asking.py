@@ -21,6 +21,7 @@ from speaker.ownership.hello import Addresses
 from speaker.ownership.hellos.frames import MAGIC_AT, magic
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
 from speaker.packets.asker import Askers, heard
+from speaker.packets.asking import POLLS, read_poll
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Program, load_word, only_if
 
 TIMES, EVERY = 3, 0.2
@@ -54,12 +55,11 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
     unicast, left = Counter[IPAddress](), set[IPAddress]()
     with suppress(LinkGone), Askers(FRAMES, BUFFER) as askers:
         askers.use([link], {link.index: own})
-        for _ in range(TIMES):
-            left.update([address for address in asked if askers.ask(address, link.index)])
-            await asyncio.sleep(EVERY)
-            for address, mac in askers.answers():
-                if address in found and len(found[address]) < MOST:
-                    found[address][format_mac(mac)] += 1
+        others = heard(link, POLLS, TIMES * EVERY, FRAMES)
+        polls, left = await asyncio.gather(others, _ask_everybody(askers, link, found))
+        for poll in map(read_poll, polls):  # the running speaker asks by unicast too (rule 37)
+            if poll is not None and poll.address in found:
+                found[poll.address] -= Counter([format_mac(poll.mac)])
         silent = [one for one in asked.values() if _is_silent(one, found[one.address])]
         for _ in range(TIMES if silent else 0):
             for one in silent:
@@ -74,10 +74,21 @@ async def _ask(link: Link, own: Addresses, wanted: Sequence[Wanted]) -> list[Ask
     ]
 
 
+async def _ask_everybody(askers: Askers, link: Link, found: Mapping[IPAddress, Counter[str]]) -> set[IPAddress]:
+    """Counts in ``found`` who answers. Returns for what a question left."""
+    left = set()
+    for _ in range(TIMES):
+        left.update([address for address in found if askers.ask(address, link.index)])
+        await asyncio.sleep(EVERY)
+        for address, mac in askers.answers():
+            if address in found and len(found[address]) < MOST:
+                found[address][format_mac(mac)] += 1
+    return left
+
+
 def _is_silent(one: Wanted, answers: Counter[str]) -> bool:
-    """Whether the holder of an IPv6 EIP is to be asked alone. One answer may be the one to the running speaker, which
-    asks by unicast too (rule 37)."""
-    return one.address.version == 6 and answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
+    """Whether the holder of an EIP is to be asked alone. One answer may be to a question that left before."""
+    return answers.total() < 2 and bool(one.mac) and {*answers} <= {format_mac(one.mac)}
 
 
 # ── Who sends hellos ──────────────────────────────────────────────────────────────────────────────────────────

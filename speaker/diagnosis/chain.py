@@ -160,7 +160,8 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     peers = [*facts.told("hellos_filtered"), *node_checks.peers(facts)] if others or not eip.mine else []
     heard = (each for each in peers if each.kind != "peer_silent")  # this breaks no step of a held EIP
     yield step("holder", _holder(eip), heard, eip_checks.nobody_holds(facts, eip))
-    yield step("link", _link(facts, eip), facts.told("sick_link"), eip_checks.target(facts, eip))
+    chosen = f"{eip.link} ({eip.mac}): {eip.chosen}" if eip.link else f"none on this node: {shown(eip.message)}"
+    yield step("link", (chosen,), facts.told("sick_link"), eip_checks.target(facts, eip))
     yield step(
         "wire",
         _answers(facts, eip),
@@ -198,13 +199,6 @@ def _holder(eip: KnownEip) -> Iterator[str]:
         yield shown(eip.preferred)
     if eip.history:
         yield f"here: {shown(eip.history)}"
-
-
-def _link(facts: Facts, eip: KnownEip) -> Iterator[str]:
-    if not eip.link:
-        yield f"none on this node: {shown(eip.message)}"
-        return
-    yield f"{eip.link} ({eip.mac}): {eip.chosen}"
 
 
 def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:

@@ -1,11 +1,14 @@
 """Edge: this host's kernel settings, addresses and firewall rules. Raises EdgeError for what cannot be read."""
 
 import asyncio
+import ctypes
 import errno
+import os
 import re
 import shutil
 import socket
 import struct
+import sys
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +25,7 @@ from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
+from speaker.layer2.kernel import bpf
 from speaker.model import Family, IPAddress, Link, format_mac
 from speaker.netlink.messages import (
     IFA_ADDRESS,
@@ -228,10 +232,11 @@ _DIRECTION, _OF_SOCKETS = 160, 3
 
 def unread(links: Iterable[Link]) -> tuple[Unseen, ...]:
     """What may drop packets of these links and is not read here: programs on them, and IPsec. Raises EdgeError."""
+    links = [*links]
     try:
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             found = [each for link in links for each in _programs_at(netlink, link)]
-        return (*found, *_policies())
+        return (*found, *_policies(), *_in_ebpf(links))
     except (OSError, struct.error) as error:
         raise EdgeError(f"the kernel does not list programs on links: {error}") from error
 
@@ -262,6 +267,58 @@ def _policies() -> Iterator[Unseen]:
         return
     if any(each[_DIRECTION] < _OF_SOCKETS for each in policies):
         yield Unseen("what IPsec does with packets", "ip xfrm policy")
+
+
+_PROGRAM, _INFO, _QUERY, _LINK, _NEXT_LINK = 13, 15, 16, 30, 31
+_TCX, _NETFILTER, _NAME_AT = {"ingress": 46, "egress": 47}, 10, 64
+"""Types of attachment, the type of a link, and where struct bpf_prog_info has the name (<linux/bpf.h>)."""
+_MOST_PROGRAMS = 64
+"""At one place, as in the kernel (BPF_MPROG_MAX)."""
+
+
+def _in_ebpf(links: Iterable[Link]) -> Iterator[Unseen]:
+    """Programs that neither tc nor nft lists, but for the speaker's own. To name one takes CAP_SYS_ADMIN."""
+    try:
+        for link in links:
+            for side, where in _TCX.items():
+                if not all(_info(_PROGRAM, each)[_NAME_AT:].startswith(b"eip_speaker") for each in _tcx(link, where)):
+                    yield Unseen(
+                        f"what tcx does with packets of {link.name} ({side})", f"bpftool net show dev {link.name}"
+                    )
+        if any(int.from_bytes(_info(_LINK, each)[:4], sys.byteorder) == _NETFILTER for each in _links()):
+            yield Unseen("what eBPF programs do in netfilter", "bpftool link show")
+    except PermissionError:
+        yield Unseen("what eBPF programs do in tcx and netfilter", "listing them takes CAP_SYS_ADMIN")
+    except OSError:  # an older kernel has none
+        return
+
+
+def _tcx(link: Link, where: int) -> Iterable[int]:
+    """Numbers of the programs there."""
+    found = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    asked = bytearray(struct.pack("=4IQI36x", link.index, where, 0, 0, ctypes.addressof(found), len(found)))
+    with suppress(FileNotFoundError):
+        bpf(_QUERY, asked)
+        return found[: struct.unpack_from("=I", asked, 24)[0]]
+    return ()
+
+
+def _links() -> Iterator[int]:
+    """Numbers of all links, of all network namespaces."""
+    asked = bytearray(12)
+    with suppress(FileNotFoundError):
+        while True:
+            bpf(_NEXT_LINK, asked)
+            asked[:4] = asked[4:8]
+            yield int.from_bytes(asked[:4], sys.byteorder)
+
+
+def _info(kind: int, number: int) -> bytes:
+    told = ctypes.create_string_buffer(256)
+    asked = bytearray(struct.pack("=III", number, 0, 0))
+    with suppress(FileNotFoundError), os.fdopen(bpf(kind, asked), "rb", 0) as opened:
+        bpf(_INFO, bytearray(struct.pack("=IIQ", opened.fileno(), len(told), ctypes.addressof(told))))
+    return told.raw
 
 
 def has_ipvs() -> bool:

@@ -204,9 +204,8 @@ def _silent(facts: Facts) -> Iterator[Finding]:
 
 def drops(facts: Facts) -> Iterator[Finding]:
     """Packets that the kernel dropped during this check."""
-    known = facts.knowledge
     if facts.drops.reverse_path and not any(answers_elsewhere(facts)):
-        yield from reverse_path(known.links, "", facts.drops.reverse_path, facts.setting)
+        yield from reverse_path(facts.knowledge.links, "", facts.drops.reverse_path, facts.setting)
     if facts.drops.martian:
         what = f"{facts.drops.martian} packets from an EIP bound on this host arrived during the check and were dropped"
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
@@ -311,16 +310,9 @@ def _pool_of(facts: Facts, address: IPAddress) -> str | None:
 
 def gateways(facts: Facts) -> Iterator[Finding]:
     """Links whose gateways of one family are all silent."""
-    silent: dict[tuple[str, int], list[str]] = {}
-    heard: set[tuple[str, int]] = set()
-    for asked in facts.asked:
-        if asked.what == "gateway":
-            family = asked.link, ip_address(asked.address).version
-            if asked.macs:
-                heard.add(family)
-            else:
-                silent.setdefault(family, []).append(asked.address)
-    for (link, version), addresses in silent.items():
-        if (link, version) not in heard:
-            what = f"no IPv{version} gateway of {link} answers ({some(addresses)})"
-            yield Finding("gateway_silent", what, f"ip neigh show dev {link}; ip route get {addresses[0]}")
+    asked = [(each, (each.link, ip_address(each.address).version)) for each in facts.asked if each.what == "gateway"]
+    for link, version in dict.fromkeys(family for _, family in asked):
+        there = [each for each, family in asked if family == (link, version)]
+        if not any(each.macs for each in there):
+            what = f"no IPv{version} gateway of {link} answers ({some([each.address for each in there])})"
+            yield Finding("gateway_silent", what, f"ip neigh show dev {link}; ip route get {there[0].address}")

@@ -163,9 +163,8 @@ def findings_json(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> dict
 
 def finding_json(finding: Finding) -> dict[str, str]:
     kind = KINDS[finding.kind]
-    what = finding.sentence
-    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": what, "why": kind.why}
-    return told | {"mend": finding.mend, "docs": f"docs/{kind.docs}"}
+    told = {"kind": finding.kind, "severity": kind.severity, "eip": finding.eip, "what": finding.sentence}
+    return told | {"why": kind.why, "mend": finding.mend, "docs": f"docs/{kind.docs}"}
 
 
 def _unseen_json(unseen: Iterable[Unseen]) -> list[dict[str, str]]:

@@ -139,7 +139,7 @@ class KernelResponder:
         given, out = ctypes.create_string_buffer(request, len(request)), ctypes.create_string_buffer(_ROOM)
         places = ctypes.addressof(given), ctypes.addressof(out)
         asked = bytearray(_TESTED.pack(self._program, 0, len(request), _ROOM, *places, 1, *[0] * 8))
-        _bpf(_TEST_RUN, asked)
+        bpf(_TEST_RUN, asked)
         _, verdict, _, length, *_ = _TESTED.unpack(asked)
         if verdict != ANSWERS:
             return None
@@ -159,7 +159,7 @@ class KernelResponder:
         attach_filter(link, program, self._magic)
 
     def _open(self, command: int, attributes: bytes) -> int:
-        self._descriptors.append(_bpf(command, bytearray(attributes)))
+        self._descriptors.append(bpf(command, bytearray(attributes)))
         return self._descriptors[-1]
 
     def _load(self) -> None:
@@ -190,14 +190,14 @@ class KernelResponder:
         at = key(address)
         known, said = ctypes.create_string_buffer(at, KEY), ctypes.create_string_buffer(value, len(value))
         places = ctypes.addressof(known), ctypes.addressof(said)
-        _bpf(_UPDATE, bytearray(struct.pack("=I4xQQQ", self._eips, *places, 0)))
+        bpf(_UPDATE, bytearray(struct.pack("=I4xQQQ", self._eips, *places, 0)))
 
     def _delete(self, address: bytes) -> None:
         if not self._is_open:
             return
         known = ctypes.create_string_buffer(key(address), KEY)
         try:
-            _bpf(_DELETE, bytearray(struct.pack("=I4xQ", self._eips, ctypes.addressof(known))))
+            bpf(_DELETE, bytearray(struct.pack("=I4xQ", self._eips, ctypes.addressof(known))))
         except FileNotFoundError:
             return
 
@@ -217,7 +217,7 @@ def try_out(why: str) -> None:
     tried.close()
 
 
-def _bpf(command: int, attributes: bytearray) -> int:
+def bpf(command: int, attributes: bytearray) -> int:
     """Raises OSError. The kernel writes its results into ``attributes``."""
     if (number := _BPF.get(os.uname().machine)) is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known")

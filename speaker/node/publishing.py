@@ -43,7 +43,7 @@ class Witnessing:
         self._links: Mapping[str, int] = {}
         self._seen: Collection[PeerSeen] = ()
         self._by_unicast: frozenset[IPAddress] = frozenset()
-        """IPv6 EIPs whose holder is silent, but answers if it alone is asked."""
+        """EIPs whose holder is silent, but answers if it alone is asked."""
 
     def __enter__(self) -> Self:
         self._sockets.__enter__()
@@ -94,8 +94,7 @@ class Witnessing:
             return
         self._sockets.drop()
         silent, doubted = self._witness.silent, self._witness.doubted
-        silent_before = [eip for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0]
-        polled_at: dict[IPAddress, Place] = {eip: self._places[eip] for eip in silent_before if eip.version == 6}
+        polled_at = {eip: self._places[eip] for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0}
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
         for eip in [*doubted, *self._by_unicast.intersection(due)] * AGAIN:
             self._sockets.ask(eip, self._places[eip].link)
@@ -112,11 +111,11 @@ class Witnessing:
         arriving = [way for way, asked in controls.items() if not found.isdisjoint(asked)]
         polled = await self._poll({eip: place for eip, place in polled_at.items() if eip not in found})
         self._by_unicast = self._by_unicast.difference(due) | polled
-        self._witness.judge(answers, unasked, arriving + [Way(polled_at[eip].link, 6) for eip in polled])
+        self._witness.judge(answers, unasked, arriving + [Way(polled_at[eip].link, eip.version) for eip in polled])
 
     async def _poll(self, places: Mapping[IPAddress, Place]) -> set[IPAddress]:
-        """The EIPs whose holder answers if its MAC alone is asked: the switch does not forward to it the multicast
-        group on which clients ask."""
+        """The EIPs whose holder answers if its MAC alone is asked: the switch does not forward to it the broadcasts, or
+        the multicast group, by which clients ask."""
         macs = {Place(self._links.get(peer.link, 0), peer.node): peer.mac for peer in self._seen if peer.heard}
         known = {eip: mac for eip, place in places.items() if (mac := macs.get(place)) is not None}
         asked = {eip for eip, mac in known.items() if self._sockets.ask(eip, places[eip].link, mac)}

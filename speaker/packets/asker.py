@@ -71,6 +71,11 @@ class Asker:
         for _ in self.frames(most):
             pass
 
+    def hear_sent(self) -> None:
+        """From now on ``program`` is also given what this host sends."""
+        with suppress(OSError):  # as below
+            self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 0)
+
     def listen(self, ready: Callable[[], None]) -> None:
         """``ready`` is called by the loop as long as there is something to read."""
         # By number: asyncio asks the kernel three times for a socket's name, to say that it is not registered.
@@ -86,10 +91,11 @@ class Asker:
 
 
 async def heard(link: Link, program: Program, seconds: float, most: int) -> list[bytes]:
-    """Frames that come in on ``link`` within so many seconds and that ``program`` lets through: ``most`` of them, none
-    where the link is gone. Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    """Frames that come in on ``link`` within so many seconds, or leave there, and that ``program`` lets through:
+    ``most`` of them, none where the link is gone. Raises EdgeError, Unsupported without CAP_NET_RAW."""
     what = f"listening on {link.name}"
     with suppress(LinkGone), closing(Asker(what, link.index, program, buffer=most << 10)) as asker, at_rest():
+        asker.hear_sent()
         await asyncio.sleep(seconds)
         return [*asker.frames(most)]
     return []

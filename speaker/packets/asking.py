@@ -9,6 +9,7 @@ asks from 0.0.0.0, which kernels answer as well; without an IPv6 address it asks
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
@@ -62,18 +63,30 @@ class Answer(NamedTuple):
 def read_answer(frame: bytes) -> Answer | None:
     """Of a frame that has passed ``answers_to`` or ``only_answers``, what the filter could not check; None: it is no
     answer. Takes any bytes."""
-    try:
-        if frame[12:14] == arp.ETHERTYPE.to_bytes(2, "big"):
-            packet = arp.parse(frame)
+    match _parsed(frame):
+        case arp.ArpPacket() as packet:
             answer = Answer(packet.sender_ip, packet.sender_mac)
-        else:
-            message = ndp.parse(frame)
-            if not isinstance(message, ndp.NeighborAdvertisement):
-                return None
+        case ndp.NeighborAdvertisement() as message:
             answer = Answer(message.target, message.target_link_layer or message.source_mac)
-    except MalformedPacket:
-        return None
+        case _:
+            return None
     return answer if is_station(answer.mac) else None
+
+
+def read_poll(frame: bytes) -> Answer | None:
+    """Of a frame that has passed ``POLLS``, the answer that it asks for; None: it is no question. Takes any bytes."""
+    match _parsed(frame):
+        case arp.ArpPacket() as packet:
+            return Answer(packet.target_ip, packet.destination)
+        case ndp.NeighborSolicitation() as message:
+            return Answer(message.target, message.destination_mac)
+    return None
+
+
+def _parsed(frame: bytes) -> arp.ArpPacket | ndp.NeighborMessage | None:
+    with suppress(MalformedPacket):
+        return arp.parse(frame) if frame[12:14] == arp.FIXED[:2] else ndp.parse(frame)
+    return None
 
 
 # ── Filters ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,6 +130,23 @@ def answers_to(mac: Mac) -> bpf.Program:
         *ndp.ONLY_ADVERTISEMENTS,
         bpf.ACCEPT,
     )
+
+
+POLLS: bpf.Program = (
+    *bpf.SENT_HERE,
+    bpf.load_byte(0),
+    bpf.if_any_of(1, 0, 1),
+    bpf.REJECT,
+    bpf.load_half(12),
+    bpf.if_equal(arp.ETHERTYPE, 0, 4),
+    *bpf.only_if(bpf.load_half(20), arp.Operation.REQUEST),
+    bpf.ACCEPT,
+    *bpf.only_if(bpf.load_half(12), ndp.ETHERTYPE),
+    *bpf.only_if(bpf.load_byte(20), 58),
+    *bpf.only_if(bpf.load_byte(54), ndp.SOLICITATION),
+    bpf.ACCEPT,
+)
+"""Accepts this host's own questions to one MAC alone, whichever program or kernel asks."""
 
 
 def only_answers(question: Question) -> bpf.Program:

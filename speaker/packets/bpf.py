@@ -5,6 +5,8 @@ A load beyond the end of a frame rejects it (bpf(2)).
 
 from typing import NamedTuple, TypeAlias
 
+from speaker.packets import PACKET_OUTGOING
+
 
 class Instruction(NamedTuple):
     """``struct sock_filter`` (<linux/filter.h>): ``jt`` and ``jf`` skip that many instructions."""
@@ -82,6 +84,10 @@ def only_if(load: Instruction, *values: int) -> Program:
     """Goes on where the loaded number is one of ``values``, else rejects."""
     checks = [if_equal(value, len(values) - at, 0) for at, value in enumerate(values)]
     return (load, *checks, REJECT)
+
+
+SENT_HERE = only_if(LOAD_PKTTYPE, PACKET_OUTGOING)
+"""Goes on where this host sends the frame."""
 
 
 def on_link(index: int, program: Program) -> Program:

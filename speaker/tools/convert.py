@@ -4,6 +4,7 @@ equivalent.
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -148,7 +149,7 @@ _Found = tuple[list[ApiObject], list[InvalidField]]
 def _of_path(path: Path) -> Iterator[_Found]:
     try:
         files, unread = (manifest_files(path), misnamed(path)) if path.is_dir() else ([path], [])
-        inner = [each for each in path.iterdir() if _holds_manifests(each)] if path.is_dir() else []
+        inner = [each for one in path.iterdir() for each in _left(one)] if path.is_dir() else []
     except OSError as error:
         rule = f"must be a directory that can be read: {error.strerror}"
         yield [], [Unreadable("", shown(path), rule, place=Place(shown(path)))]
@@ -160,9 +161,14 @@ def _of_path(path: Path) -> Iterator[_Found]:
     )
 
 
-def _holds_manifests(path: Path) -> bool:
-    """Whether it is a directory with any, however deep, that is not hidden."""
-    return path.is_dir() and not path.name.startswith(".") and any(is_manifest(each.name) for each in path.rglob("*"))
+def _left(path: Path) -> list[Path]:
+    """If it is a directory, not hidden, and has manifests, however deep: itself. If they cannot be looked for: the
+    first directory in it, or itself, that cannot be read."""
+    refused: list[OSError] = []
+    inside = os.walk(path, onerror=refused.append) if path.is_dir() and not path.name.startswith(".") else ()
+    if any(is_manifest(name) for _, directories, files in inside for name in (*directories, *files)):
+        return [path]
+    return [Path(error.filename) for error in refused[:1]]
 
 
 def _at(path: Path, _: object) -> Place:

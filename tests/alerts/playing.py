@@ -6,10 +6,11 @@ is stretched: gauges stay as they were in its second scrape, counters go on at t
 
 import json
 import math
+import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,13 @@ def evaluated(given: Mapping[str, str], wanted: Mapping[int, Fires], home: Path)
     return _promtool([{"series": name, "values": values} for name, values in given.items()], tests, home)
 
 
+def summaries(given: Mapping[str, str], alert: str, at: int, home: Path) -> list[str]:
+    """Of ``given`` series, what that alert says after so many steps: as promtool shows what nothing was expected of."""
+    series = [{"series": name, "values": values} for name, values in given.items()]
+    told = _promtool(series, [], home, [{"eval_time": f"{at * STEP}s", "alertname": alert, "exp_alerts": []}])
+    return re.findall(r'summary="((?:[^"\\]|\\.)*)"', told)
+
+
 FIRING = 'ALERTS{alertstate="firing"}'
 """The series that Prometheus itself makes of what fires."""
 
@@ -288,14 +296,13 @@ def _asked(expression: str, at: int, wanted: Fires) -> dict[str, Any]:
     return {"expr": expression, "eval_time": f"{at * STEP}s", "exp_samples": samples}
 
 
-def _promtool(given: list[dict[str, str]], asked: list[dict[str, Any]], home: Path) -> str:
+def _promtool(
+    given: list[dict[str, str]], asked: list[dict[str, Any]], home: Path, alerts: Sequence[dict[str, Any]] = ()
+) -> str:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("no promtool: apt-get install prometheus")
-    whole = {
-        "rule_files": [str(RULES)],
-        "evaluation_interval": f"{STEP}s",
-        "tests": [{"interval": f"{STEP}s", "input_series": given, "promql_expr_test": asked}],
-    }
+    test = {"interval": f"{STEP}s", "input_series": given, "promql_expr_test": asked, "alert_rule_test": [*alerts]}
+    whole = {"rule_files": [str(RULES)], "evaluation_interval": f"{STEP}s", "tests": [test]}
     (file := home / "tests.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     ran = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
     return "" if ran.returncode == 0 else ran.stdout + ran.stderr

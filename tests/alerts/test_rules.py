@@ -25,6 +25,7 @@ from playing import (
     firing,
     load,
     served,
+    summaries,
 )
 from render import PROMETHEUS_RULE, prometheus_rule
 
@@ -81,6 +82,30 @@ def test_an_alert_that_keeps_the_eip_the_node_or_the_pool_names_it(alert):
     for label in ("eip", "instance", "pool", "link"):
         kept = re.match(rf"\D*by \([^)]*\b{label}\b", expr) or (label == "instance" and " by " not in expr)
         assert not kept or f"$labels.{label} " in summary, label
+
+
+@pytest.mark.parametrize(
+    ("alert", "series"),
+    [
+        ("SpeakerLost", 'eip_speaker_peers_silent{link="eth0"'),
+        ("HellosFiltered", 'eip_speaker_hellos_filtered_total{link="eth0"'),
+        ("KeyOrVersionMismatch", 'eip_speaker_hellos_received_total{link="eth0",result="wrong_key"'),
+        ("NameClash", "eip_speaker_name_taken{"),
+        ("NameClash", "eip_speaker_name_clashes_total{"),
+        ("InternalErrors", 'eip_speaker_internal_errors_total{task="source"'),
+        ("ObjectsWithoutRoom", "eip_speaker_objects_without_room{"),
+        ("ApiStale", "eip_speaker_api_up{"),
+    ],
+)
+def test_an_alert_of_several_nodes_together_names_them(alert, series, tmp_path):
+    """And no other node: neither one that is well, nor one of another job or cluster."""
+    well, ill = ("1x40", "0x40") if alert == "ApiStale" else ("0x40", "0+1x40")
+    nodes = {("n1", "agents", "a"): ill, ("n2", "agents", "a"): ill, ("n3", "agents", "a"): well}
+    nodes |= {("n4", "others", "a"): ill, ("n5", "agents", "b"): ill}
+    head = series if series.endswith("{") else f"{series},"
+    given = {f'{head}instance="{n}",job="{job}",cluster="{c}"}}': values for (n, job, c), values in nodes.items()}
+    told = [each for each in summaries(given, alert, 30, tmp_path) if "n1" in each]
+    assert [{*re.findall(r"\bn[1-5]\b", each)} for each in told] == [{"n1", "n2"}]
 
 
 # What the netns suite and that of the agents recorded (RECORD=1), each phase stretched to minutes and hours.

@@ -90,7 +90,7 @@ def nobody_holds(node: str, eip: KnownEip, *, draining: bool) -> Iterator[Findin
     if draining and not any(each.may and each.node != node for each in eip.candidates):
         yield Finding("draining", "this node is drained, and no other node may hold it", "speaker undrain", eip.address)
     elif not eip.reason:
-        what = f"nobody holds {eip.address}, though this node may: it waits for others, or another host uses it"
+        what = f"nobody holds {eip.address}, though this node may: it hears no other host, waits, or another uses it"
         yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
 
 
@@ -157,13 +157,14 @@ def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
 
 
 def multicast_lost(eip: str, holder: str) -> Finding:
-    what = (
-        f"{shown(holder)} holds {eip} and answers if it is asked by unicast, but not if it is asked by multicast, as "
-        f"clients ask: multicast is not forwarded to {shown(holder)} (MLD snooping)"
-    )
-    mend = (
-        f"ip -6 maddr show   # on {shown(holder)}; then give its VLAN an MLD querier, or switch MLD snooping off there"
-    )
+    node = shown(holder)
+    if ip_address(eip).version == 4:
+        how, lost = "broadcast", f"broadcasts are not forwarded to {node}"
+        mend = f"bridge -d link show   # flood settings of {node}'s switch port"
+    else:
+        how, lost = "multicast", f"multicast is not forwarded to {node} (MLD snooping)"
+        mend = f"ip -6 maddr show   # on {node}; then give its VLAN an MLD querier, or switch MLD snooping off there"
+    what = f"{node} holds {eip} and answers if it is asked by unicast, but not by {how}, as clients ask: {lost}"
     return Finding("multicast_lost", what, mend, eip)
 
 

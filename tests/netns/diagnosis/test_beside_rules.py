@@ -3,8 +3,12 @@ on the link."""
 
 import asyncio
 import ctypes
+import os
 import socket
 import struct
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,7 +23,8 @@ from speaker.diagnosis.facts import Way
 from speaker.diagnosis.node_checks import answers_elsewhere
 from speaker.errors import Unsupported
 from speaker.interfaces.watcher import look
-from speaker.layer2.kernel import KernelResponder, _bpf
+from speaker.layer2.kernel import KernelResponder, bpf
+from speaker.packets.ebpf import assembled, leave, move_number
 
 pytestmark = pytest.mark.netns
 
@@ -118,7 +123,7 @@ def test_a_program_of_xdp_is_named_as_not_seen(node):
     licence = ctypes.create_string_buffer(b"GPL")
     head = struct.pack("=IIQQ", 6, 2, ctypes.addressof(code), ctypes.addressof(licence))
     try:
-        program = _bpf(5, bytearray(head + bytes(40)))
+        program = bpf(5, bytearray(head + bytes(40)))
     except OSError as error:
         pytest.skip(f"bpf(2): {error.strerror}")
     with node.entered(), IPRoute() as route:
@@ -132,3 +137,64 @@ def test_a_connection_that_gets_nowhere_is_not_called_well(node, sh):
     facts = tried(node)
     (way_in,) = (step for step in explain(facts).steps if step.name.startswith("way in"))
     assert (way_in.findings, way_in.state) == ((), State.UNKNOWN)
+
+
+# ── eBPF programs that neither tc nor nft lists ───────────────────────────────────────────────────────────────
+
+TC, IN_NETFILTER = 3, 32
+"""Types of programs."""
+
+
+@contextmanager
+def attached(node, kind, where, target, *more):
+    """A program that lets everything pass, with its descriptors for as long as the block lasts."""
+    code = assembled([move_number(0, 1 if kind == IN_NETFILTER else 0), leave()])
+    given, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    head = struct.pack("=IIQQ", kind, len(code) // 8, ctypes.addressof(given), ctypes.addressof(licence))
+    loaded = head + struct.pack("=IIQII16sII", 0, 0, 0, 0, 0, b"another", 0, where)
+    with node.entered(), ExitStack() as opened:
+        try:
+            program = bpf(5, bytearray(loaded))
+            opened.callback(os.close, program)
+            link = bpf(28, bytearray(struct.pack("=8I", program, target, where, 0, *more, *[0] * (4 - len(more)))))
+        except OSError as error:
+            pytest.skip(f"this kernel has no such program: {error}")
+        opened.callback(os.close, link)
+        yield
+
+
+@pytest.mark.parametrize("where", [46, 47], ids=["ingress", "egress"])
+def test_a_program_in_tcx_is_named_as_not_seen(node, where):
+    with node.entered():
+        index = asyncio.run(look()).link_named("eth0").index
+    with attached(node, TC, where, index):
+        assert named(node) == ["bpftool net show dev eth0"]
+    assert named(node) == []
+
+
+def test_the_speakers_own_program_is_not(node):
+    with node.entered():
+        eth0 = asyncio.run(look()).link_named("eth0")
+        try:
+            with KernelResponder(eth0, None):
+                assert named(node) == []
+        except Unsupported as error:
+            pytest.skip(str(error))
+
+
+def test_a_program_in_netfilter_is_named_as_not_seen(node):
+    with attached(node, IN_NETFILTER, 45, 0, 2, 2, 100):  # IPv4, forward, priority 100
+        assert named(node) == ["bpftool link show"]
+
+
+def test_without_the_right_to_list_them_that_is_told_once(node):
+    """As in an agent's pod."""
+    script = (
+        "import asyncio; from speaker.diagnosis import kernel; from speaker.interfaces.watcher import look;"
+        "links = asyncio.run(look()).links.values();"
+        "print([each.why for each in kernel.unread(link for link in links if link.name in ('eth0', 'cni0'))])"
+    )
+    with node.entered():
+        argv = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", sys.executable, "-c", script]
+        told = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert told.stdout.strip() == "['listing them takes CAP_SYS_ADMIN']", told.stderr

@@ -19,6 +19,44 @@ def test_a_config_map_of_metallb_becomes_pools_and_its_bgp_is_listed_by_line():
     ]
 
 
+NAMED = """apiVersion: v1
+kind: ConfigMap
+metadata: {{name: config, namespace: metallb-system}}
+data:
+  config: |
+    address-pools:
+    - {{name: My_Pool, protocol: layer2, addresses: [192.0.2.10-192.0.2.20]}}
+    - {{name: {other}, protocol: layer2, addresses: [192.0.2.30-192.0.2.40]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, namespace: default, annotations: {{metallb.universe.tf/address-pool: {wanted}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
+"""
+
+
+@pytest.mark.parametrize("wanted", ["My_Pool", "other"])
+def test_a_pool_whose_name_is_none_here_gets_another_one_and_its_services_ask_for_that(wanted):
+    found = converted(NAMED.format(other="other", wanted=wanted))
+    ours = {"My_Pool": "my-pool", "other": "other"}
+    assert [each["metadata"]["name"] for each in found.pools] == [*ours.values()]
+    (service,) = found.services
+    assert service["metadata"]["annotations"]["eip-speaker.io/pool"] == ours[wanted]
+    (told,) = [each for each in found.listed if each.path.endswith(".name") and "address-pools" in each.path]
+    assert (told.value, told.place.line, told.do) == ("My_Pool", 7, "")
+    assert told.why == "the pool is called my-pool, as names here have only a-z, 0-9, '-' and '.' (RFC 1123)"
+
+
+@pytest.mark.parametrize(("wanted", "gets"), [("My_Pool", None), ("my-pool", "my-pool")])
+def test_a_name_that_another_pool_has_is_not_taken_from_it(wanted, gets):
+    found = converted(NAMED.format(other="my-pool", wanted=wanted))
+    assert [(each["metadata"]["name"], each["spec"]["addresses"]) for each in found.pools] == [
+        ("my-pool", ["192.0.2.30-192.0.2.40"])
+    ]
+    assert [each["metadata"]["annotations"]["eip-speaker.io/pool"] for each in found.services] == [gets] * bool(gets)
+    assert "another pool is also named my-pool" in {each.why for each in found.decisions}
+
+
 def test_a_mistake_in_the_text_of_a_config_map_is_found_on_its_line():
     text = text_of("metallb-configmap").replace("auto-assign: false", "auto-assing: false")
     (found,) = [each for each in converted(text).decisions if "auto-assing" in each.path]

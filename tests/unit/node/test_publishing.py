@@ -71,20 +71,23 @@ def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, 
 EIP6, MAC = ip_address("2001:db8::10"), Mac(b"\x02\0\0\0\0\x02")
 
 
+@pytest.mark.parametrize(("eip", "own"), [(EIP6, ip_address("fe80::2")), (EIP, THEIR_OWN)], ids=["NDP", "ARP"])
 @pytest.mark.parametrize(
     ("answers", "kinds"),
     [
-        ((EIP6, (EIP6, MAC)), []),
-        (((EIP6, MAC),), ["multicast_lost"]),
-        (((EIP6, MAC), ip_address("fe80::2")), ["multicast_lost"]),
-        ((ip_address("fe80::2"),), ["not_answered"]),
+        (("everybody", "alone"), []),
+        (("alone",), ["multicast_lost"]),
+        (("alone", "own"), ["multicast_lost"]),
+        (("own",), ["not_answered"]),
         ((), []),
     ],
     ids=["it answers", "by unicast", "by unicast, and for its own address", "not at all", "nobody does"],
 )
 def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch(
-    tmp_path, in_virtual_time, answers, kinds
+    tmp_path, in_virtual_time, eip, own, answers, kinds
 ):
+    answers = [{"everybody": eip, "alone": (eip, MAC), "own": own}[each] for each in answers]
+
     async def story():
         report, lan = Report(Metrics(), tmp_path, asyncio.get_running_loop().time), Lan(*answers)
         report.hear(PeerChanged("n2", ETH0, alive=True))
@@ -92,12 +95,12 @@ def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch
         witnessing.use([ETH0], {})
         witnessing.know([HOLDER._replace(mac=MAC)])
         claim = ClaimStatus(mine=False, holder="n2", term=3, since=None, link=ETH0.index)
-        eips = {EIP6: MayNotHold(EIP6, "lan", (), "unknown", "")}
-        witnessing.follow(eips, {EIP6: claim})
+        eips = {eip: MayNotHold(eip, "lan", (), "unknown", "")}
+        witnessing.follow(eips, {eip: claim})
         report.brought_about(InForce(Settlement({}, {}), Decision(eips, EMPTY), {}))
 
         async def claims(_):
-            return {EIP6: claim}
+            return {eip: claim}
 
         asking = asyncio.create_task(witnessing.run())
         found = []
@@ -105,7 +108,7 @@ def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch
             await asyncio.sleep(60)
             await report.publish(claims, True)
             found.append([each.kind for each in report.findings()])
-        lan.answered = (EIP6,)
+        lan.answered = (eip,)
         await asyncio.sleep(60)
         await report.publish(claims, True)
         asking.cancel()

@@ -25,7 +25,7 @@ from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
 from speaker.packets import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING
-from speaker.packets.asking import Answer, answers_to, others_talk, question_from, read_answer
+from speaker.packets.asking import POLLS, Answer, answers_to, others_talk, question_from, read_answer, read_poll
 
 OURS, THEIRS, ANOTHER = (Mac(b"\x02\0\0\0\0" + bytes((n,))) for n in (1, 2, 3))
 OWN4, OWN6 = IPv4Address("192.0.2.1"), IPv6Address("fe80::1")
@@ -199,3 +199,32 @@ def test_who_answers_is_read_as_its_kernel_would_be_believed(frame, answer):
 def test_no_bytes_raise_anything(data, head):
     found = read_answer(head + data)
     assert found is None or ip_address(found.address)
+
+
+# ── What other programs of this host ask ──────────────────────────────────────────────────────────────────────
+
+AN_ANSWER = of(OURS, ARP(op=2, hwsrc=format_mac(OURS), psrc=str(OWN4), hwdst=format_mac(THEIRS), pdst="192.0.2.2"))
+TRAFFIC = IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP() / Raw(bytes(50))
+
+
+@pytest.mark.parametrize(
+    ("what", "frame", "pkttype", "poll"),
+    [
+        ("ARP to one", question_from(OURS, (OWN4,), EIP4, THEIRS), PACKET_OUTGOING, Answer(EIP4, THEIRS)),
+        ("NDP to one", question_from(OURS, (OWN6,), EIP6, THEIRS), PACKET_OUTGOING, Answer(EIP6, THEIRS)),
+        ("ARP to everybody", question_from(OURS, (OWN4,), EIP4), PACKET_OUTGOING, None),
+        ("NDP to everybody", question_from(OURS, (OWN6,), EIP6), PACKET_OUTGOING, None),
+        ("another host's", question_from(THEIRS, (OWN4,), EIP4, OURS), PACKET_HOST, None),
+        ("an answer", AN_ANSWER[:6].replace(b"\xff" * 6, THEIRS) + AN_ANSWER[6:], PACKET_OUTGOING, None),
+        ("traffic over IPv6", of(OURS, TRAFFIC, to=format_mac(THEIRS)), PACKET_OUTGOING, None),
+        ("traffic over IPv4", of(OURS, IP(dst="192.0.2.2") / UDP(), to=format_mac(THEIRS)), PACKET_OUTGOING, None),
+    ],
+)
+def test_a_question_of_this_host_to_one_alone_is_a_poll(what, frame, pkttype, poll):
+    assert passes(POLLS, frame, pkttype) is (poll is not None), what
+    assert poll is None or read_poll(frame) == poll
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_poll_or_none(frame):
+    assert read_poll(frame) is None or isinstance(read_poll(frame), Answer)

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -143,6 +144,26 @@ def test_a_directory_inside_is_told_if_it_holds_manifests(tmp_path, capsys):
     (tmp_path / "empty" / "inner" / "b.yaml").touch()
     assert main(["convert", str(tmp_path)]) == 1
     assert f"{tmp_path}/empty: is a directory, whose files are not read; name it" in capsys.readouterr().err
+
+
+WHOLE_TEXT = WHOLE.read_text()
+
+
+@pytest.mark.usefixtures("closed_off")  # not as root, whom nothing stops
+def test_a_directory_inside_that_cannot_be_read_is_told(capsys):
+    with TemporaryDirectory() as directory:
+        (Path(directory) / "a.yaml").write_text(WHOLE_TEXT)
+        locked = Path(directory) / "inner" / "locked"
+        locked.mkdir(parents=True)
+        assert main(["convert", directory]) == 0
+        locked.chmod(0)
+        code = main(["convert", directory])
+        alone = main(["convert", str(locked)])
+        locked.chmod(0o700)
+    told = capsys.readouterr().err
+    assert (code, alone) == (1, 2)
+    assert f"{locked}: is a directory, whose files are not read; name it" in told
+    assert f"'{locked}': must be a directory that can be read: Permission denied" in told
 
 
 def test_a_directory_in_capitals_is_no_file_that_is_misnamed(tmp_path, capsys):
