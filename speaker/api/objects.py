@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from speaker.errors import ApiRefused, EdgeError
+from speaker.errors import ApiRefused, as_edge_error
 from speaker.system.decoding import UNFIT
 
 MAX_RETRY_AFTER = 60.0
@@ -228,7 +228,5 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
 
 def read_page(body: bytes) -> Page:
     """Raises EdgeError when ``body`` is no list."""
-    try:
+    with as_edge_error("cannot be read as a list of objects", UNFIT):
         return _page.decode(body)
-    except UNFIT as error:
-        raise EdgeError(f"cannot be read as a list of objects: {error}") from error

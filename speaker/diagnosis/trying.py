@@ -22,7 +22,7 @@ from speaker.diagnosis.asking import Wanted, ask_links
 from speaker.diagnosis.eip_checks import services_of
 from speaker.diagnosis.facts import Facts, Walked
 from speaker.diagnosis.returning import strangers
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, Unsupported, as_edge_error
 from speaker.forwarding.nftables import nft
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.snapshot import Snapshot
@@ -205,11 +205,10 @@ async def _tap(link: Link) -> AsyncIterator[int]:
     except OSError as error:
         raise Unsupported(f"{_TUN}: {error.strerror}") from error
     try:
-        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH", name.encode(), _TAP_NO_PI))
-        await _redirect(name, link)
-        yield tap
-    except OSError as error:
-        raise EdgeError(f"a tap device for the link {link.name}: {error.strerror or error}") from error
+        with as_edge_error(f"a tap device for the link {link.name}"):
+            fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH", name.encode(), _TAP_NO_PI))
+            await _redirect(name, link)
+            yield tap
     finally:
         os.close(tap)
 
@@ -222,14 +221,12 @@ async def _redirect(name: str, link: Link) -> None:
 
     to_link = {"kind": "mirred", "direction": "ingress", "action": "redirect", "ifindex": link.index}
     everything = {"protocol": _ALL, "keys": ["0x0/0x0+0"], "target": 0x10000}
-    try:
+    with as_edge_error(f"a tap device for the link {link.name}", NetlinkError):
         async with AsyncIPRoute() as kernel:
             (tap,) = await kernel.link_lookup(ifname=name)
             await kernel.link("set", index=tap, address=link.mac.hex(":"), state="up")
             await kernel.tc("add", "clsact", tap)
             await kernel.tc("add-filter", "u32", tap, parent="ffff:fff2", action=to_link, **everything)
-    except NetlinkError as error:
-        raise EdgeError(f"a tap device for the link {link.name}: {error}") from error
 
 
 def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
 
-from speaker.errors import EdgeError
+from speaker.errors import as_edge_error
 from speaker.forwarding.changes import Flow, goes_on
 from speaker.forwarding.plan import Plan, VirtualServerKey
 from speaker.model import IPAddress, Protocol
@@ -34,7 +34,8 @@ async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps = go
 
 async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: Keeps) -> int:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    try:
+    lacking = struct.error, AttributeError, ValueError  # an entry lacks what each has
+    with as_edge_error("conntrack", (NetlinkError, OSError, *lacking)):
         kernel = AsyncNFCTSocket(nfgen_family=family)
         try:
             await kernel.setup_endpoint()
@@ -42,8 +43,6 @@ async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: 
             return sum([await _delete(kernel, family, flow) for flow in gone])
         finally:
             kernel.close()
-    except (NetlinkError, OSError, struct.error, AttributeError, ValueError) as error:  # an entry lacks what each has
-        raise EdgeError(f"conntrack: {error}") from error
 
 
 async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> AsyncIterator[Flow]:

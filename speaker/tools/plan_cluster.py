@@ -23,7 +23,7 @@ from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client, listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import IpMode
-from speaker.errors import EdgeError, SettingError
+from speaker.errors import SettingError, as_edge_error
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
@@ -145,10 +145,8 @@ def _put(
         made["spec"] = {**spec(found), **(data["spec"] or {})}
     if "status" in known:
         made["status"] = known["status"]
-    try:
+    with as_edge_error(document.subject, msgspec.ValidationError):
         into[key] = msgspec.convert(made, kind)
-    except msgspec.ValidationError as error:
-        raise EdgeError(f"{document.subject}: {error}") from error
 
 
 def _allocated(live: Live, found: kinds.ServiceObject | None, policy: object) -> Mapping[str, Any]:

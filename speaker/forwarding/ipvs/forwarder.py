@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from speaker.checks import Finding, said
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.forwarding.changes import Change, EipChange, ServerChange, diff
 from speaker.forwarding.ipvs import decisions
 from speaker.forwarding.ipvs.counters import FILE, traffic
@@ -167,11 +167,8 @@ class IpvsForwarder:
             messages = tables.service_messages()
         if not real_servers:
             return traffic(self._plan.eips, messages, ())
-        try:
-            with FILE.open() as lines:
-                return traffic(self._plan.eips, messages, lines)
-        except (OSError, UnicodeDecodeError) as error:
-            raise EdgeError(f"{FILE}: {error}") from error
+        with as_edge_error(str(FILE), (OSError, UnicodeDecodeError)), FILE.open() as lines:
+            return traffic(self._plan.eips, messages, lines)
 
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.netlink.messages import attribute, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
@@ -87,10 +87,8 @@ async def _nft(*arguments: str, script: str = "", seconds: float | None = None) 
 
 def listed(output: bytes, what: str) -> Listed:
     """Raises EdgeError if the output is not nft's: it is truncated, or from another program."""
-    try:
+    with as_edge_error(f"nft list {what}: its output cannot be read", UNFIT):
         return _listing.decode(output).nftables
-    except UNFIT as error:
-        raise EdgeError(f"nft list {what}: its output cannot be read: {error}") from error
 
 
 # ── Has anybody changed it? ───────────────────────────────────────────────────────────────────────────────────
@@ -116,11 +114,8 @@ def generation() -> int:
 
 
 def _asked(ask: Callable[[Netlink], _T]) -> _T:
-    try:
-        with Netlink(NETLINK_NETFILTER) as kernel:
-            return ask(kernel)
-    except OSError as error:
-        raise EdgeError(f"nftables: {error}") from error
+    with as_edge_error("nftables"), Netlink(NETLINK_NETFILTER) as kernel:
+        return ask(kernel)
 
 
 def _generation(kernel: Netlink) -> int:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from speaker.api.addresses import parse_eip, parse_host
 from speaker.api.eip import parse_interface
-from speaker.errors import EdgeError, SettingError, written
+from speaker.errors import SettingError, as_edge_error, written
 from speaker.model import Family, IPAddress, with_port
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import DEFAULT_API_PORT, KUBEADMS_CA, number
@@ -191,10 +191,8 @@ def was_first(root: Path) -> bool:
 
 
 def _read(file: Path) -> bytes:
-    try:
+    with as_edge_error(f"cannot read {shown(file)}"):
         return file.read_bytes()
-    except OSError as error:
-        raise EdgeError(f"cannot read {shown(file)}: {error.strerror}") from error
 
 
 def starter(site: Site, image: str, speaker: str, systemd: bool) -> tuple[Path, str]:
