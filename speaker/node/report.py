@@ -208,7 +208,7 @@ class Report(gauges.Counted):
 
     def martians(self, martians: int, reverse_path: int) -> None:
         """Packets dropped so far because of their source, and by a reverse path filter."""
-        self._metrics.martians.set(martians)
+        self._metrics.martian_sources.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
         write(self._transitions.dropped(martians, reverse_path))
 
@@ -220,7 +220,7 @@ class Report(gauges.Counted):
 
     def environment(self, problems: tuple[Finding, ...], priority: Priority) -> None:
         """Settings of this host, and doings of others here, that keep traffic from flowing, or us from the CPU."""
-        self._metrics.real_time.set(priority is Priority.REAL_TIME)
+        self._metrics.wire_real_time.set(priority is Priority.REAL_TIME)
         before, self._status.priority = self._status.priority, priority
         if priority is not before:
             log.info("wire process", priority=priority.value)
@@ -296,7 +296,7 @@ class Report(gauges.Counted):
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """The kernel's forwarding was changed. ``approximations`` None: they are as before."""
         if changes:
-            self._metrics.changes.inc(len(changes))
+            self._metrics.forwarding_changes.inc(len(changes))
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
         if approximations is not None:
             write(self._transitions.approximations(approximations))
@@ -304,9 +304,9 @@ class Report(gauges.Counted):
     def assisting(self, nodes: Mapping[str, int]) -> None:
         """Dead node → how many virtual servers in front of kube-proxy bypass its endpoints."""
         before, now = self._status.assisting, time.time()
-        self._metrics.assisted.clear()
+        self._metrics.assisted_virtual_servers.clear()
         for node, servers in nodes.items():
-            self._metrics.assisted.labels(node).set(servers)
+            self._metrics.assisted_virtual_servers.labels(node).set(servers)
         if nodes.keys() != before.keys():
             log.info("assisting kube-proxy", without=sorted(nodes))
             self._status.assisting = {node: before.get(node, now) for node in nodes}
@@ -321,7 +321,7 @@ class Report(gauges.Counted):
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
         """``eips``: how many EIPs this node may hold. ``next_hops``: where packets of connections unknown here go."""
         for fate, count in fates(eips, next_hops).items():
-            self._metrics.unknown_flows.labels(fate.value).set(count)
+            self._metrics.strays.labels(fate.value).set(count)
         handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
         if handed_over != self._status.handed_over:
             self._status.handed_over = handed_over
@@ -515,7 +515,7 @@ class Report(gauges.Counted):
 
     def api(self, up: bool) -> None:
         """Said if the change lasts longer than LASTING; called again and again until ``up``."""
-        self._metrics.api.set(up)
+        self._metrics.api_up.set(up)
         self._happened([self._transitions.api(up, self._clock())])
 
     def _tell(self, event: events.Event | None) -> None:

@@ -119,7 +119,7 @@ class Publisher:
         self._metrics.waiting.set(len(self._outbox) + self._on_the_way)
         if (new := self._outbox.events_dropped - self._dropped) > 0:
             self._dropped += new
-            self._metrics.dropped.inc(new)
+            self._metrics.events_dropped.inc(new)
 
     # ── saying it ──
 

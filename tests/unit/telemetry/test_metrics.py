@@ -47,7 +47,7 @@ def node(*, api):
         if labels:
             metric.labels(*(WORDS[label] for label in labels))
     metrics.given.count(*GIVEN)
-    metrics.ignored_total.labels("ndp", Ignored.CONFLICT.value).inc(3)
+    metrics.ignored.labels("ndp", Ignored.CONFLICT.value).inc(3)
     metrics.conflicts.labels("defended").inc()
     metrics.kube_proxy.info({"mode": "iptables"})
     metrics.of_eips.since, metrics.of_eips.endpoints, metrics.of_eips.answered = {EIP: 1e9}, {EIP: 2}, {EIP: 1}
