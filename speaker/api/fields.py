@@ -364,13 +364,6 @@ def label_key(text: str, what: str = "label") -> str:
     return text
 
 
-def annotation_key(text: str) -> str:
-    """As ``ValidateAnnotations`` has it: like a label's, but with capitals allowed in the prefix. ValueError says the
-    rule."""
-    label_key(text.lower(), "annotation")
-    return text
-
-
 def label_value(text: str) -> str:
     if text and not QUALIFIED.fullmatch(text):
         raise ValueError("is not a label value: at most 63 letters, digits, '-', '_' and '.'")

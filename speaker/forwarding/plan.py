@@ -28,6 +28,10 @@ DEFAULT_SCHEDULER = "rr"
 
 VirtualServerKey: TypeAlias = tuple[IPAddress, Protocol, int]
 
+NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
+"""As IP has them, for the kernel."""
+PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class RealServer:

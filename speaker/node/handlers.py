@@ -15,7 +15,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
-from speaker.model import Forwarding
+from speaker.model import Family, Forwarding
 from speaker.node.control import Handler, Message
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import MOST, Knowledge, an_address
@@ -125,8 +125,8 @@ async def know(
         ),
         services=knowledge.cut(services, lambda key: knowledge.known_service(found, key)),
         pools=knowledge.cut(pools, lambda name: knowledge.known_pool(found, name)),
-        links=knowledge.links_of(found.decision),
-        families=knowledge.families_of(found.decision),
+        links=tuple(sorted({eip.link.name for eip in found.decision.may_hold().values()})),
+        families=tuple(sorted({Family.of(address).value for address in found.decision.eips})),
     )
 
 

@@ -251,9 +251,6 @@ class Report(gauges.Counted):
         beyond = [f"{tally.beyond} endpoints are not checked: there are too many"] if tally.beyond else []
         self._found(Area.HEALTH_CHECKS, said("checks_late", [*late, *beyond], "speaker status --json"))
 
-    def endpoints_changed(self, happened: Iterable[events.Event | None]) -> None:
-        self._happened(happened)
-
     def rivals_places(self) -> list[tuple[IPAddress, int]]:
         """EIPs that have a rival, each with the index of the link on which the rival was heard."""
         return self._problems.rivals_places(self._clock())
@@ -286,12 +283,12 @@ class Report(gauges.Counted):
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
         """Which Service has which EIP from now on. ``changed``: only these may be new; None: any."""
-        self._happened(self._transitions.settled(settlement, changed))
+        self.happened(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""
         self.noted.decided = decision.eips
-        self._happened(self._transitions.decided(decision, touched))
+        self.happened(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """The kernel's forwarding was changed. ``approximations`` None: they are as before."""
@@ -383,7 +380,7 @@ class Report(gauges.Counted):
 
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
-        self._happened(self._transitions.conflicts(conflicts))
+        self.happened(self._transitions.conflicts(conflicts))
         for each in self.shown:
             each(told, in_force.usage, conflicts)
         write_status(self._runtime_dir, told)
@@ -457,7 +454,7 @@ class Report(gauges.Counted):
             for event in happened:
                 each(event)
 
-    def _happened(self, happened: Iterable[events.Event | None]) -> None:
+    def happened(self, happened: Iterable[events.Event | None]) -> None:
         """Events of this process; in any thread."""
         found = [event for event in happened if event is not None]
         self.telling.say(map(transitions.told, found))
@@ -516,7 +513,7 @@ class Report(gauges.Counted):
     def api(self, up: bool) -> None:
         """Said if the change lasts longer than LASTING; called again and again until ``up``."""
         self._metrics.api_up.set(up)
-        self._happened([self._transitions.api(up, self._clock())])
+        self.happened([self._transitions.api(up, self._clock())])
 
     def _tell(self, event: events.Event | None) -> None:
         """Together with others of the same cause."""

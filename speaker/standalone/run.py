@@ -96,7 +96,7 @@ class Manifests:
                     changed()
 
     def _checked(self, news: list[Watched]) -> None:
-        self._report.endpoints_changed(event(each.target, each.services, each.condition) for each in news)
+        self._report.happened(event(each.target, each.services, each.condition) for each in news)
         self._changed()
 
     async def _read(self) -> bool:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs import tables
-from speaker.forwarding.plan import Counts, Name, RealName, Traffic
+from speaker.forwarding.plan import PROTOCOLS, Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
 from speaker.netlink.messages import AF_INET, ATTRIBUTE, U16, attributes
 
@@ -40,7 +40,7 @@ def traffic(eips: Iterable[IPAddress], messages: Iterable[bytes], listing: Itera
         counted = parse_counters(payload)
         if counted is None or not any(counted.counts) or (eip := names.get(counted.address)) is None:
             continue
-        protocol = tables.PROTOCOLS.get(counted.protocol)
+        protocol = PROTOCOLS.get(counted.protocol)
         if protocol is not None:
             name = (eip, protocol.value, str(counted.port))
             virtual_servers[name] = counted.counts

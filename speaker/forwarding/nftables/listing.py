@@ -15,13 +15,11 @@ from typing import Any, TypeAlias
 from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import ChosenBy, Ruleset
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.forwarding.plan import NUMBERS, PROTOCOLS, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPNetwork
 
 Listing: TypeAlias = Iterable[Mapping[str, Any]]
 """The objects of ``nft --json --numeric list table``."""
-
-_PROTOCOLS = {number: protocol for protocol, number in ruleset.NUMBERS.items()}
 
 
 class _Foreign(Exception):
@@ -141,7 +139,7 @@ def _plan(found: _Found) -> Plan:
 
 def _listed_key(element: str) -> VirtualServerKey:
     address, number, port = element.split(" . ")
-    protocol = _PROTOCOLS.get(int(number))
+    protocol = PROTOCOLS.get(int(number))
     if protocol is None:
         raise _Foreign(element)
     return ip_address(address), protocol, int(port)
@@ -167,7 +165,7 @@ def _listed_server(
 
 def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
     """nft lists the match on the protocol only if no field name, such as ``tcp sport``, implies it."""
-    number = ruleset.NUMBERS[server.protocol]
+    number = NUMBERS[server.protocol]
     match expressions:
         case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (
             listed == number

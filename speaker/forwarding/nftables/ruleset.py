@@ -21,10 +21,8 @@ from typing import Any, cast
 
 from speaker.forwarding.changes import address_of, diff, part_of
 from speaker.forwarding.nftables.skeletons import ASSIST, ASSIST_TABLE, FORWARDER, GUARD, GUARD_TABLE, TABLE
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, taken_here
-from speaker.model import Family, IPAddress, IPNetwork, Protocol
-
-NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
+from speaker.forwarding.plan import EMPTY, NUMBERS, Plan, RealServer, VirtualServer, VirtualServerKey, taken_here
+from speaker.model import Family, IPAddress, IPNetwork
 
 #: Schedulers that send a client's address to the same real server. IPVS's dh hashes the destination, which is one
 #: EIP here: all of it would go to one real server, so the source decides.

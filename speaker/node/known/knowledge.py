@@ -397,11 +397,3 @@ def known_peer(peer: PeerSeen) -> KnownPeer:
     mac = format_mac(peer.mac) if peer.mac is not None else ""
     states = peer.alive, peer.draining, peer.heard, peer.hears_us
     return KnownPeer(peer.node, peer.link, *states, peer.hello_ms, peer.began, mac, tuple(map(str, peer.addresses)))
-
-
-def links_of(decision: Decision) -> tuple[str, ...]:
-    return tuple(sorted({eip.link.name for eip in decision.may_hold().values()}))
-
-
-def families_of(decision: Decision) -> tuple[str, ...]:
-    return tuple(sorted({Family.of(address).value for address in decision.eips}))

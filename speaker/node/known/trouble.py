@@ -114,7 +114,8 @@ def of_all(
         yield from refusal(known_service(state, key))
     for address, eip in state.decision.eips.items():
         claim = claims.get(address, NOBODYS)
-        if not _serves(state, eip) or (isinstance(eip, MayNotHold) and _lacks(eip, claim)) or address in vacant:
+        lacking = isinstance(eip, MayNotHold) and (claim.holder is None or eip.reason in _FAILING)
+        if lacking or not _serves(state, eip) or address in vacant:
             known = known_eip(bare, address, claim, "", ())
             yield from no_candidate(state.node, known)
             yield from endpoints_there(known, [known_service(state, key) for key in eip.services])
@@ -139,10 +140,6 @@ def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> I
         what = f"{key}: {len(bad)} of {len(mine)} endpoints are unwell by {service.health_check}: {named}{more}: {fate}"
         mend = f"speaker explain {eip}   # then find out what is wrong with the endpoint"
         yield Finding("all_unwell" if served else "endpoint_unwell", what, mend, str(eip))
-
-
-def _lacks(eip: MayNotHold, claim: ClaimStatus) -> bool:
-    return claim.holder is None or eip.reason in _FAILING
 
 
 def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
