@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
-from speaker.errors import EdgeError, NotDone
+from speaker.errors import EdgeError, NotDone, as_edge_error
 from speaker.system.waiting import Limits, at_rest
 
 THREADS = 8
@@ -292,10 +292,8 @@ def start_threads(count: int = THREADS, prepare: Callable[[], None] = lambda: No
     Raises EdgeError where the host does not have so many.
     """
     threads = Threads(count, "work", prepare)
-    try:
+    with as_edge_error(f"cannot start {count} threads", RuntimeError):
         threads.start()
-    except RuntimeError as error:
-        raise EdgeError(f"cannot start {count} threads: {error}") from error
     _OF_LOOPS[asyncio.get_running_loop()] = threads
 
 
