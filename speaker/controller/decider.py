@@ -379,7 +379,7 @@ def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
 def _unranged(parsed: Parsed) -> Parsed:
     """Without source ranges: agents need them, but no controller does, and thousands of networks take megabytes."""
     if isinstance(parsed, Unreadable):
-        return replace(parsed, keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
+        return parsed._replace(keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
     return replace(parsed, source_ranges=()) if isinstance(parsed, Service) else parsed
 
 

@@ -10,10 +10,10 @@ after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` binds 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, as_edge_error
@@ -37,8 +37,7 @@ LOOK_SECONDS = 60.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelState:
+class KernelState(NamedTuple):
     """What the kernel has: ours as a plan, the addresses for which others have virtual servers, how many connections
     our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
 
@@ -49,8 +48,7 @@ class KernelState:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded``: the
     changes that may concern the guard."""
 
@@ -200,7 +198,7 @@ class IpvsForwarder:
 
     def _look_after_refusal(self, want: Plan) -> KernelState:
         seen = self._look(want.eips)
-        return replace(seen, ours=decisions.completed(seen.ours, want, want), fresh=False)
+        return seen._replace(ours=decisions.completed(seen.ours, want, want), fresh=False)
 
     def _see(
         self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
@@ -222,7 +220,7 @@ class IpvsForwarder:
                 if decisions.places(counted) != decisions.places(ours.virtual_servers[key].real_servers):
                     return self._look(eips)
                 connections |= decisions.idle(key, counted)
-        return replace(believed, foreign=foreign, connections=connections)
+        return believed._replace(foreign=foreign, connections=connections)
 
     def _look(self, eips: frozenset[IPAddress]) -> KernelState:
         """``eips``: those to be forwarded. If our link was removed by somebody, what we bound before is still ours."""

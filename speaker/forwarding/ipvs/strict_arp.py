@@ -13,6 +13,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError, as_edge_error
@@ -44,8 +45,7 @@ class ArpLink:
         return f"{self.name}/{self.index}/{NAMES[kind]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(NamedTuple):
     """One value to set on one link."""
 
     link: ArpLink

@@ -9,7 +9,6 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
@@ -46,8 +45,7 @@ _GENERIC = struct.Struct("=BBH")
 """struct genlmsghdr: command, version, reserved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A change that the kernel refused, and why."""
 
     change: Change

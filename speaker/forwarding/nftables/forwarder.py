@@ -10,9 +10,9 @@ hashes the client's address and so has no timeout. Source ranges also apply to t
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
@@ -222,8 +222,7 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
 # ── One table of ours ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(NamedTuple):
     """What we last made of a table, and the kernel's stamp of it."""
 
     plan: ruleset.Expressed
@@ -258,7 +257,7 @@ class Table:
             raise EdgeError(f"nft reports success, but there is no table inet {self._name}")
         sure = known is None or known.stamp.generation == before.generation
         if not sure or after.generation != before.generation + bool(script):
-            after = replace(after, generation=UNSURE)
+            after = after._replace(generation=UNSURE)
         self._made = Made(ruleset.Expressed(plan, want), after)
         return step
 

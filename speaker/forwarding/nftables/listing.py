@@ -7,10 +7,10 @@ table that somebody else has edited is treated as unknown, and rebuilt.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from ipaddress import ip_address, ip_network
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import ChosenBy, Ruleset
@@ -30,8 +30,7 @@ _NOT_OURS = (_Foreign, LookupError, TypeError, ValueError, AttributeError)
 """Includes what reading JSON of another shape than nft's may raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     elements: Mapping[str, frozenset[str]]
     rules: Mapping[str, Mapping[str, Any]]
     """The rules of every varying chain."""

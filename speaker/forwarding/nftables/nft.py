@@ -6,9 +6,8 @@ The kernel itself says whether anybody has changed nftables since the last look,
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from errno import ENOENT
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -94,8 +93,7 @@ def listed(output: bytes, what: str) -> Listed:
 # ── Has anybody changed it? ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """``generation`` counts the transactions in this network namespace, whoever made them. ``table`` (None if there is
     no table) differs for each table that is ever made, and changes whenever a chain or set is added or removed."""
 

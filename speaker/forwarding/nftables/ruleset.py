@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import collapse_addresses, ip_network
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from speaker.forwarding.changes import address_of, diff, part_of
 from speaker.forwarding.nftables.skeletons import ASSIST, ASSIST_TABLE, FORWARDER, GUARD, GUARD_TABLE, TABLE
@@ -64,8 +64,7 @@ class Ruleset:
         return f"{self.family} {self.table}"
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """A map's declaration, and its elements: the real server of each number."""
 
     typeof: str
@@ -75,8 +74,7 @@ class Slots:
 # ── From a plan to a ruleset ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Expressed:
+class Expressed(NamedTuple):
     """A plan and its ``expressible`` form."""
 
     plan: Plan

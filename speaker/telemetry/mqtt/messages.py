@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
@@ -40,8 +39,7 @@ class Message(NamedTuple):
         return STATE_SECONDS if self.payload else None
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
+class Topics(NamedTuple):
     """``all_…`` are filters: they match every topic of a kind."""
 
     prefix: str

@@ -9,10 +9,9 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from speaker.api.addresses import parse_eip, parse_host
 from speaker.api.eip import parse_interface
@@ -38,8 +37,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._/+@-]{1,255}")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """``here`` is the one of ``servers`` on this host. ``first``: the cluster begins here, and this node is preferred
     while no server is well."""
 
