@@ -7,7 +7,6 @@ nodes may be allowed to hold an EIP; which of them does is decided in the wire p
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from speaker.forwarding.plan import Plan, Planner, without
@@ -32,8 +31,7 @@ from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
 
 
-@dataclass(frozen=True, slots=True)
-class MayHold:
+class MayHold(NamedTuple):
     """An EIP that this node may answer for, on which link, and how it is announced."""
 
     address: IPAddress
@@ -44,8 +42,7 @@ class MayHold:
     preference: Preference | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MayNotHold:
+class MayNotHold(NamedTuple):
     """An EIP in use that this node must not answer for. ``reason`` is a metric label, ``message`` a sentence."""
 
     address: IPAddress
@@ -55,8 +52,7 @@ class MayNotHold:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     eips: Mapping[IPAddress, MayHold | MayNotHold]
     forwarding: Plan
 

@@ -346,7 +346,7 @@ class Host:
         assignments = view.settlement.assignments
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
         if self._assisted is not None:
-            decision = replace(decision, forwarding=self._assisted.of(decision.forwarding, boottime()))
+            decision = decision._replace(forwarding=self._assisted.of(decision.forwarding, boottime()))
         self._follow(decision, touched)
         return decision, touched
 

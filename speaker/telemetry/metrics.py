@@ -4,9 +4,8 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -62,8 +61,7 @@ class Total(Collector):
         yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(NamedTuple):
     make: Callable[..., Any]
     api: bool | None
 

@@ -1,7 +1,6 @@
 """What is wrong with an EIP or a Service, as far as the node knows, for ``problems`` and the doctor. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from ipaddress import ip_address
 
 from speaker.checks import FEW, KINDS, Finding
@@ -109,7 +108,7 @@ def of_all(
     """Findings about every Service and EIP. ``answering``: how many hosts answer for each EIP that is asked for.
     ``vacant``: EIPs that nobody has held for some time. ``unicast``: of those that nobody answers for, the ones whose
     holder answers if it alone is asked."""
-    bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers do not matter here
+    bare = state._replace(decision=state.decision._replace(forwarding=EMPTY))  # its servers do not matter here
     for key in state.settlement.refusals:
         yield from refusal(known_service(state, key))
     for address, eip in state.decision.eips.items():
