@@ -29,9 +29,8 @@ from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known import trouble
 from speaker.node.known.knowledge import InForce
-from speaker.node.known.noted import Noted
 from speaker.node.problems import Area, Problems, first, new
-from speaker.node.standing import Alive
+from speaker.node.standing import Alive, Noted
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
