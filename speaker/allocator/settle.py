@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from speaker.allocator.assign import Allocator, Outcome, Usage
+from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.refusals import Refusal
-from speaker.model import Assignment, Family, FamilyPolicy, IPAddress, Service, ServiceKey, World
+from speaker.model import Assignment, Family, FamilyPolicy, IPAddress, Service, ServiceKey, Usage, World
 
 _Mark: TypeAlias = tuple[int, int]
 _Due: TypeAlias = dict[ServiceKey, Service]

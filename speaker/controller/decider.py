@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from speaker.allocator.assign import Allocator, Outcome, Usage
+from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
 from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of, has_ours
@@ -17,7 +17,7 @@ from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, in_status, restored
 from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
-from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, Usage, rank
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0

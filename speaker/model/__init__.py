@@ -4,6 +4,7 @@ They are frozen, and have no behaviour except naming themselves. Strings stop at
 manifests and API JSON into these values, and nothing further in parses text.
 """
 
+import typing
 from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -370,6 +371,25 @@ class Pool:
     """Of the nodes that ``node_selector`` allows those whose terms add up to more hold its EIPs sooner."""
     failback: float | None = None
     """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
+
+
+class Places(typing.Protocol):
+    """Which addresses of a pool are what: ``allocator/pools.py`` has it."""
+
+    def blocks(self) -> list[int]: ...
+    def map(self, block: int) -> tuple[str, list[tuple[str, int]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released.
+    ``full``: namespaces that have as many as they may, and how many each has. ``places``: which addresses these are."""
+
+    size: int
+    used: int
+    resting: int
+    full: tuple[tuple[str, int], ...] = ()
+    places: Places | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

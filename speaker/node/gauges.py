@@ -5,12 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from speaker.allocator.assign import Outcome, Usage
+from speaker.allocator.assign import Outcome
 from speaker.allocator.settle import Settlement, given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.health.judge import Tally
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events
+from speaker.model import Endpoint, Family, IPAddress, ServiceKey, Usage, events
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
 from speaker.ownership.events import NameClash, NameFree

@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.pools import names
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
@@ -26,6 +25,7 @@ from speaker.model import (
     Service,
     ServiceKey,
     TrafficPolicy,
+    Usage,
     World,
     format_mac,
     rank,
