@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
+from speaker.allocator.settle import INVALID, Given, Settling, given, tally
 from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of, has_ours
 from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
@@ -17,7 +17,7 @@ from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, in_status, restored
 from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
-from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, Usage, rank
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, Tally, Usage, rank
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0

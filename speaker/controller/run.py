@@ -11,7 +11,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Histogram, Info, ProcessCollector
 
 from speaker import __version__
-from speaker.allocator.settle import Tally
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Room
@@ -21,6 +20,7 @@ from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
+from speaker.model import Tally
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, ServingSettings
 from speaker.system.garbage import end_in_time
@@ -201,7 +201,7 @@ class ControllerMetrics:
 
     def counted(self, tally: Tally, waiting: int) -> None:
         """What everybody has, and how many objects are still to be written."""
-        self._given.count(*tally)
+        self._given.count(tally)
         self.writes_waiting.set(waiting)
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:

@@ -392,6 +392,16 @@ class Usage:
     places: Places | None = field(default=None, compare=False)
 
 
+class Tally(NamedTuple):
+    """What was given: ``services`` by outcome, ``lacking`` something by reason; ``pools``: size, used and resting,
+    by pool and family; ``full``: what namespaces have that have all they may, by pool, family and namespace."""
+
+    services: Mapping[str, int]
+    lacking: Mapping[str, int]
+    pools: Mapping[tuple[str, str], tuple[int, int, int]]
+    full: Mapping[tuple[str, str, str], int]
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What somebody asked for: one complete, valid reading of the manifests (or of the API)."""
@@ -498,3 +508,21 @@ class Forwarding(Enum):
     def ours(self) -> bool:
         """Kube-proxy is to leave the EIPs alone."""
         return self not in (Forwarding.NONE, Forwarding.ASSIST)
+
+
+# ── What has gone through, for metrics ────────────────────────────────────────────────────────────────────────
+
+Counts: TypeAlias = tuple[int, int, int, int, int]
+"""Connections, packets in, packets out, bytes in, bytes out, since the virtual server was made."""
+ServerName: TypeAlias = tuple[str, str, str]
+"""A virtual server as labels: EIP, protocol, port."""
+RealName: TypeAlias = tuple[str, str, str, str]
+"""One of its real servers: ``address:port`` comes fourth."""
+
+
+class Traffic(NamedTuple):
+    """Only for virtual servers that have counted anything: every node has those of all EIPs, but traffic for only a
+    few. ``real_servers``: active and inactive connections."""
+
+    virtual_servers: Mapping[ServerName, Counts]
+    real_servers: Mapping[RealName, tuple[int, int]]

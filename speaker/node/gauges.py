@@ -128,7 +128,7 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
 def count_in_force(metrics: Metrics, settlement: Settlement, usage: Mapping[str, Mapping[Family, Usage]]) -> None:
     assigned, refused = settlement.assignments, settlement.refusals
     services = [given(Outcome(assigned.get(key), refused.get(key))) for key in assigned.keys() | refused.keys()]
-    metrics.given.count(*tally(services, usage))
+    metrics.given.count(tally(services, usage))
     metrics.last_reconcile_timestamp_seconds.set(time.time())
 
 

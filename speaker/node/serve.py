@@ -156,7 +156,7 @@ async def _publishing(
 
 def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Callable[[], Awaitable[bytes]]:
     """What /metrics says about traffic; nothing as long as the kernel does not answer, or a bug of ours prevents it."""
-    kept = Kept(lambda: exposition(*forwarder.traffic(real_servers=real_servers)))
+    kept = Kept(lambda: exposition(forwarder.traffic(real_servers=real_servers)))
 
     async def text() -> bytes:
         found = b""

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from speaker import __version__
-from speaker.model import Family
+from speaker.model import Family, Tally, Traffic
 from speaker.system.threads import in_thread
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -102,24 +102,18 @@ class GivenMetrics:
     def __init__(self, registry: CollectorRegistry | None) -> None:
         make(self, registry)
 
-    def count(
-        self,
-        services: Mapping[str, int],
-        lacking: Mapping[str, int],
-        pools: Mapping[tuple[str, str], tuple[int, int, int]],
-        full: Mapping[tuple[str, str, str], int],
-    ) -> None:
+    def count(self, tally: Tally) -> None:
         """All that there is now, as ``allocator.settle`` counts it."""
         self.clear()
-        for outcome, number in services.items():
+        for outcome, number in tally.services.items():
             self.services.labels(outcome).set(number)
-        for reason, number in lacking.items():
+        for reason, number in tally.lacking.items():
             self.services_refused.labels(reason).set(number)
         by_pool = self.pool_addresses, self.pool_addresses_in_use, self.pool_addresses_resting
-        for labels, numbers in pools.items():
+        for labels, numbers in tally.pools.items():
             for each, number in zip(by_pool, numbers, strict=True):
                 each.labels(*labels).set(number)
-        for place, number in full.items():
+        for place, number in tally.full.items():
             self.pool_namespace_full.labels(*place).set(number)
 
     def clear(self) -> None:
@@ -337,22 +331,14 @@ class EipMetrics:
             yield f'{UNHEALTHY}{{eip="{eip}",used="{"yes" if used else "no"}"}} {number}\n'
 
 
-def exposition(
-    virtual_servers: Mapping[tuple[str, str, str], tuple[int, int, int, int, int]],
-    real_servers: Mapping[tuple[str, str, str, str], tuple[int, int]],
-) -> bytes:
-    """By EIP, protocol and port: connections, packets in and out, bytes in and out. By these and ``address:port`` of
-    the real server: active and inactive connections."""
-    return "".join(_traffic(virtual_servers, real_servers)).encode()
+def exposition(traffic: Traffic) -> bytes:
+    return "".join(_lines_of(traffic)).encode()
 
 
-def _traffic(
-    virtual_servers: Mapping[tuple[str, str, str], tuple[int, int, int, int, int]],
-    real_servers: Mapping[tuple[str, str, str, str], tuple[int, int]],
-) -> Iterator[str]:
+def _lines_of(traffic: Traffic) -> Iterator[str]:
     counts = [
         (f'eip="{eip}",protocol="{protocol}",port="{port}"', counted)
-        for (eip, protocol, port), counted in virtual_servers.items()
+        for (eip, protocol, port), counted in traffic.virtual_servers.items()
     ]
     yield _head(CONNECTIONS, "counter")
     for labels, counted in counts:
@@ -363,7 +349,7 @@ def _traffic(
             yield f'{metric}{{{labels},direction="in"}} {counted[into]}\n'
             yield f'{metric}{{{labels},direction="out"}} {counted[out]}\n'
     yield _head(REAL_SERVER, "gauge")
-    for (eip, protocol, port, place), (active, inactive) in real_servers.items():
+    for (eip, protocol, port, place), (active, inactive) in traffic.real_servers.items():
         labels = f'eip="{eip}",protocol="{protocol}",port="{port}",real_server="{place}"'
         yield f'{REAL_SERVER}{{{labels},state="active"}} {active}\n'
         yield f'{REAL_SERVER}{{{labels},state="inactive"}} {inactive}\n'

@@ -26,8 +26,8 @@ from speaker.forwarding.ipvs.settings import IpvsSettings, IpvsTimeouts, Remembe
 from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.ipvs.tables import Refusal, ipvs_tables
 from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
-from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, taken_here, without
-from speaker.model import NO_GROUP, Group, IPAddress
+from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, VirtualServerKey, crowded, taken_here, without
+from speaker.model import NO_GROUP, Group, IPAddress, Traffic
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
 

@@ -21,8 +21,8 @@ from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
-from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
-from speaker.model import NO_GROUP, Group, Protocol
+from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
+from speaker.model import NO_GROUP, Group, Protocol, Traffic
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
