@@ -159,8 +159,6 @@ def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
                 yield change.key
             case RealChange((_, Protocol.UDP, _) as key, _, None):
                 yield key
-            case _:
-                pass
 
 
 def goes_on(flow: Flow, plan: Plan) -> bool:

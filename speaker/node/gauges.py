@@ -101,8 +101,6 @@ def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -
                 metrics.loop_delay_seconds.observe(late)
                 metrics.loop_delay_max_seconds.rise(late)
                 metrics.loop_busy_max_seconds.rise(busy)
-        case _:
-            pass
 
 
 def _count(metrics: Metrics, what: events.Countable, number: int) -> None:

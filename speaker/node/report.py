@@ -438,8 +438,6 @@ class Report(gauges.Counted):
                 self.stale.set()
             case events.HellosReceived(link=link, rejected=rejected):
                 self.telling.say([self._transitions.foreign_hellos(link, rejected)])
-            case _:
-                pass
 
     def _say(self, event: Began | WireEvent) -> None:
         if (sentence := self._judge(event)) is None:
@@ -484,8 +482,6 @@ class Report(gauges.Counted):
                 problems.let_go(eip)
             case NameFree():
                 problems.name_free()
-            case _:
-                pass
         return ""
 
     def _wait_for(self, event: events.Conflict) -> None:

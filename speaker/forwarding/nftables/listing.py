@@ -200,8 +200,7 @@ def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
         case ChosenBy.FLOW:
             return {"jhash": {"mod": total, "seed": ruleset.SEED, "expr": {"concat": [source, port]}}}
         case ChosenBy.TURN:
-            pass
-    return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
+            return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
 
 
 def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str]) -> tuple[RealServer, ...]:
