@@ -128,14 +128,10 @@ class NamedMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(Object, frozen=True):
     """The least of any object: which one it is."""
 
-    metadata: NamedMetadata
-
-    @property
-    def key(self) -> Key:
-        return Key(self.metadata.namespace, self.metadata.name)
+    metadata: NamedMetadata  # type: ignore[assignment]  # which must have its name
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
