@@ -258,9 +258,8 @@ class Reader:
         if before is not None and _asks(before.found) == _asks(found):
             known = before._replace(found=found, addresses=addresses, pools=_pools(found, addresses))
         else:
-            parsed = read_service(
-                found, default_class=self._settings.default_class, fields_alone=not self._settings.forwards
-            )
+            here = self._settings
+            parsed = read_service(found, default_class=here.default_class, fields_alone=not here.forwards)
             service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
             if not isinstance(service, Service):
                 return None

@@ -59,11 +59,8 @@ def _port(value: Field) -> tuple[Protocol, int, str]:
     number, name = value["port"], value["name"]
     if not number.given:
         number.refuse("is required: without it the slice does not say where to send traffic")
-    return (
-        value["protocol"].choice(Protocol, Protocol.TCP),
-        number.integer(0, 1, 65535),
-        name.nonempty().parsed(dns_label) or "",
-    )
+    protocol = value["protocol"].choice(Protocol, Protocol.TCP)
+    return protocol, number.integer(0, 1, 65535), name.nonempty().parsed(dns_label) or ""
 
 
 def _count(endpoint: Field) -> int:

@@ -322,10 +322,7 @@ def read_service(
     )
     if not problems:
         return parsed
-    if not isinstance(parsed, Service) or (parsed.key.namespace, parsed.key.name) != (
-        found.key.namespace,
-        found.key.name,
-    ):
+    if not isinstance(parsed, Service) or parsed.key != ServiceKey(found.key.namespace, found.key.name):
         return Unreadable(_listed(problems))
     # Without its wishes: by them it would be given something new.
     return Unreadable(_listed(problems), replace(parsed, addresses=(), pools=()))

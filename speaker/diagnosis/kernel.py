@@ -281,9 +281,8 @@ def deaf_ports(bridge: Link, root: Path = SYS) -> tuple[str, ...]:
 
 
 def _is_here(link: Link, root: Path) -> bool:
-    return _read(root / link.name / "ifindex") == str(link.index) and _read(root / link.name / "address") == format_mac(
-        link.mac
-    )
+    index, mac = _read(root / link.name / "ifindex"), _read(root / link.name / "address")
+    return (index, mac) == (str(link.index), format_mac(link.mac))
 
 
 def _read(path: Path) -> str:

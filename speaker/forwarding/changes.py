@@ -169,9 +169,8 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
         return False
     if server.sources and not any(flow.client in network for network in server.sources):
         return False
-    return server.protocol is not Protocol.UDP or any(
-        real.place == (flow.real, flow.real_port) for real in server.real_servers
-    )
+    places = (real.place for real in server.real_servers)
+    return server.protocol is not Protocol.UDP or (flow.real, flow.real_port) in places
 
 
 # ── assist: which virtual servers are taken from kube-proxy, and for how long ─────────────────────────────────

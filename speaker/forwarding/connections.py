@@ -64,14 +64,16 @@ def _ipvs_row(line: str) -> Row | None:
     return Row(protocol, client, virtual, real, STICKS if sticks else state, seconds)
 
 
+def _ipvs_address(address: IPAddress) -> str:
+    return f"{int(address):08X}" if address.version == 4 else address.exploded
+
+
 def _ipvs_place(place: Place) -> str:
     address, port = place
     return with_port(ip_address(address) if ":" in address else IPv4Address(int(address, 16)), int(port, 16))
 
 
-IPVS = Dialect(
-    _ipvs_row, lambda address: f"{int(address):08X}" if address.version == 4 else address.exploded, _ipvs_place
-)
+IPVS = Dialect(_ipvs_row, _ipvs_address, _ipvs_place)
 
 # ── conntrack's ───────────────────────────────────────────────────────────────────────────────────────────────
 

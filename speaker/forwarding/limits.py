@@ -52,9 +52,8 @@ class Watch:
                 f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
                 "once it is full, all new connections are dropped. --conntrack-max raises the limit"
             )
-            told.append(
-                Finding("conntrack_full", what, f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}")
-            )
+            mend = f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}"
+            told.append(Finding("conntrack_full", what, mend))
         if ipvs is not None and self._crowded:
             what = (
                 f"IPVS has many connections for each of the {ipvs.size} buckets of its table, so every packet takes "

@@ -270,9 +270,8 @@ def _real_servers(
         place = endpoint.address, endpoint.port
         # Two slices may name one endpoint while it moves between them: the better statement counts.
         seen = merged.get(place, RealServer(*place, weight=0))
-        merged[place] = RealServer(
-            *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
-        )
+        local = seen.local or endpoint.node == node
+        merged[place] = RealServer(*place, max(seen.weight, int(takes_new)), local)
     kept = sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP)
     if len(kept) > MAX_REAL_SERVERS:  # those that take new connections come first
         kept = sorted(sorted(kept, key=lambda real: -real.weight)[:MAX_REAL_SERVERS])

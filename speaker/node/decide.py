@@ -212,9 +212,8 @@ def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") 
     """Why no node may answer for it, as far as this one knows."""
     if (link := links.own(address)) is not None:
         if of_speakers(link):
-            return Veto(
-                Ineligible.OTHER_GROUP, f"{address} belongs to another group, whose speaker here has it bound on {link}"
-            )
+            message = f"{address} belongs to another group, whose speaker here has it bound on {link}"
+            return Veto(Ineligible.OTHER_GROUP, message)
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own address: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")

@@ -297,9 +297,8 @@ class Host:
             await self._look_around()
             self._report.set_aside(self._set_aside())
             node, forwards = view.node.name, self._settings.forwarder is not Forwarding.NONE
-            self._report.brought_about(
-                InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
-            )
+            in_force = InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
+            self._report.brought_about(in_force)
         with contained("kube-proxy", self):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))

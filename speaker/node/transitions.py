@@ -174,14 +174,10 @@ class Transitions:
         self._assigned[key] = now
 
     def _refusals(self, settlement: Settlement) -> list[Event]:
-        before, self._refused = (
-            self._refused,
-            {
-                key: events.Refused(key, refusal.reason.value, refusal.message)
-                for key, refusal in settlement.refusals.items()
-            },
-        )
-        return [refused for key, refused in self._refused.items() if before.get(key) != refused]
+        refusals = settlement.refusals.items()
+        now = {key: events.Refused(key, refusal.reason.value, refusal.message) for key, refusal in refusals}
+        before, self._refused = self._refused, now
+        return [refused for key, refused in now.items() if before.get(key) != refused]
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Event]:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""

@@ -209,9 +209,5 @@ def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str
         number, target = slot.split(" : ")
         address, port = target.split(" . ")
         weights[address, int(port)] += int(number) < total
-    return tuple(
-        sorted(
-            RealServer(ip_address(address), port, weight, address in local)
-            for (address, port), weight in weights.items()
-        )
-    )
+    found = (RealServer(ip_address(at), port, weight, at in local) for (at, port), weight in weights.items())
+    return tuple(sorted(found))

@@ -360,10 +360,8 @@ def _with_local(ruleset: Ruleset, addresses: set[IPAddress]) -> Ruleset:
     local = Elements()
     for address in addresses:
         local[f"local{address.version}"].add(str(address))
-    return replace(
-        ruleset,
-        elements={**ruleset.elements, "local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])},
-    )
+    own = {"local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])}
+    return replace(ruleset, elements={**ruleset.elements, **own})
 
 
 def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:

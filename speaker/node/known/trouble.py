@@ -53,9 +53,8 @@ def _mend(node: str, eip: KnownEip, kind: str) -> str:
         case "link_down":
             return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
         case "no_route" | "route_refuses":
-            return (
-                f"ip route get {eip.chosen.rpartition(':')[2]}   # add a route, or set another interface in {eip.pool}"
-            )
+            to = eip.chosen.rpartition(":")[2]
+            return f"ip route get {to}   # add a route, or set another interface in {eip.pool}"
         case "node_excluded":
             return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
         case "node_not_selected":
@@ -153,13 +152,12 @@ def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:
 
 
 def multicast_lost(eip: str, holder: str) -> Finding:
+    node = shown(holder)
     what = (
-        f"{shown(holder)} holds {eip} and answers if it is asked by unicast, but not if it is asked by multicast, as "
-        f"clients ask: multicast is not forwarded to {shown(holder)} (MLD snooping)"
+        f"{node} holds {eip} and answers if it is asked by unicast, but not if it is asked by multicast, as "
+        f"clients ask: multicast is not forwarded to {node} (MLD snooping)"
     )
-    mend = (
-        f"ip -6 maddr show   # on {shown(holder)}; then give its VLAN an MLD querier, or switch MLD snooping off there"
-    )
+    mend = f"ip -6 maddr show   # on {node}; then give its VLAN an MLD querier, or switch MLD snooping off there"
     return Finding("multicast_lost", what, mend, eip)
 
 

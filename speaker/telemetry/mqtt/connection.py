@@ -204,9 +204,8 @@ class Connection(aiomqtt.Client):
         self._carefully(self._client.loop_read)
         sock = self._client.socket()
         if isinstance(sock, ssl.SSLSocket) and sock.pending():
-            self._loop.call_soon(
-                self._read_on, sock
-            )  # what TLS has for us already wakes nobody; and others have a turn
+            # What TLS has for us already wakes nobody; and others have a turn.
+            self._loop.call_soon(self._read_on, sock)
 
     def _read_on(self, sock: ssl.SSLSocket) -> None:
         if self._client.socket() is sock:

@@ -193,9 +193,8 @@ def _against(event: Event) -> str:
     holders = event.holders or {}
     if not holders or event.node in holders:
         return ""
-    return (
-        f", but {' and '.join(_few([f'{printable(node)} claims it (term {term})' for node, term in holders.items()]))}"
-    )
+    claims = [f"{printable(node)} claims it (term {term})" for node, term in holders.items()]
+    return f", but {' and '.join(_few(claims))}"
 
 
 def _listed(terms: Terms) -> str:
