@@ -177,7 +177,7 @@ def scrape(plan: Plan, *, real_servers: bool) -> int:
         messages = tables.service_messages()
     with FILE.open() as lines:
         counted = traffic(plan.eips, messages, lines if real_servers else ())
-    return exposition(*counted).count(b"\n")
+    return exposition(counted).count(b"\n")
 
 
 def touch(plan: Plan) -> None:

@@ -20,7 +20,8 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from textwrap import wrap
@@ -132,6 +133,15 @@ class MalformedPacket(SpeakerError):
 
 class EdgeError(SpeakerError):
     """Raised when the kernel, a file or a program refused something; worth retrying."""
+
+
+@contextmanager
+def as_edge_error(what: str, kinds: type[Exception] | tuple[type[Exception], ...] = OSError) -> Iterator[None]:
+    """An error of these ``kinds`` in the block becomes an EdgeError: ``WHAT: why``."""
+    try:
+        yield
+    except kinds as error:
+        raise EdgeError(f"{what}: {getattr(error, 'strerror', None) or error}") from error
 
 
 class WireError(EdgeError):

@@ -17,7 +17,7 @@ from speaker.agent.record import Facts, correction, creation, eip_of, is_made_up
 from speaker.api.records import ANNOUNCEMENTS, AnnouncementObject
 from speaker.cluster.client import REQUEST, Client
 from speaker.cluster.feed import Change, Store
-from speaker.errors import ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError, as_edge_error
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.system.decoding import UNFIT
@@ -256,7 +256,5 @@ class AnnouncementWriter:
 
 
 def _read(body: bytes) -> Record:
-    try:
+    with as_edge_error("cannot be read as an Announcement", UNFIT):
         return read_record(_decode(body))
-    except UNFIT as error:
-        raise EdgeError(f"cannot be read as an Announcement: {error}") from error

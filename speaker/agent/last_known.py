@@ -16,7 +16,7 @@ import structlog
 from speaker.agent.view import News, assigned_addresses
 from speaker.api.kinds import AssignedObject, EipObject, HostObject, NodeObject, SliceObject
 from speaker.cluster.reflector import Reflector
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.model import ServiceKey
 from speaker.node.report import Report
 from speaker.system.decoding import UNFIT
@@ -80,14 +80,12 @@ def recall(directory: Path, name: str) -> Known | None:
         raise EdgeError(f"{shown(path)}: {error.strerror}") from error
     if stat.st_uid != os.geteuid() or len(packed) > MAX_PACKED:
         raise EdgeError(f"{shown(path)}: it does not belong to this user, or is too large")
-    try:
+    with as_edge_error(f"{shown(path)}: damaged", (*UNFIT, zlib.error)):
         unpacking = zlib.decompressobj()
         body = unpacking.decompress(packed, MAX_BYTES)
         if not unpacking.eof:
             raise EdgeError(f"{shown(path)}: truncated, or too long")
         found = msgspec.json.decode(body, type=Known)
-    except (*UNFIT, zlib.error) as error:
-        raise EdgeError(f"{shown(path)}: damaged: {error}") from error
     return found if (found.version, found.name) == (VERSION, name) else None
 
 

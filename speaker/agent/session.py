@@ -18,7 +18,7 @@ from speaker.agent.record import identity, life_of
 from speaker.api.records import FORWARDER, MISSES, OTHER_GROUPS, LeaseObject, groups_said, leases_in, misses_said
 from speaker.cluster.client import Client, listed
 from speaker.cluster.reflector import Reflector
-from speaker.errors import ApiRefused, EdgeError
+from speaker.errors import ApiRefused, EdgeError, as_edge_error
 from speaker.model import Forwarding, IPAddress
 from speaker.node.report import Report
 from speaker.ownership.hello import Incarnation
@@ -258,10 +258,8 @@ class Session:
         if (forwarder := self._forwarder()) is not None:
             labels[FORWARDER] = forwarder
         answer = await self._written({"metadata": metadata, "spec": spec})
-        try:
+        with as_edge_error(f"{self._collection}/{self._node}: cannot be read as a Lease", (*UNFIT, ValueError)):
             return self._see(int(msgspec.json.decode(answer, type=LeaseObject).metadata.resource_version))
-        except (*UNFIT, ValueError) as error:
-            raise EdgeError(f"{self._collection}/{self._node}: cannot be read as a Lease: {error}") from error
 
     def _see(self, version: int) -> int:
         self._version = version

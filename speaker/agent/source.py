@@ -330,8 +330,6 @@ class Cluster:
                 self._session.live(None)
             case WriteRecord():
                 self._records.take(event)
-            case _:
-                pass
 
     def _facts(self, eip: IPAddress, held: bool) -> Facts | None:
         assert self._wire is not None

@@ -5,6 +5,7 @@ again.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
@@ -53,8 +54,7 @@ class ViewSettings:
 # ── Our Node ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class NodeIntent:
+class NodeIntent(NamedTuple):
     """What our Node object asks for. ``drained``: the reason to hand everything over, or None. ``ready``: its network
     is set up too."""
 
@@ -120,17 +120,16 @@ class Exclusion:
         passed = now - self._since
         if passed >= 2 * self._step:
             return intent, None
-        drained = replace(intent, drained=intent.drained or f"label {EXCLUDE}")
+        drained = intent._replace(drained=intent.drained or f"label {EXCLUDE}")
         if passed >= self._step:
             return drained, 2 * self._step - passed
-        return replace(drained, node=replace(intent.node, excluded=False)), self._step - passed
+        return drained._replace(node=replace(intent.node, excluded=False)), self._step - passed
 
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """One of our Services with an address, as last read. ``problem``: what could not be read, or ''."""
 
     found: AssignedObject
@@ -257,22 +256,21 @@ class Reader:
         if not (addresses := assigned_addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
-            known = replace(before, found=found, addresses=addresses, pools=_pools(found, addresses))
+            known = before._replace(found=found, addresses=addresses, pools=_pools(found, addresses))
         else:
-            parsed = read_service(
-                found, default_class=self._settings.default_class, fields_alone=not self._settings.forwards
-            )
+            here = self._settings
+            parsed = read_service(found, default_class=here.default_class, fields_alone=not here.forwards)
             service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
             if not isinstance(service, Service):
                 return None
             known = _Known(found, service, addresses, _pools(found, addresses), problem)
         if (left_alone := self._left_alone(found, addresses)) != known.service.left_alone:
-            known = replace(known, service=replace(known.service, left_alone=left_alone))
+            known = known._replace(service=replace(known.service, left_alone=left_alone))
         if not found.spec.ip_families:
             return known
         # A family without an address from the cluster has no endpoint either.
         served = tuple(address for address in addresses if Family.of(address) in known.service.families)
-        return replace(known, addresses=served, pools=_pools(found, served)) if served else None
+        return known._replace(addresses=served, pools=_pools(found, served)) if served else None
 
     def _left_alone(self, found: AssignedObject, addresses: tuple[IPAddress, ...]) -> frozenset[IPAddress]:
         if self._settings.forwards:

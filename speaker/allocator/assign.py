@@ -31,14 +31,14 @@ what it offers, not its tenants. The pool can list such an address singly, or se
 """
 
 from collections.abc import Collection, Iterable, KeysView, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from speaker.allocator.book import Book, Ledger, NotServed
 from speaker.allocator.choose import Decision, decide
-from speaker.allocator.pools import Catalogue, Places
+from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.errors import SET_ASIDE
-from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey, Usage
 from speaker.system.supervise import Failures, contained
 
 
@@ -49,18 +49,6 @@ class Outcome:
 
     assignment: Assignment | None
     refusal: Refusal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released.
-    ``full``: namespaces that have as many as they may, and how many each has. ``places``: which addresses these are."""
-
-    size: int
-    used: int
-    resting: int
-    full: tuple[tuple[str, int], ...] = ()
-    places: Places | None = field(default=None, compare=False)
 
 
 _NO_HOSTS: Mapping[IPAddress, str] = {}

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from speaker.allocator.assign import Allocator, Outcome, Usage
+from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.refusals import Refusal
-from speaker.model import Assignment, Family, FamilyPolicy, IPAddress, Service, ServiceKey, World
+from speaker.model import Assignment, Family, FamilyPolicy, IPAddress, Service, ServiceKey, Tally, Usage, World
 
 _Mark: TypeAlias = tuple[int, int]
 _Due: TypeAlias = dict[ServiceKey, Service]
@@ -197,16 +197,6 @@ class Given(NamedTuple):
 
 def given(outcome: Outcome) -> Given:
     return Given(outcome.assignment is not None, outcome.refusal.reason.value if outcome.refusal is not None else None)
-
-
-class Tally(NamedTuple):
-    """``services`` by outcome, ``lacking`` something by reason; ``pools``: size, used and resting, by pool and
-    family; ``full``: what namespaces have that have all they may, by pool, family and namespace."""
-
-    services: Mapping[str, int]
-    lacking: Mapping[str, int]
-    pools: Mapping[tuple[str, str], tuple[int, int, int]]
-    full: Mapping[tuple[str, str, str], int]
 
 
 def tally(services: Iterable[Given], usage: Mapping[str, Mapping[Family, Usage]]) -> Tally:

@@ -1,9 +1,9 @@
 """``EndpointSlice`` (discovery.k8s.io/v1) → the endpoints of one Service; ``Namespace`` → its labels."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from typing import NamedTuple
 
 from speaker.api.addresses import parse_host
 from speaker.api.fields import TOP, Field, dns_label, metadata
@@ -29,8 +29,7 @@ class _AddressType(StrEnum):
     FQDN = "FQDN"
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """What one EndpointSlice says: a Service may have many."""
 
     service: ServiceKey
@@ -60,11 +59,8 @@ def _port(value: Field) -> tuple[Protocol, int, str]:
     number, name = value["port"], value["name"]
     if not number.given:
         number.refuse("is required: without it the slice does not say where to send traffic")
-    return (
-        value["protocol"].choice(Protocol, Protocol.TCP),
-        number.integer(0, 1, 65535),
-        name.nonempty().parsed(dns_label) or "",
-    )
+    protocol = value["protocol"].choice(Protocol, Protocol.TCP)
+    return protocol, number.integer(0, 1, 65535), name.nonempty().parsed(dns_label) or ""
 
 
 def _count(endpoint: Field) -> int:
@@ -125,8 +121,7 @@ def merged(slices: Iterable[Slice]) -> dict[ServiceKey, tuple[Endpoint, ...]]:
     return {service: tuple(endpoints.values()) for service, endpoints in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceLabels:
+class NamespaceLabels(NamedTuple):
     name: str
     labels: dict[str, str]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -364,13 +364,6 @@ def label_key(text: str, what: str = "label") -> str:
     return text
 
 
-def annotation_key(text: str) -> str:
-    """As ``ValidateAnnotations`` has it: like a label's, but with capitals allowed in the prefix. ValueError says the
-    rule."""
-    label_key(text.lower(), "annotation")
-    return text
-
-
 def label_value(text: str) -> str:
     if text and not QUALIFIED.fullmatch(text):
         raise ValueError("is not a label value: at most 63 letters, digits, '-', '_' and '.'")
@@ -391,8 +384,7 @@ def timestamp(text: str) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(NamedTuple):
     name: str
     namespace: str
     """'' for objects that belong to the cluster."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from speaker.errors import ApiRefused, EdgeError
+from speaker.errors import ApiRefused, as_edge_error
 from speaker.system.decoding import UNFIT
 
 MAX_RETRY_AFTER = 60.0
@@ -128,14 +128,10 @@ class NamedMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(Object, frozen=True):
     """The least of any object: which one it is."""
 
-    metadata: NamedMetadata
-
-    @property
-    def key(self) -> Key:
-        return Key(self.metadata.namespace, self.metadata.name)
+    metadata: NamedMetadata  # type: ignore[assignment]  # which must have its name
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -228,7 +224,5 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
 
 def read_page(body: bytes) -> Page:
     """Raises EdgeError when ``body`` is no list."""
-    try:
+    with as_edge_error("cannot be read as a list of objects", UNFIT):
         return _page.decode(body)
-    except UNFIT as error:
-        raise EdgeError(f"cannot be read as a list of objects: {error}") from error

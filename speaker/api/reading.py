@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from ipaddress import ip_address
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -51,8 +51,7 @@ _NOT_OURS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(NamedTuple):
     """Something a person may want to know that is no mistake."""
 
     place: Place
@@ -63,8 +62,7 @@ class Notice:
         return ": ".join(part for part in (str(self.place), self.subject, self.sentence) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     world: World
     notices: tuple[Notice, ...] = ()
 
@@ -288,8 +286,7 @@ SHOWN = 10
 SHOWN_OF_A_SLICE = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(NamedTuple):
     """``message`` says what to mend. ``keep`` is the Service with what can be read, which is never more than what was
     meant: it keeps what it holds, and is given nothing new; None where not even its name can be read, or its class."""
 
@@ -325,10 +322,7 @@ def read_service(
     )
     if not problems:
         return parsed
-    if not isinstance(parsed, Service) or (parsed.key.namespace, parsed.key.name) != (
-        found.key.namespace,
-        found.key.name,
-    ):
+    if not isinstance(parsed, Service) or parsed.key != ServiceKey(found.key.namespace, found.key.name):
         return Unreadable(_listed(problems))
     # Without its wishes: by them it would be given something new.
     return Unreadable(_listed(problems), replace(parsed, addresses=(), pools=()))
@@ -372,8 +366,7 @@ class Verdict(Enum):
     TERMINATING = "Terminating"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """``pool`` is None if it must not be used. ``refused`` is what the pool would be otherwise, if it can be read."""
 
     pool: Pool | None
@@ -405,7 +398,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
             pool = read_pool(found)
             spans = _offered(pool, len(owners)) if isinstance(pool, Pool) else []
         except Exception as error:
-            judged[name] = replace(_refused(found, Verdict.INVALID, set_aside(error)), failed=error)
+            judged[name] = _refused(found, Verdict.INVALID, set_aside(error))._replace(failed=error)
             continue
         if isinstance(pool, Unreadable):
             judged[name] = _refused(found, Verdict.INVALID, pool.message)

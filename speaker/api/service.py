@@ -200,7 +200,8 @@ def _refuse_odd(annotations: Iterable[Field]) -> None:
     for annotation in annotations:
         name = str(annotation.path[-1])
         try:
-            fields.annotation_key(name)
+            # As ``ValidateAnnotations`` has it: like a label's, but with capitals allowed in the prefix.
+            fields.label_key(name.lower(), "annotation")
         except ValueError as error:
             annotation.refuse(str(error))
         if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speaker.errors import EdgeError, SettingError
+from speaker.errors import EdgeError, SettingError, as_edge_error
 from speaker.model import with_port
 from speaker.settings import DEFAULT_SERVICE_ACCOUNT
 from speaker.system.files import read_regular, shown
@@ -136,10 +136,8 @@ def _in_cluster(access: Access) -> Server:
     token = TokenFile(access.service_account / "token")
     token.read()
     certificates = access.service_account / "ca.crt"
-    try:
+    with as_edge_error(f"certificates for the API: {shown(certificates)}"):  # ssl.SSLError is an OSError
         trust = Trust(lambda: ssl.create_default_context(cafile=certificates), certificates)
-    except OSError as error:  # ssl.SSLError is one
-        raise EdgeError(f"certificates for the API: {shown(certificates)}: {error}") from error
     return Server(url, trust, authorization=token, refused=token.expire)
 
 
@@ -218,10 +216,8 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
         unread = f"cannot be read: {error.strerror}" if isinstance(error, OSError) and error.strerror else error
         raise SettingError(f"kubeconfig {name}: {unread}") from error
     named = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    try:
+    with as_edge_error(f"certificates for the API: kubeconfig {name}"):  # ssl.SSLError is an OSError
         trust = Trust(lambda: RESTClientObject(configuration).ssl_context, *(Path(file) for file in named if file))
-    except OSError as error:  # ssl.SSLError is one
-        raise EdgeError(f"certificates for the API: kubeconfig {name}: {error}") from error
 
     async def authorization() -> str | None:
         # It renews what an exec plugin gave, when that has run out.

@@ -18,7 +18,7 @@ import msgspec
 
 from speaker.api.records import LeaseObject, leases_in
 from speaker.cluster.client import Client
-from speaker.errors import ApiRefused, EdgeError, SettingError
+from speaker.errors import ApiRefused, EdgeError, SettingError, as_edge_error
 from speaker.system.decoding import UNFIT
 from speaker.system.supervise import lasting, passing
 from speaker.system.waiting import boottime
@@ -368,12 +368,10 @@ class Election:
         return {**_KIND, **stored, "metadata": metadata, "spec": spec}
 
     def _taken(self, body: bytes) -> LeaseRecord:
-        try:
+        with as_edge_error(f"{self._lease.path}: cannot be read as a Lease", (*UNFIT, ValueError)):
             self._stored = msgspec.json.decode(body)
             lease = msgspec.convert(self._stored, LeaseObject)
             version = int(lease.metadata.resource_version)
-        except (*UNFIT, ValueError) as error:
-            raise EdgeError(f"{self._lease.path}: cannot be read as a Lease: {error}") from error
         self.saw(version)
         spec = lease.spec
         duration, transitions = spec.lease_duration_seconds or 0, spec.lease_transitions or 0

@@ -4,9 +4,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from speaker.allocator.assign import Allocator, Outcome, Usage
+from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.settle import INVALID, Given, Settling, Tally, given, tally
+from speaker.allocator.settle import INVALID, Given, Settling, given, tally
 from speaker.api.kinds import ASSIGNED, EipObject, HostObject, ServiceObject, condition_of, has_ours
 from speaker.api.objects import Key, Object
 from speaker.api.reading import Hosts, Judged, Parsed, Unreadable, judge, read_service
@@ -17,7 +17,7 @@ from speaker.controller.announced import Users, Uses
 from speaker.controller.restore import RELEASED, Duplicate, in_annotation, in_status, restored
 from speaker.controller.wanted import Event, IpMode, Order, Orders
 from speaker.errors import set_aside
-from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, rank
+from speaker.model import Assignment, Balancer, Family, IPAddress, Pool, Service, ServiceKey, Tally, Usage, rank
 from speaker.system.supervise import Failures, contained
 
 HINT_SECONDS = 30.0
@@ -379,7 +379,7 @@ def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
 def _unranged(parsed: Parsed) -> Parsed:
     """Without source ranges: agents need them, but no controller does, and thousands of networks take megabytes."""
     if isinstance(parsed, Unreadable):
-        return replace(parsed, keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
+        return parsed._replace(keep=replace(parsed.keep, source_ranges=()) if parsed.keep is not None else None)
     return replace(parsed, source_ranges=()) if isinstance(parsed, Service) else parsed
 
 

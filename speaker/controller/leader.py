@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from speaker.allocator.assign import Usage
-from speaker.allocator.settle import Tally
 from speaker.api import kinds
 from speaker.api.kinds import EipObject, ServiceObject
 from speaker.api.objects import Key, Object
@@ -35,7 +33,7 @@ from speaker.controller.sessions import Forwarders, Lives
 from speaker.controller.wanted import IpMode, Orders
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import ApiRefused, EdgeError
-from speaker.model import Family, Forwarding, IPAddress
+from speaker.model import Family, Forwarding, IPAddress, Tally, Usage
 from speaker.ownership.hellos.keys import MIN_SECRET, generate
 from speaker.removals import Doubt, Waiting, is_much
 from speaker.settings import AGENTS_NAMESPACE

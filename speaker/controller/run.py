@@ -1,7 +1,6 @@
 """``speaker controller``: what runs, what it says, how it stops."""
 
 import socket
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -12,7 +11,6 @@ import structlog
 from prometheus_client import CollectorRegistry, Histogram, Info, ProcessCollector
 
 from speaker import __version__
-from speaker.allocator.settle import Tally
 from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client
 from speaker.cluster.feed import Room
@@ -22,12 +20,13 @@ from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.published import ControllerPage, Published
 from speaker.errors import EdgeError
+from speaker.model import Tally
 from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, ServingSettings
-from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
-from speaker.system.process import raise_limit, stopped_by_signals
+from speaker.system.garbage import end_in_time
+from speaker.system.process import stopped_by_signals
 from speaker.system.supervise import at_work, heed_callbacks, never_failing
-from speaker.system.threads import start_threads
+from speaker.system.threads import begin
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
@@ -39,8 +38,6 @@ from speaker.telemetry.page.server import serving as page_serving
 log = structlog.get_logger()
 
 LEASE = "eip-speaker-controller"
-SWITCH = 0.001
-"""How long a thread that decides may keep the loop waiting each time the loop has something to do, in seconds."""
 REMEMBERED = 1000
 """Objects whose last failure is remembered."""
 _NAMESPACE = "eip-speaker"
@@ -65,11 +62,7 @@ async def run(settings: CommandSettings) -> None:
     """Runs until SIGTERM or SIGINT, and then gives the Lease back. Raises SettingError for settings that cannot work;
     waits for an API that does not answer."""
     logs.configure(settings.log_format, settings.log_level)
-    raise_limit()
-    start_threads()
-    bound_memory(memory_limit())
-    freeze_imported()
-    sys.setswitchinterval(SWITCH)
+    begin()
     metrics = ControllerMetrics()
     heed_callbacks(metrics)
     ProcessCollector(registry=metrics.registry)
@@ -208,7 +201,7 @@ class ControllerMetrics:
 
     def counted(self, tally: Tally, waiting: int) -> None:
         """What everybody has, and how many objects are still to be written."""
-        self._given.count(*tally)
+        self._given.count(tally)
         self.writes_waiting.set(waiting)
 
     def doubted(self, resource: str, doubt: Doubt | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from speaker.allocator.assign import Outcome, Usage
+from speaker.allocator.assign import Outcome
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api import kinds
 from speaker.api.fields import some
@@ -21,7 +21,7 @@ from speaker.api.kinds import Condition, EipObject, FullMetadata, Ingress, Servi
 from speaker.api.others import unheeded
 from speaker.api.reading import Judged, Parsed, Unreadable, Verdict
 from speaker.api.service import RECORD, NotOurs
-from speaker.model import Assignment, Family, Service, ServiceKey
+from speaker.model import Assignment, Family, Service, ServiceKey, Usage
 from speaker.telemetry.lines import Transition
 
 

@@ -3,10 +3,10 @@ everything that is wrong, the likeliest cause first. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
+from typing import NamedTuple
 
 from speaker.api.fields import some
 from speaker.checks import NO_RIGHT, Finding, Group, by_files, groups, ranked
@@ -27,8 +27,7 @@ class State(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """``lines``: what was seen."""
 
     name: str
@@ -37,8 +36,7 @@ class Step:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """``verdict``: the first finding of the first broken step; None if no step is broken."""
 
     about: str
@@ -58,7 +56,7 @@ class Chain:
 def explain(facts: Facts) -> Chain:
     steps = tuple(_steps(facts))
     if not facts.by_api:
-        steps = tuple(replace(step, findings=tuple(map(by_files, step.findings))) for step in steps)
+        steps = tuple(step._replace(findings=tuple(map(by_files, step.findings))) for step in steps)
     found = list(dict.fromkeys(chain.from_iterable(step.findings for step in steps)))
     return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]), unseen(facts))
 

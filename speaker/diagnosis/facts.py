@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from speaker.checks import Finding
-from speaker.errors import EdgeError
+from speaker.errors import as_edge_error
 from speaker.node.known.knowledge import Knowledge
 from speaker.system.decoding import UNFIT
 
@@ -239,15 +239,5 @@ def encode(facts: Facts) -> bytes:
 
 def decode(text: bytes) -> Facts:
     """Raises EdgeError if ``text`` is something else."""
-    try:
+    with as_edge_error("these are not the facts of a speaker", UNFIT):
         return msgspec.json.decode(text, type=Facts)
-    except UNFIT as error:
-        raise EdgeError(f"these are not the facts of a speaker: {error}") from error
-
-
-def known_from(told: Any) -> Knowledge:
-    """What came over the control socket. Raises EdgeError."""
-    try:
-        return msgspec.convert(told, Knowledge)
-    except msgspec.ValidationError as error:
-        raise EdgeError(f"the speaker has another version than this program: {error}") from error

@@ -26,7 +26,6 @@ from speaker.diagnosis.facts import (
     Unseen,
     Walked,
     Way,
-    known_from,
 )
 from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
@@ -36,7 +35,7 @@ from speaker.interfaces.routing import Found, lookup
 from speaker.interfaces.snapshot import Snapshot, of_services
 from speaker.interfaces.watcher import look
 from speaker.model import NO_GROUP, Group, IPAddress, Link, Mac
-from speaker.node.control import ask
+from speaker.node.control import ask, read_answer
 from speaker.node.known.knowledge import Knowledge, an_address
 from speaker.system.threads import in_thread
 
@@ -135,7 +134,7 @@ def _asked(runtime_dir: Path, about: str, seconds: float) -> tuple[Knowledge | N
     """What the speaker knows, or why it does not answer."""
     try:
         for answer in ask(runtime_dir, "facts", seconds, about=about):
-            return known_from(answer.get("knowledge")), ""
+            return read_answer(answer.get("knowledge"), Knowledge), ""
     except EdgeError as error:
         return None, str(error)
     return None, "the speaker said nothing"

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from speaker.diagnosis import firewall
 from speaker.diagnosis.facts import Bound, Chain, Process, Unseen
-from speaker.errors import EdgeError, NotDone
+from speaker.errors import EdgeError, NotDone, as_edge_error
 from speaker.forwarding.ipvs.counters import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
@@ -27,15 +27,7 @@ from speaker.interfaces import rtnetlink
 from speaker.kubeproxy.sight import legacy_save
 from speaker.layer2.kernel import bpf
 from speaker.model import Family, IPAddress, Link, format_mac
-from speaker.netlink.messages import (
-    IFA_ADDRESS,
-    IFA_LOCAL,
-    IFADDR,
-    IFINFO,
-    RTM_GETADDR,
-    RTM_GETLINK,
-    attributes,
-)
+from speaker.netlink.messages import IFA_ADDRESS, IFA_LOCAL, IFADDR, IFINFO, RTM_GETADDR, RTM_GETLINK, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.node.control import NAME
 from speaker.system import programs
@@ -84,12 +76,10 @@ def sysctls(links: Iterable[str]) -> Mapping[str, str]:
 
 def addresses(links: Mapping[int, Link]) -> tuple[Bound, ...]:
     """All addresses bound on this host, including those on dummy links, with their prefixes. Raises EdgeError."""
-    try:
+    with as_edge_error("the kernel does not list addresses", (OSError, KeyError, ValueError, struct.error)):
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
         return tuple(_bound(answer, links) for answer in answers[:ADDRESSES])
-    except (OSError, KeyError, ValueError, struct.error) as error:
-        raise EdgeError(f"the kernel does not list addresses: {error}") from error
 
 
 def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
@@ -143,12 +133,11 @@ async def _table(family: str, table: str, names: Iterable[str]) -> Rules:
         _, text, _ = await programs.run("nft", "--numeric", "--handle", "list", "table", family, table)
     if b'"xt"' in listing and (program := shutil.which(_SAVE.get(family, ""))) is not None:
         _, saved, _ = await programs.run(program, "--table", table)
-    try:
+    unlisted = f"nft list table {family} {table}: its output is not a listing"
+    with as_edge_error(unlisted, (KeyError, TypeError, ValueError)):
         items = nft.listed(listing, f"table {family} {table}")
         found, sets = listed_rules(family, table, items, text.decode(errors="replace"))
         return tuple(firewall.completed(found, firewall.chains(family, table, saved.decode(errors="replace")))), sets
-    except (KeyError, TypeError, ValueError) as error:
-        raise EdgeError(f"nft list table {family} {table}: its output is not a listing: {error}") from error
 
 
 async def _around_kube_proxy(family: str, table: str, names: Iterable[str]) -> Rules:
@@ -233,12 +222,10 @@ _DIRECTION, _OF_SOCKETS = 160, 3
 def unread(links: Iterable[Link]) -> tuple[Unseen, ...]:
     """What may drop packets of these links and is not read here: programs on them, and IPsec. Raises EdgeError."""
     links = [*links]
-    try:
+    with as_edge_error("the kernel does not list programs on links", (OSError, struct.error)):
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             found = [each for link in links for each in _programs_at(netlink, link)]
         return (*found, *_policies(), *_in_ebpf(links))
-    except (OSError, struct.error) as error:
-        raise EdgeError(f"the kernel does not list programs on links: {error}") from error
 
 
 def _programs_at(netlink: Netlink, link: Link) -> Iterator[Unseen]:
@@ -351,9 +338,8 @@ def deaf_ports(bridge: Link, root: Path = SYS) -> tuple[str, ...]:
 
 
 def _is_here(link: Link, root: Path) -> bool:
-    return _read(root / link.name / "ifindex") == str(link.index) and _read(root / link.name / "address") == format_mac(
-        link.mac
-    )
+    index, mac = _read(root / link.name / "ifindex"), _read(root / link.name / "address")
+    return (index, mac) == (str(link.index), format_mac(link.mac))
 
 
 def _read(path: Path) -> str:

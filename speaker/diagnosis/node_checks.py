@@ -91,9 +91,8 @@ def _refused(facts: Facts, eip: KnownEip, back: Back) -> Iterator[Finding]:
     if back.refused and not strict:
         where = f"behind the gateway of {eip.link}" if back.beyond else f"on {eip.link}"
         what = f"the kernel sends packets of clients {where} nowhere: {back.refused}, so they get no answer"
-        yield Finding(
-            "answers_elsewhere", what, "ip rule show; ip route show table all   # which of them refuses those?"
-        )
+        mend = "ip rule show; ip route show table all   # which of them refuses those?"
+        yield Finding("answers_elsewhere", what, mend)
     yield from strict if back.refused else ()
 
 
@@ -135,17 +134,13 @@ def peers(facts: Facts) -> Iterator[Finding]:
             senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and seen.node not in heard]
             whose = f" (they claim to be from {some(senders)})" if senders else ""
             what = f"hellos on {rejected.link} are signed with another key{whose}"
-            yield Finding(
-                "wrong_key",
-                what,
-                "sha256sum /etc/speaker/key   # on both: copy it, with its mode, so that all are the same",
-            )
+            mend = "sha256sum /etc/speaker/key   # on both: copy it, with its mode, so that all are the same"
+            yield Finding("wrong_key", what, mend)
     for peer in known.peers:
         if peer.hello_ms not in (0, known.hello_ms) and peer.alive:
             what = f"{shown(peer.node)} sends hellos every {peer.hello_ms} ms, this node every {known.hello_ms} ms"
-            yield Finding(
-                "other_hello", what, f"systemctl edit eip-speaker   # --hello {known.hello_ms}, the same on all hosts"
-            )
+            mend = f"systemctl edit eip-speaker   # --hello {known.hello_ms}, the same on all hosts"
+            yield Finding("other_hello", what, mend)
         if peer.began > facts.now + CLOCKS:
             ahead = round(peer.began - facts.now)
             what = f"the speaker of {shown(peer.node)} began {ahead} s in the future by this node's clock"
@@ -239,9 +234,8 @@ def wireless(facts: Facts) -> Iterator[Finding]:
     for link in facts.links:
         if link.wireless and link.name in facts.knowledge.links:
             what = f"{link.name} is a wireless link, and EIPs are announced on it"
-            yield Finding(
-                "wireless", what, "kubectl get eip -o wide   # give those pools a wired link as spec.interface"
-            )
+            mend = "kubectl get eip -o wide   # give those pools a wired link as spec.interface"
+            yield Finding("wireless", what, mend)
 
 
 _CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-ip6tables"}

@@ -1,8 +1,8 @@
 """Combines what the nodes of a cluster see: each is judged by its own facts, then they are compared. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from speaker.api.fields import some
 from speaker.checks import Finding, ranked
@@ -16,8 +16,7 @@ SETTLED = 60.0
 moment, so an EIP may move between two questions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What one node sees. ``found`` is in the order to report; ``held`` maps an EIP to the seconds it has been held."""
 
     node: str
@@ -32,16 +31,14 @@ class Part:
     in_use: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """A finding, and the nodes that see it."""
 
     finding: Finding
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(NamedTuple):
     """``silent``: node → why it did not answer."""
 
     parts: tuple[Part, ...]

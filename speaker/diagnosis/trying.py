@@ -14,15 +14,16 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import islice
+from typing import NamedTuple
 
 from speaker.diagnosis.asking import Wanted, ask_links
 from speaker.diagnosis.eip_checks import services_of
 from speaker.diagnosis.facts import Facts, Walked
 from speaker.diagnosis.returning import strangers
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, Unsupported, as_edge_error
 from speaker.forwarding.nftables import nft
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.snapshot import Snapshot
@@ -48,8 +49,7 @@ _OPTIONS = bytes.fromhex("020405b4 0402 080a 00000001 00000000 01 030307")
 _ALL = 0x0003
 
 
-@dataclass(frozen=True, slots=True)
-class _Flow:
+class _Flow(NamedTuple):
     source: IPAddress
     sport: int
     eip: IPAddress
@@ -106,7 +106,7 @@ async def _follow(link: Link, flow: _Flow) -> tuple[list[str], str]:
         await owner.stdin.drain()
         await _until_there(name)
         for again in range(MONITORS):
-            new = replace(flow, sport=flow.sport + again * _EACH)
+            new = flow._replace(sport=flow.sport + again * _EACH)
             async with _program("nft", "monitor", "trace") as told:  # it reads the names of rules once, when it begins
                 lines = await _told(link, new, name, tap, told)
             if lines is not None:
@@ -121,7 +121,7 @@ async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subp
     try:
         while not _finished(lines, name, time.monotonic() - begun):
             if not seen:
-                flow = replace(flow, sport=next(sports, flow.sport))
+                flow = flow._replace(sport=next(sports, flow.sport))
                 os.write(tap, _frame(flow, link, _SYN, flow.sequence))
             more, ended = await _more(told, _QUIET if seen else _AGAIN)
             lines += more
@@ -133,7 +133,7 @@ async def _told(link: Link, flow: _Flow, name: str, tap: int, told: asyncio.subp
     finally:
         for sport in range(flow.sport - flow.sport % _EACH, flow.sport + 1):
             with suppress(OSError):  # or the endpoint waits for its client
-                os.write(tap, _frame(replace(flow, sport=sport), link, _RST, flow.sequence + 1))
+                os.write(tap, _frame(flow._replace(sport=sport), link, _RST, flow.sequence + 1))
 
 
 def _finished(lines: list[str], name: str, seconds: float) -> bool:
@@ -205,11 +205,10 @@ async def _tap(link: Link) -> AsyncIterator[int]:
     except OSError as error:
         raise Unsupported(f"{_TUN}: {error.strerror}") from error
     try:
-        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH", name.encode(), _TAP_NO_PI))
-        await _redirect(name, link)
-        yield tap
-    except OSError as error:
-        raise EdgeError(f"a tap device for the link {link.name}: {error.strerror or error}") from error
+        with as_edge_error(f"a tap device for the link {link.name}"):
+            fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH", name.encode(), _TAP_NO_PI))
+            await _redirect(name, link)
+            yield tap
     finally:
         os.close(tap)
 
@@ -222,14 +221,12 @@ async def _redirect(name: str, link: Link) -> None:
 
     to_link = {"kind": "mirred", "direction": "ingress", "action": "redirect", "ifindex": link.index}
     everything = {"protocol": _ALL, "keys": ["0x0/0x0+0"], "target": 0x10000}
-    try:
+    with as_edge_error(f"a tap device for the link {link.name}", NetlinkError):
         async with AsyncIPRoute() as kernel:
             (tap,) = await kernel.link_lookup(ifname=name)
             await kernel.link("set", index=tap, address=link.mac.hex(":"), state="up")
             await kernel.tc("add", "clsact", tap)
             await kernel.tc("add-filter", "u32", tap, parent="ffff:fff2", action=to_link, **everything)
-    except NetlinkError as error:
-        raise EdgeError(f"a tap device for the link {link.name}: {error}") from error
 
 
 def _frame(flow: _Flow, link: Link, flags: int, sequence: int) -> bytes:

@@ -5,15 +5,14 @@ The same changes are printed by ``--dry-run``, logged, tested, and applied.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey, by_address, label
 from speaker.model import IPAddress, Protocol, rank
 
 
-@dataclass(frozen=True, slots=True)
-class EipChange:
+class EipChange(NamedTuple):
     """An EIP is ``bound``, or no longer."""
 
     eip: IPAddress
@@ -23,8 +22,7 @@ class EipChange:
         return f"{'+' if self.bound else '-'} EIP {self.eip}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerChange:
+class ServerChange(NamedTuple):
     """A virtual server comes (no ``before``), goes (no ``after``) or changes. One that comes is followed by a
     ``RealChange`` for each of its real servers; one that goes takes them along without further changes. If it changes,
     the real servers are not part of this."""
@@ -44,8 +42,7 @@ class ServerChange:
         return _shown(self.before, self.after)
 
 
-@dataclass(frozen=True, slots=True)
-class RealChange:
+class RealChange(NamedTuple):
     """The same for a real server of the virtual server ``key``."""
 
     key: VirtualServerKey
@@ -141,8 +138,7 @@ def _settings(server: VirtualServer) -> tuple[object, ...]:
 # a first one.
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(NamedTuple):
     """A connection to the virtual server ``key``, answered by ``real``:``real_port``; if untranslated, that is
     the EIP."""
 
@@ -163,8 +159,6 @@ def affected(changes: Iterable[Change]) -> Iterator[VirtualServerKey]:
                 yield change.key
             case RealChange((_, Protocol.UDP, _) as key, _, None):
                 yield key
-            case _:
-                pass
 
 
 def goes_on(flow: Flow, plan: Plan) -> bool:
@@ -175,9 +169,8 @@ def goes_on(flow: Flow, plan: Plan) -> bool:
         return False
     if server.sources and not any(flow.client in network for network in server.sources):
         return False
-    return server.protocol is not Protocol.UDP or any(
-        real.place == (flow.real, flow.real_port) for real in server.real_servers
-    )
+    places = (real.place for real in server.real_servers)
+    return server.protocol is not Protocol.UDP or (flow.real, flow.real_port) in places
 
 
 # ── assist: which virtual servers are taken from kube-proxy, and for how long ─────────────────────────────────

@@ -10,13 +10,10 @@ from typing import Any, TypeAlias
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import AsyncNFCTSocket, NFCTAttrTuple
 
-from speaker.errors import EdgeError
+from speaker.errors import as_edge_error
 from speaker.forwarding.changes import Flow, goes_on
-from speaker.forwarding.plan import Plan, VirtualServerKey
+from speaker.forwarding.plan import NUMBERS, Plan, VirtualServerKey
 from speaker.model import IPAddress, Protocol
-
-_NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
-
 
 Keeps: TypeAlias = Callable[[Flow, Plan], bool]
 _SEEN_REPLY = 1 << 1
@@ -34,7 +31,8 @@ async def forget(keys: Iterable[VirtualServerKey], plan: Plan, keeps: Keeps = go
 
 async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: Keeps) -> int:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    try:
+    lacking = struct.error, AttributeError, ValueError  # an entry lacks what each has
+    with as_edge_error("conntrack", (NetlinkError, OSError, *lacking)):
         kernel = AsyncNFCTSocket(nfgen_family=family)
         try:
             await kernel.setup_endpoint()
@@ -42,14 +40,12 @@ async def _forget(version: int, keys: set[VirtualServerKey], plan: Plan, keeps: 
             return sum([await _delete(kernel, family, flow) for flow in gone])
         finally:
             kernel.close()
-    except (NetlinkError, OSError, struct.error, AttributeError, ValueError) as error:  # an entry lacks what each has
-        raise EdgeError(f"conntrack: {error}") from error
 
 
 async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> AsyncIterator[Flow]:
     """One pass over the table for all keys (of one family and protocol), narrowed to what they have in common."""
     addresses, (protocol, *_), ports = {key[0] for key in keys}, {key[1] for key in keys}, {key[2] for key in keys}
-    wanted = NFCTAttrTuple(family=family, proto=_NUMBERS[protocol])
+    wanted = NFCTAttrTuple(family=family, proto=NUMBERS[protocol])
     # Filtered by the kernel since 5.8; an older one sends everything, hence the look at each key below. Asked for an
     # IPv6 address it leaves out the very entries that have it (measured on 6.18), so there the port has to do.
     if len(addresses) == 1 and family == socket.AF_INET:
@@ -59,7 +55,7 @@ async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> Async
     async for entry in await kernel.dump(tuple_orig=wanted):
         asked, answered = entry.get_attr("CTA_TUPLE_ORIG"), entry.get_attr("CTA_TUPLE_REPLY")
         number, eip, port = _destination(family, asked)
-        if number == _NUMBERS[protocol] and (eip, protocol, port) in keys:
+        if number == NUMBERS[protocol] and (eip, protocol, port) in keys:
             replied = bool((entry.get_attr("CTA_STATUS") or 0) & _SEEN_REPLY)
             yield Flow((eip, protocol, port), *_source(family, asked), *_source(family, answered), replied)
 
@@ -85,7 +81,7 @@ async def _delete(kernel: Any, family: int, flow: Flow) -> int:
         family=family,
         saddr=str(flow.client),
         daddr=str(eip),
-        proto=_NUMBERS[protocol],
+        proto=NUMBERS[protocol],
         sport=flow.client_port,
         dport=port,
     )

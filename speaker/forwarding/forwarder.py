@@ -9,8 +9,8 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.ipvs.forwarder import open_ipvs
 from speaker.forwarding.nftables.forwarder import open_assist, open_nftables
-from speaker.forwarding.plan import UNKNOWN, Plan, Traffic
-from speaker.model import NO_GROUP, Forwarding, Group
+from speaker.forwarding.plan import UNKNOWN, Plan
+from speaker.model import NO_GROUP, Forwarding, Group, Traffic
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.files import read_regular, write_atomically
 

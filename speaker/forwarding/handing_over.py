@@ -7,9 +7,9 @@ recognise such packets and know where those to each EIP go, before any address i
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from string import Template
+from typing import NamedTuple
 
 from speaker.forwarding.nftables.ruleset import Ruleset, assemble, change_script, rebuild_script
 from speaker.model import NO_GROUP, Group, IPAddress, Mac, format_mac
@@ -49,16 +49,14 @@ _INVALID = {True: "(fin | rst) != 0 tcp flags & syn == 0", False: "syn == 0"}
 """The part that is invalid, by whether conntrack is loose."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextHop:
+class NextHop(NamedTuple):
     """The node that had an EIP before: its own ``address``, of the EIP's family, on our link named ``link``."""
 
     link: str
     address: IPAddress
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What the tables should hold. Unknown flows to an EIP go to its next hop; None: they are dropped. ``speakers``:
     the MACs of other speakers. ``links``: the indexes of all links that next hops name; 0 if a link does not exist, and
     then nothing is handed over by it. ``loose``: net.netfilter.nf_conntrack_tcp_loose."""

@@ -3,8 +3,8 @@
 ``Watch`` decides. The rest is the edge: files of /proc, in the network namespace of the calling thread.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from speaker.checks import Finding
 from speaker.errors import EdgeError
@@ -19,8 +19,7 @@ recommends about one."""
 PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A table's connections and its size: for conntrack the maximum, for IPVS the hash buckets."""
 
     connections: int
@@ -30,8 +29,7 @@ class Use:
         return self.connections > self.size * factor
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(NamedTuple):
     """None: this kernel has no such table, or nobody asked."""
 
     conntrack: Use | None = None
@@ -54,9 +52,8 @@ class Watch:
                 f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
                 "once it is full, all new connections are dropped. --conntrack-max raises the limit"
             )
-            told.append(
-                Finding("conntrack_full", what, f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}")
-            )
+            mend = f"sysctl -w net.netfilter.nf_conntrack_max={2 * conntrack.size}"
+            told.append(Finding("conntrack_full", what, mend))
         if ipvs is not None and self._crowded:
             what = (
                 f"IPVS has many connections for each of the {ipvs.size} buckets of its table, so every packet takes "

@@ -6,7 +6,7 @@ the work); ``changes.py`` says what leads from one plan to another.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from speaker.model import (
     Assignment,
@@ -17,6 +17,7 @@ from speaker.model import (
     Protocol,
     Service,
     ServiceKey,
+    Traffic,
     TrafficPolicy,
     World,
     rank,
@@ -27,6 +28,10 @@ from speaker.system.supervise import Failures, contained
 DEFAULT_SCHEDULER = "rr"
 
 VirtualServerKey: TypeAlias = tuple[IPAddress, Protocol, int]
+
+NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
+"""As IP has them, for the kernel."""
+PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -265,9 +270,8 @@ def _real_servers(
         place = endpoint.address, endpoint.port
         # Two slices may name one endpoint while it moves between them: the better statement counts.
         seen = merged.get(place, RealServer(*place, weight=0))
-        merged[place] = RealServer(
-            *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
-        )
+        local = seen.local or endpoint.node == node
+        merged[place] = RealServer(*place, max(seen.weight, int(takes_new)), local)
     kept = sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP)
     if len(kept) > MAX_REAL_SERVERS:  # those that take new connections come first
         kept = sorted(sorted(kept, key=lambda real: -real.weight)[:MAX_REAL_SERVERS])
@@ -311,24 +315,6 @@ def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:
         return plan
     servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in addresses}
     return Plan(plan.eips.difference(addresses), servers)
-
-
-# ── What has gone through, for metrics ────────────────────────────────────────────────────────────────────────
-
-Counts: TypeAlias = tuple[int, int, int, int, int]
-"""Connections, packets in, packets out, bytes in, bytes out, since the virtual server was made."""
-Name: TypeAlias = tuple[str, str, str]
-"""A virtual server as labels: EIP, protocol, port."""
-RealName: TypeAlias = tuple[str, str, str, str]
-"""One of its real servers: ``address:port`` comes fourth."""
-
-
-class Traffic(NamedTuple):
-    """Only for virtual servers that have counted anything: every node has those of all EIPs, but traffic for only a
-    few. ``real_servers``: active and inactive connections."""
-
-    virtual_servers: Mapping[Name, Counts]
-    real_servers: Mapping[RealName, tuple[int, int]]
 
 
 UNKNOWN = Traffic({}, {})

@@ -4,10 +4,9 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.handing_over import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
@@ -30,8 +29,7 @@ _Tables: TypeAlias = dict[int, tuple[int, int]]
 """For IP versions that have a table, its ``Stamp.table``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(NamedTuple):
     """What we last made, and the tables as the kernel then had them."""
 
     wanted: Wanted

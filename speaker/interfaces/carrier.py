@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.rtnetlink import Neighbor
 from speaker.netlink.messages import AF_INET, AF_INET6, RTM_GETLINK, messages
@@ -71,10 +71,8 @@ async def watch_carrier(
 def _notified(doubted: asyncio.Event) -> Iterator[None]:
     """Sets ``doubted`` whenever the kernel notifies about a link."""
     loop = asyncio.get_running_loop()
-    try:
+    with as_edge_error("rtnetlink"):
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-    except OSError as error:
-        raise EdgeError(f"rtnetlink: {error.strerror}") from error
     with events:
         events.bind((0, _RTMGRP_LINK))
         loop.add_reader(events, partial(_drain, events, doubted))

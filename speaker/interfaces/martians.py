@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from speaker.errors import EdgeError
+from speaker.errors import as_edge_error
 from speaker.interfaces.rtnetlink import read_address
 from speaker.interfaces.snapshot import OF_SERVICES, Snapshot
 from speaker.model import IPAddress, Link
@@ -67,11 +67,8 @@ async def coming_in(links: Iterable[Link], eips: Iterable[IPAddress], seconds: f
 def bound_for_services(links: Mapping[int, Link]) -> list[IPAddress]:
     """The addresses of Services that are bound on this host, by whomever. Raises EdgeError."""
     indexes = {index for index, link in links.items() if link.name in OF_SERVICES}
-    try:
-        with Netlink(socket.NETLINK_ROUTE) as kernel:
-            answers = kernel.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_INET, 0, 0, 0, 0)))
-    except OSError as error:
-        raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
+    with as_edge_error("the kernel does not list addresses"), Netlink(socket.NETLINK_ROUTE) as kernel:
+        answers = kernel.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_INET, 0, 0, 0, 0)))
     bound = (read_address(answer, 0, len(answer)) for answer in answers)
     return [each.address for each in bound if each is not None and each.link in indexes]
 
@@ -90,10 +87,8 @@ def reverse_path_drops(path: Path = NETSTAT) -> int:
 
 
 def _read(path: Path, counted: Callable[[str], int]) -> int:
-    try:
+    with as_edge_error(str(path), (OSError, ValueError, IndexError)):
         return counted(path.read_text())
-    except (OSError, ValueError, IndexError) as error:
-        raise EdgeError(f"{path}: {error}") from error
 
 
 def count(text: str) -> int:

@@ -4,6 +4,7 @@ They are frozen, and have no behaviour except naming themselves. Strings stop at
 manifests and API JSON into these values, and nothing further in parses text.
 """
 
+import typing
 from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -372,6 +373,35 @@ class Pool:
     """Seconds for which a preferred node is back before an EIP moves to it; None: it stays where it is."""
 
 
+class Places(typing.Protocol):
+    """Which addresses of a pool are what: ``allocator/pools.py`` has it."""
+
+    def blocks(self) -> list[int]: ...
+    def map(self, block: int) -> tuple[str, list[tuple[str, int]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released.
+    ``full``: namespaces that have as many as they may, and how many each has. ``places``: which addresses these are."""
+
+    size: int
+    used: int
+    resting: int
+    full: tuple[tuple[str, int], ...] = ()
+    places: Places | None = field(default=None, compare=False)
+
+
+class Tally(NamedTuple):
+    """What was given: ``services`` by outcome, ``lacking`` something by reason; ``pools``: size, used and resting,
+    by pool and family; ``full``: what namespaces have that have all they may, by pool, family and namespace."""
+
+    services: Mapping[str, int]
+    lacking: Mapping[str, int]
+    pools: Mapping[tuple[str, str], tuple[int, int, int]]
+    full: Mapping[tuple[str, str, str], int]
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What somebody asked for: one complete, valid reading of the manifests (or of the API)."""
@@ -478,3 +508,21 @@ class Forwarding(Enum):
     def ours(self) -> bool:
         """Kube-proxy is to leave the EIPs alone."""
         return self not in (Forwarding.NONE, Forwarding.ASSIST)
+
+
+# ── What has gone through, for metrics ────────────────────────────────────────────────────────────────────────
+
+Counts: TypeAlias = tuple[int, int, int, int, int]
+"""Connections, packets in, packets out, bytes in, bytes out, since the virtual server was made."""
+ServerName: TypeAlias = tuple[str, str, str]
+"""A virtual server as labels: EIP, protocol, port."""
+RealName: TypeAlias = tuple[str, str, str, str]
+"""One of its real servers: ``address:port`` comes fourth."""
+
+
+class Traffic(NamedTuple):
+    """Only for virtual servers that have counted anything: every node has those of all EIPs, but traffic for only a
+    few. ``real_servers``: active and inactive connections."""
+
+    virtual_servers: Mapping[ServerName, Counts]
+    real_servers: Mapping[RealName, tuple[int, int]]

@@ -19,6 +19,7 @@ HEADER = Struct("=IHHII")
 ATTRIBUTE = Struct("=HH")
 """struct nlattr: length, type."""
 U16, U32, S32, BE16 = Struct("=H"), Struct("=I"), Struct("=i"), Struct("!H")
+u16, u32, be16 = U16.pack, U32.pack, BE16.pack
 
 AF_INET, AF_INET6 = 2, 10
 
@@ -88,15 +89,3 @@ def attributes(data: bytes, start: int = 0, end: int | None = None) -> dict[int,
         found[kind & NLA_TYPE_MASK] = data[start + 4 : start + length]
         start += max((length + 3) & ~3, ATTRIBUTE.size)
     return found
-
-
-def u16(value: int) -> bytes:
-    return U16.pack(value)
-
-
-def u32(value: int) -> bytes:
-    return U32.pack(value)
-
-
-def be16(value: int) -> bytes:
-    return BE16.pack(value)

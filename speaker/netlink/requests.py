@@ -7,10 +7,10 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.netlink import messages as nl
 
 NETLINK_CAP_ACK = 10
@@ -32,7 +32,7 @@ class Netlink(AbstractContextManager["Netlink"]):
 
     def __init__(self, protocol: int) -> None:
         """Raises EdgeError where there is no socket to be had."""
-        with _talking():
+        with as_edge_error("netlink"):
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
             self._socket.setsockopt(nl.SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._sequence = 0
@@ -81,7 +81,7 @@ class Netlink(AbstractContextManager["Netlink"]):
         self._sequence += len(requests)
         asked = enumerate(requests, first)
         datagram = b"".join(nl.request(each.kind, number, each.payload, each.flags) for number, each in asked)
-        with _talking():
+        with as_edge_error("netlink"):
             self._socket.send(datagram)
 
     def _read(self) -> Iterator[bytes]:
@@ -100,21 +100,12 @@ class Netlink(AbstractContextManager["Netlink"]):
 
     def _receive(self) -> tuple[bytes, list[nl.Message]]:
         """The next datagram, and its messages."""
-        with _talking():
+        with as_edge_error("netlink"):
             datagram = self._socket.recv(1 << 17)
         try:
             return datagram, list(nl.messages(datagram))
         except (struct.error, ValueError) as error:
             raise EdgeError("netlink: a message that is cut short") from error
-
-
-@contextmanager
-def _talking() -> Iterator[None]:
-    """No descriptor, no memory, no room, no such protocol: other than what the kernel answers."""
-    try:
-        yield
-    except OSError as error:
-        raise EdgeError(f"netlink: {error.strerror or error}") from error
 
 
 class InterruptedDumpError(Exception):

@@ -13,17 +13,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError, SpeakerError
+from speaker.errors import EdgeError, SpeakerError, as_edge_error
 from speaker.system.crowd import Crowd
 from speaker.system.decoding import UNFIT
 from speaker.system.files import is_file
 from speaker.system.process import share
 from speaker.system.supervise import Ended, Supervisor
 
+_T = TypeVar("_T")
 Message: TypeAlias = Mapping[str, Any]
 Handler: TypeAlias = Callable[[Message], AsyncIterator[Message]]
 """Takes the whole command and yields the answers; the last one has ``"done": true`` or ``"error"``. A SpeakerError that
@@ -111,23 +112,20 @@ def _remove(path: Path) -> None:
 def _bound(path: Path) -> tuple[socket.socket, os.stat_result]:
     """Nobody can connect before ``listen``, when the socket already has its mode and its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with as_edge_error(f"cannot listen on {path}"):
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    except OSError as error:
-        raise EdgeError(f"cannot listen on {path}: {error.strerror}") from error
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)
-        listening.bind(str(draft))
-        draft.chmod(0o600)
-        draft.replace(path)
-        known = path.lstat()
-    except OSError as error:
-        listening.close()
-        with suppress(OSError):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             draft.unlink(missing_ok=True)
-        raise EdgeError(f"cannot listen on {path}: {error.strerror or error}") from error
-    return listening, known
+            listening.bind(str(draft))
+            draft.chmod(0o600)
+            draft.replace(path)
+            return listening, path.lstat()
+        except OSError:
+            listening.close()
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
 
 
 async def _serve(
@@ -259,6 +257,12 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: s
         except OSError as error:
             raise EdgeError(f"the speaker ended before it finished {command}: {error.strerror}") from error
     raise EdgeError(f"the speaker ended before it finished {command}")
+
+
+def read_answer(answer: object, kind: type[_T]) -> _T:
+    """Raises EdgeError: perhaps the running speaker was not restarted after this program was replaced."""
+    with as_edge_error("the speaker has another version than this program", msgspec.ValidationError):
+        return msgspec.convert(answer, kind)
 
 
 def _connect(sock: socket.socket, path: Path) -> None:

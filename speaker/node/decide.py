@@ -7,7 +7,6 @@ nodes may be allowed to hold an EIP; which of them does is decided in the wire p
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from speaker.forwarding.plan import Plan, Planner, without
@@ -32,8 +31,7 @@ from speaker.settings import Node
 from speaker.system.supervise import Failures, contained
 
 
-@dataclass(frozen=True, slots=True)
-class MayHold:
+class MayHold(NamedTuple):
     """An EIP that this node may answer for, on which link, and how it is announced."""
 
     address: IPAddress
@@ -44,8 +42,7 @@ class MayHold:
     preference: Preference | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MayNotHold:
+class MayNotHold(NamedTuple):
     """An EIP in use that this node must not answer for. ``reason`` is a metric label, ``message`` a sentence."""
 
     address: IPAddress
@@ -55,8 +52,7 @@ class MayNotHold:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     eips: Mapping[IPAddress, MayHold | MayNotHold]
     forwarding: Plan
 
@@ -216,9 +212,8 @@ def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") 
     """Why no node may answer for it, as far as this one knows."""
     if (link := links.own(address)) is not None:
         if of_speakers(link):
-            return Veto(
-                Ineligible.OTHER_GROUP, f"{address} belongs to another group, whose speaker here has it bound on {link}"
-            )
+            message = f"{address} belongs to another group, whose speaker here has it bound on {link}"
+            return Veto(Ineligible.OTHER_GROUP, message)
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own address: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")

@@ -5,12 +5,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from speaker.allocator.assign import Outcome, Usage
+from speaker.allocator.assign import Outcome
 from speaker.allocator.settle import Settlement, given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.health.judge import Tally
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Endpoint, Family, IPAddress, ServiceKey, events
+from speaker.model import Endpoint, Family, IPAddress, ServiceKey, Usage, events
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
 from speaker.ownership.events import NameClash, NameFree
@@ -28,15 +28,15 @@ class Counted:
 
     def losses(self, peers: Collection[PeerSeen]) -> None:
         """A peer that is no longer heard has no value."""
-        self._metrics.hello_loss.clear()
+        self._metrics.hello_loss_ratio.clear()
         self._metrics.link_sick.clear()
-        self._metrics.hello_patience.clear()
+        self._metrics.hello_patience_seconds.clear()
         for peer in peers:
             self._metrics.link_sick.labels(peer.link).set(peer.sick)
             if peer.patience_ms:
-                self._metrics.hello_patience.labels(peer.link, peer.node).set(peer.patience_ms / 1000)
+                self._metrics.hello_patience_seconds.labels(peer.link, peer.node).set(peer.patience_ms / 1000)
             if peer.heard and peer.loss is not None:
-                self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
+                self._metrics.hello_loss_ratio.labels(peer.link, peer.node).set(peer.loss / 100)
 
     def answer_for(self, verdicts: Mapping[IPAddress, int], unicast: Collection[IPAddress] = ()) -> None:
         """How many hosts answer for each EIP that this node asks for. ``unicast``: EIPs whose holder answers only if it
@@ -53,14 +53,14 @@ class Counted:
 
     def mirrored(self, most: float, taken: Callable[[], float], without_room: Callable[[], float]) -> None:
         """Memory of the API's objects: the bytes they may take and do take, and how many objects are set aside."""
-        self._metrics.mirror_room.set(most)
+        self._metrics.mirror_room_bytes.set(most)
         self._metrics.mirror_bytes.set_function(taken)
-        self._metrics.without_room.set_function(without_room)
+        self._metrics.objects_without_room.set_function(without_room)
 
     def own_loop_delay(self, late: float, busy: float) -> None:
         """Delay in the process that reads and forwards. Answers and hellos do not wait for it."""
-        self._metrics.own_loop_delay_max.rise(late)
-        self._metrics.own_loop_busy_max.rise(busy)
+        self._metrics.main_loop_delay_max_seconds.rise(late)
+        self._metrics.main_loop_busy_max_seconds.rise(busy)
 
 
 def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -> None:
@@ -69,7 +69,7 @@ def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -
         case events.EipClaimed(unanswered=unanswered):
             metrics.claim_changes.labels("claimed").inc()
             if unanswered is not None:
-                metrics.failovers.observe(unanswered)
+                metrics.failover_seconds.observe(unanswered)
         case events.EipYielded(reason=reason, holder=holder):
             metrics.claim_changes.labels(reason).inc()
             if draining:
@@ -89,20 +89,18 @@ def count_event(metrics: Metrics, event: Began | WireEvent, *, draining: bool) -
         case events.LinkLost():
             metrics.edge_errors.labels("link").inc()
         case events.JoinFailed():
-            metrics.join_failures.inc()
+            metrics.group_join_failures.inc()
         case events.WasFrozen():
             metrics.frozen.inc()
         case Began(before=before) if before.end:
-            metrics.taken_over.inc()
+            metrics.main_process_replaced.inc()
         case events.Counts(counts=counts, delays=delays):
             for what, number in counts.items():
                 _count(metrics, what, number)
             for late, busy in delays:
-                metrics.loop_delay.observe(late)
-                metrics.loop_delay_max.rise(late)
-                metrics.loop_busy_max.rise(busy)
-        case _:
-            pass
+                metrics.loop_delay_seconds.observe(late)
+                metrics.loop_delay_max_seconds.rise(late)
+                metrics.loop_busy_max_seconds.rise(busy)
 
 
 def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
@@ -112,7 +110,7 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
         case events.KernelAnswers(family=family):
             metrics.kernel_answers.labels(PROTOCOLS[family]).inc(number)
         case events.Ignorings(family=family, reason=reason):
-            metrics.ignored_total.labels(PROTOCOLS[family], reason.value).inc(number)
+            metrics.ignored.labels(PROTOCOLS[family], reason.value).inc(number)
         case events.Announcements(family=family):
             metrics.announcements.labels(PROTOCOLS[family]).inc(number)
         case events.SendFailures(family=family):
@@ -128,8 +126,8 @@ def _count(metrics: Metrics, what: events.Countable, number: int) -> None:
 def count_in_force(metrics: Metrics, settlement: Settlement, usage: Mapping[str, Mapping[Family, Usage]]) -> None:
     assigned, refused = settlement.assignments, settlement.refusals
     services = [given(Outcome(assigned.get(key), refused.get(key))) for key in assigned.keys() | refused.keys()]
-    metrics.given.count(*tally(services, usage))
-    metrics.last_reconcile.set(time.time())
+    metrics.given.count(tally(services, usage))
+    metrics.last_reconcile_timestamp_seconds.set(time.time())
 
 
 def count_held(
@@ -174,11 +172,11 @@ def count_eips(
     states, reasons = standings(eips, claims, rivalled)
     for state, number in states.items():
         metrics.eips.labels(state.value).set(number)
-    metrics.not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
+    metrics.eips_not_preferred.set(sum(one.mine and one.elsewhere is not None for one in found.values()))
     metrics.of_eips.conflicts = dict.fromkeys(rivalled, 1)
-    metrics.by_nobody.clear()
+    metrics.eips_by_nobody.clear()
     for reason, number in reasons.items():
-        metrics.by_nobody.labels(reason).set(number)
+        metrics.eips_by_nobody.labels(reason).set(number)
 
 
 def count_checks(metrics: Metrics, tally: Tally) -> None:
@@ -194,12 +192,12 @@ def count_tables(metrics: Metrics, tables: Tables) -> None:
     metrics.conntrack_entries.set(conntrack.connections)
     metrics.conntrack_max.set(conntrack.size)
     metrics.ipvs_connections.set(ipvs.connections)
-    metrics.ipvs_buckets.set(ipvs.size)
+    metrics.ipvs_connection_buckets.set(ipvs.size)
 
 
 def count_kube_proxy(metrics: Metrics, told: LookReport) -> None:
     seen = told.seen
     metrics.kube_proxy.info({"mode": seen.kube_proxy.mode.value})
-    metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
+    metrics.eips_without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
     metrics.health_checks.labels("served").set(told.served)
     metrics.health_checks.labels("left_alone").set(told.left_alone)

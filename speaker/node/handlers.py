@@ -2,7 +2,7 @@
 ``explain`` and ``doctor`` ask it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,17 +15,15 @@ from speaker.errors import EdgeError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
-from speaker.model import Forwarding
+from speaker.model import Family, Forwarding
+from speaker.node.control import Handler, Message
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import MOST, Knowledge, an_address
 from speaker.node.report import Report
 from speaker.settings import PeerSettings
 from speaker.wire.remote import Wire
 
-_Handler = Callable[[Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
-
-_ALONE = {"error": "this speaker runs without --with-peers: there is nobody to share its EIPs with"}
-
+_ALONE = "this speaker runs without --with-peers: there is nobody to share its EIPs with"
 
 LOOK_SECONDS = 2.0
 """Limit for checking the kernel's forwarding, as whoever asks waits for it."""
@@ -43,30 +41,26 @@ def handlers(
     look: Callable[[], Awaitable[None]],
     *,
     cluster: bool,
-) -> dict[str, _Handler]:
+) -> dict[str, Handler]:
     """The handlers by command; each yields objects, the last one with ``done`` or ``error``. ``look`` repeats the cheap
     checks. ``cluster``: an API, not files, says what is wanted."""
-    alone = own is None
 
-    async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": [], "alone": alone}
+    async def status(_: Message) -> AsyncIterator[Message]:
+        told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": [], "alone": own is None}
         told |= report.health()[1]
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.claim_statuses(in_force.decision.eips))
             told["eips"] = [eip | report.seen(eip["address"]) for eip in told["eips"]]
         yield told | {"peers": [{name: getattr(peer, name) for name in _STATUS} for peer in await wire.peers()]}
 
-    async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+    async def facts(command: Message) -> AsyncIterator[Message]:
         with suppress(TimeoutError):
             async with asyncio.timeout(ANEW_SECONDS):
                 await look()
         known = await know(node, own, wire, report, forwarder, str(command.get("about", "")))
         yield {"done": True, "knowledge": msgspec.to_builtins(replace(known, cluster=cluster))}
 
-    async def drain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        if alone:
-            yield _ALONE
-            return
+    async def drain(_: Message) -> AsyncIterator[Message]:
         left = []
         async for address, to in wire.drain():
             if to is None:
@@ -74,24 +68,22 @@ def handlers(
             yield {"eip": str(address), "to": to}
         yield {"done": True, "left": left}
 
-    async def undrain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        if alone:
-            yield _ALONE
-            return
+    async def undrain(_: Message) -> AsyncIterator[Message]:
         await wire.set_draining(False)
         yield {"done": True}
 
-    async def rebalance(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        if alone:
-            yield _ALONE
-            return
+    async def rebalance(_: Message) -> AsyncIterator[Message]:
         told: dict[str, Any] = {"planned": 0, "moved": 0, "refused": 0, "preferred": 0}
         async for state in wire.rebalance():
             told = {name: getattr(state, name) for name in told}
             yield told
         yield told | {"done": True}
 
-    return {"facts": facts, "status": status, "drain": drain, "undrain": undrain, "rebalance": rebalance}
+    async def refuse(_: Message) -> AsyncIterator[Message]:
+        yield {"error": _ALONE}
+
+    shared: dict[str, Handler] = {"drain": drain, "undrain": undrain, "rebalance": rebalance}
+    return {"facts": facts, "status": status} | (shared if own is not None else dict.fromkeys(shared, refuse))
 
 
 async def know(
@@ -133,8 +125,8 @@ async def know(
         ),
         services=knowledge.cut(services, lambda key: knowledge.known_service(found, key)),
         pools=knowledge.cut(pools, lambda name: knowledge.known_pool(found, name)),
-        links=knowledge.links_of(found.decision),
-        families=knowledge.families_of(found.decision),
+        links=tuple(sorted({eip.link.name for eip in found.decision.may_hold().values()})),
+        families=tuple(sorted({Family.of(address).value for address in found.decision.eips})),
     )
 
 

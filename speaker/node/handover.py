@@ -72,8 +72,6 @@ class HandOver:
                 self._early.pop(event.eip, None)
                 self._moves.yielded(event.eip)
                 self._news.set()
-            case _:
-                pass
 
     def _meet(self, link: int, node: str, speaker: Speaker) -> None:
         self._speakers.pop((link, node), None)

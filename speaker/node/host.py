@@ -48,7 +48,7 @@ from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
 from speaker.node.known.knowledge import InForce
 from speaker.node.losses import Heard, Losses
-from speaker.node.publishing import Publishing, Witnessing
+from speaker.node.publishing import Witnessing, publish
 from speaker.node.report import Report
 from speaker.node.source import Source, View
 from speaker.ownership.parameters import Parameters
@@ -132,18 +132,15 @@ class Host:
     async def run(self, stop: Callable[[], None]) -> None:
         """Starts every task, by name. A task that ends is started again, as none is ever done. Only the end of the wire
         process ends the speaker; ``stop`` is called when that process asks for it."""
-        with self._witnessing:
-            await self._run(stop)
-
-    async def _run(self, stop: Callable[[], None]) -> None:
-        async with self._wire, asyncio.TaskGroup() as tasks:
-            tasks.create_task(lasting("wire", partial(self._wire.watch, stop)), name="wire")
-            loops = Loops()
-            for task, work in self._tasks().items():
-                measured = work if task in UNMEASURED else loops.measured(task, work)
-                tasks.create_task(supervised(task, measured, self._report), name=task)
-            tell = partial(loops.run, self._wire.progress, self._report)
-            tasks.create_task(supervised("progress", tell, self._report), name="progress")
+        with self._witnessing.sockets:
+            async with self._wire, asyncio.TaskGroup() as tasks:
+                tasks.create_task(lasting("wire", partial(self._wire.watch, stop)), name="wire")
+                loops = Loops()
+                for task, work in self._tasks().items():
+                    measured = work if task in UNMEASURED else loops.measured(task, work)
+                    tasks.create_task(supervised(task, measured, self._report), name=task)
+                tell = partial(loops.run, self._wire.progress, self._report)
+                tasks.create_task(supervised("progress", tell, self._report), name="progress")
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         tasks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -151,7 +148,7 @@ class Host:
             "links": self._follow_links,
             "reconcile": self._reconcile,
             "forwarding": self._tend,
-            "publish": Publishing(self._wire, self._source, self._report, self._witnessing).run,
+            "publish": partial(publish, self._wire, self._source, self._report, self._witnessing),
             "loop": partial(watch_loop, self._report.own_loop_delay),
             "kube-proxy": self._kube_proxy.run,
             "environment": self._watch_environment,
@@ -238,7 +235,9 @@ class Host:
         tries = 0
         while True:
             await set_within(self._changed, wait(tries) if tries else None)
-            async for attempt in retrying(self._failing("reconcile"), on=Exception, sleep=self._changed_or):
+            # Between two tries it waits no longer than until there is something new to try.
+            until_news = partial(set_within, self._changed)
+            async for attempt in retrying(self._failing("reconcile"), on=Exception, sleep=until_news):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
@@ -253,10 +252,6 @@ class Host:
             return nullcontext()
         first = self._report.in_force is None
         return uncollected(lambda: first and self._report.in_force is not None)
-
-    async def _changed_or(self, seconds: float) -> None:
-        """Waits between two tries, but no longer than until there is something new to try."""
-        await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed.
@@ -302,9 +297,8 @@ class Host:
             await self._look_around()
             self._report.set_aside(self._set_aside())
             node, forwards = view.node.name, self._settings.forwarder is not Forwarding.NONE
-            self._report.brought_about(
-                InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
-            )
+            in_force = InForce(view.settlement, decision, view.usage, view.world, node, forwards=forwards)
+            self._report.brought_about(in_force)
         with contained("kube-proxy", self):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
@@ -351,22 +345,18 @@ class Host:
         assignments = view.settlement.assignments
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
         if self._assisted is not None:
-            decision = replace(decision, forwarding=self._assisted.of(decision.forwarding, boottime()))
+            decision = decision._replace(forwarding=self._assisted.of(decision.forwarding, boottime()))
         self._follow(decision, touched)
         return decision, touched
 
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """Updates which EIPs may be held where."""
-        if touched is None:
-            self._placements = {
-                address: Placement(eip.link, eip.gratuitous, eip.preference)
-                for address, eip in decision.may_hold().items()
-            }
-            return
-        for address in touched:
-            self._placements.pop(address, None)
+        placements = {} if touched is None else self._placements
+        for address in decision.eips if touched is None else touched:
+            placements.pop(address, None)
             if isinstance(eip := decision.eips.get(address), MayHold):
-                self._placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
+                placements[address] = Placement(eip.link, eip.gratuitous, eip.preference)
+        self._placements = placements
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; if this node may hold none, of the links that it uses."""

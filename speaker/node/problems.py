@@ -269,14 +269,8 @@ class Problems:
         deaf = [_no_broadcasts(link) for link in sorted({peer.link for peer in heard if peer.deaf})]
         alone = self.others != 0 and not any(peer.alive for peer in peers)
         of_all = [_silent(peers)] if alone else []
-        return (
-            *self._sick.values(),
-            *self._late.values(),
-            *self._lossy.values(),
-            *self._mute(heard, now),
-            *deaf,
-            *of_all,
-        )
+        lasting = (*self._sick.values(), *self._late.values(), *self._lossy.values())
+        return (*lasting, *self._mute(heard, now), *deaf, *of_all)
 
     def _loses(self, peer: PeerSeen) -> bool:
         least = LOSSLESS if f"{peer.node} on {peer.link}" in self._lossy else LOSSY
@@ -291,9 +285,8 @@ class Problems:
             nodes = sorted(node for node, on in lasting if on == link)
             if 1 < len(nodes) == sum(peer.link == link for peer in heard):
                 what = f"no peer hears this node on {link}, though it hears {', '.join(nodes[:EIPS_NAMED])}"
-                yield Finding(
-                    "mute", what, f"ip -s link show dev {link}   # what drops its frames? Check its switch port too"
-                )
+                mend = f"ip -s link show dev {link}   # what drops its frames? Check its switch port too"
+                yield Finding("mute", what, mend)
             else:
                 what = f"this node hears {', '.join(nodes[:EIPS_NAMED])} on {link}, but is not heard in return"
                 yield Finding("deaf_peer", what, "speaker doctor   # on those nodes")
@@ -314,9 +307,8 @@ class Problems:
         where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "it renews our Lease"
         fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
         what = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
-        self._name_clash = said(
-            "name_clash", [what], "systemctl edit eip-speaker   # --node with another name on each host"
-        )
+        mend = "systemctl edit eip-speaker   # --node with another name on each host"
+        self._name_clash = said("name_clash", [what], mend)
         return what
 
     def name_free(self) -> None:

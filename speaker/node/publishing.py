@@ -5,8 +5,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
-from typing import Self
 
 from speaker.model import IPAddress, Link
 from speaker.node.decide import MayHold, MayNotHold
@@ -35,27 +33,20 @@ EDGE = "witness"
 
 
 class Witnessing:
-    """``report`` hears what is found, and knows who lives. Entering opens the sockets, leaving closes them."""
+    """``report`` hears what is found, and knows who lives. Whoever runs it enters the ``sockets``, and leaves them."""
 
     def __init__(self, node: str, report: Report, sockets: Askers | None = None) -> None:
-        self._report, self._witness, self._sockets = report, Witness(node), sockets or Askers()
+        self._report, self._witness, self.sockets = report, Witness(node), sockets or Askers()
         self._places: Mapping[IPAddress, Place] = {}
         self._links: Mapping[str, int] = {}
         self._seen: Collection[PeerSeen] = ()
         self._by_unicast: frozenset[IPAddress] = frozenset()
         """EIPs whose holder is silent, but answers if it alone is asked."""
 
-    def __enter__(self) -> Self:
-        self._sockets.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._sockets.__exit__(kind, error, tb)
-
     def use(self, links: Collection[Link], own: Mapping[int, Addresses]) -> None:
         """Ask on these links, from these addresses of this host."""
         self._links = {link.name: link.index for link in links}
-        self._sockets.use(links, own)
+        self.sockets.use(links, own)
 
     def know(self, seen: Collection[PeerSeen]) -> None:
         """The peers, and what they say of our hellos."""
@@ -82,28 +73,28 @@ class Witnessing:
         places = {eip: link for eip, link in self._report.rivals_places() if link in self._links.values()}
         if not places:
             return
-        self._sockets.drop()
-        asked = [eip for eip, link in places.items() if self._sockets.ask(eip, link)]
+        self.sockets.drop()
+        asked = [eip for eip, link in places.items() if self.sockets.ask(eip, link)]
         await asyncio.sleep(LISTEN_SECONDS)
-        found = {address for address, _ in self._sockets.answers()}
+        found = {address for address, _ in self.sockets.answers()}
         self._report.asked_for_rivals({eip: eip in found for eip in asked})
 
     async def _turn(self) -> None:
         due = self._witness.due(self._report.alive.on)
         if not due:
             return
-        self._sockets.drop()
+        self.sockets.drop()
         silent, doubted = self._witness.silent, self._witness.doubted
         polled_at = {eip: self._places[eip] for eip in due if eip in doubted or self._witness.verdicts.get(eip) == 0}
-        unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
+        unasked = {eip for eip in due if not self.sockets.ask(eip, self._places[eip].link)}
         for eip in [*doubted, *self._by_unicast.intersection(due)] * AGAIN:
-            self._sockets.ask(eip, self._places[eip].link)
+            self.sockets.ask(eip, self._places[eip].link)
         controls = {way: self._controls(way) for way in silent}
         for way, addresses in controls.items():
             for address in addresses:
-                self._sockets.ask(address, way.link)
+                self.sockets.ask(address, way.link)
         await asyncio.sleep(LISTEN_SECONDS)
-        answers = self._sockets.answers()
+        answers = self.sockets.answers()
         counted = Counter(address for address, _ in answers)
         # Of such an EIP, one answer alone may be the one to our own wire process, which asks by unicast too (rule 37).
         answers = [each for each in answers if each.address not in self._by_unicast or counted[each.address] > 1]
@@ -118,10 +109,10 @@ class Witnessing:
         the multicast group, by which clients ask."""
         macs = {Place(self._links.get(peer.link, 0), peer.node): peer.mac for peer in self._seen if peer.heard}
         known = {eip: mac for eip, place in places.items() if (mac := macs.get(place)) is not None}
-        asked = {eip for eip, mac in known.items() if self._sockets.ask(eip, places[eip].link, mac)}
+        asked = {eip for eip, mac in known.items() if self.sockets.ask(eip, places[eip].link, mac)}
         if asked:
             await asyncio.sleep(LISTEN_SECONDS)
-            asked &= {address for address, _ in self._sockets.answers()}
+            asked &= {address for address, _ in self.sockets.answers()}
         return asked
 
     def _controls(self, way: Way) -> list[IPAddress]:
@@ -144,21 +135,17 @@ def places(
     return found
 
 
-class Publishing:
-    def __init__(self, wire: Wire, source: Source, report: Report, witnessing: Witnessing) -> None:
-        self._wire, self._source, self._report, self._witnessing = wire, source, report, witnessing
+async def publish(wire: Wire, source: Source, report: Report, witnessing: Witnessing) -> None:
+    """Endless."""
 
-    async def run(self) -> None:
-        """Endless."""
-        while True:
-            await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
-            async with sparing(LEAST_SECONDS, MOST_SECONDS):
-                with self._report.trying("status file"):
-                    ready = await self._wire.ready()
-                    await self._report.publish(self._claim_statuses, ready, self._source.recorded)
-
-    async def _claim_statuses(self, eips: Iterable[IPAddress]) -> Mapping[IPAddress, ClaimStatus]:
-        in_force, found = self._report.in_force, await self._wire.claim_statuses(eips)
+    async def claim_statuses(eips: Iterable[IPAddress]) -> Mapping[IPAddress, ClaimStatus]:
+        in_force, found = report.in_force, await wire.claim_statuses(eips)
         if in_force is not None:
-            self._witnessing.follow(in_force.decision.eips, found)
+            witnessing.follow(in_force.decision.eips, found)
         return found
+
+    while True:
+        await set_within(report.stale, None if report.health()[0] else READY_SECONDS)
+        async with sparing(LEAST_SECONDS, MOST_SECONDS):
+            with report.trying("status file"):
+                await report.publish(claim_statuses, await wire.ready(), source.recorded)

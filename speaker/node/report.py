@@ -29,9 +29,8 @@ from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known import trouble
 from speaker.node.known.knowledge import InForce
-from speaker.node.known.noted import Noted
 from speaker.node.problems import Area, Problems, first, new
-from speaker.node.standing import Alive
+from speaker.node.standing import Alive, Noted
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.ownership.events import NameClash, NameFree, PeersAddress
@@ -208,7 +207,7 @@ class Report(gauges.Counted):
 
     def martians(self, martians: int, reverse_path: int) -> None:
         """Packets dropped so far because of their source, and by a reverse path filter."""
-        self._metrics.martians.set(martians)
+        self._metrics.martian_sources.set(martians)
         self._metrics.reverse_path_drops.set(reverse_path)
         write(self._transitions.dropped(martians, reverse_path))
 
@@ -220,7 +219,7 @@ class Report(gauges.Counted):
 
     def environment(self, problems: tuple[Finding, ...], priority: Priority) -> None:
         """Settings of this host, and doings of others here, that keep traffic from flowing, or us from the CPU."""
-        self._metrics.real_time.set(priority is Priority.REAL_TIME)
+        self._metrics.wire_real_time.set(priority is Priority.REAL_TIME)
         before, self._status.priority = self._status.priority, priority
         if priority is not before:
             log.info("wire process", priority=priority.value)
@@ -250,9 +249,6 @@ class Report(gauges.Counted):
         late = [f"{tally.late} health checks began more than a second late"] if tally.late else []
         beyond = [f"{tally.beyond} endpoints are not checked: there are too many"] if tally.beyond else []
         self._found(Area.HEALTH_CHECKS, said("checks_late", [*late, *beyond], "speaker status --json"))
-
-    def endpoints_changed(self, happened: Iterable[events.Event | None]) -> None:
-        self._happened(happened)
 
     def rivals_places(self) -> list[tuple[IPAddress, int]]:
         """EIPs that have a rival, each with the index of the link on which the rival was heard."""
@@ -286,17 +282,17 @@ class Report(gauges.Counted):
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
         """Which Service has which EIP from now on. ``changed``: only these may be new; None: any."""
-        self._happened(self._transitions.settled(settlement, changed))
+        self.happened(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""
         self.noted.decided = decision.eips
-        self._happened(self._transitions.decided(decision, touched))
+        self.happened(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """The kernel's forwarding was changed. ``approximations`` None: they are as before."""
         if changes:
-            self._metrics.changes.inc(len(changes))
+            self._metrics.forwarding_changes.inc(len(changes))
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
         if approximations is not None:
             write(self._transitions.approximations(approximations))
@@ -304,9 +300,9 @@ class Report(gauges.Counted):
     def assisting(self, nodes: Mapping[str, int]) -> None:
         """Dead node → how many virtual servers in front of kube-proxy bypass its endpoints."""
         before, now = self._status.assisting, time.time()
-        self._metrics.assisted.clear()
+        self._metrics.assisted_virtual_servers.clear()
         for node, servers in nodes.items():
-            self._metrics.assisted.labels(node).set(servers)
+            self._metrics.assisted_virtual_servers.labels(node).set(servers)
         if nodes.keys() != before.keys():
             log.info("assisting kube-proxy", without=sorted(nodes))
             self._status.assisting = {node: before.get(node, now) for node in nodes}
@@ -321,7 +317,7 @@ class Report(gauges.Counted):
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
         """``eips``: how many EIPs this node may hold. ``next_hops``: where packets of connections unknown here go."""
         for fate, count in fates(eips, next_hops).items():
-            self._metrics.unknown_flows.labels(fate.value).set(count)
+            self._metrics.strays.labels(fate.value).set(count)
         handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
         if handed_over != self._status.handed_over:
             self._status.handed_over = handed_over
@@ -383,7 +379,7 @@ class Report(gauges.Counted):
 
     def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
         told = status()
-        self._happened(self._transitions.conflicts(conflicts))
+        self.happened(self._transitions.conflicts(conflicts))
         for each in self.shown:
             each(told, in_force.usage, conflicts)
         write_status(self._runtime_dir, told)
@@ -442,8 +438,6 @@ class Report(gauges.Counted):
                 self.stale.set()
             case events.HellosReceived(link=link, rejected=rejected):
                 self.telling.say([self._transitions.foreign_hellos(link, rejected)])
-            case _:
-                pass
 
     def _say(self, event: Began | WireEvent) -> None:
         if (sentence := self._judge(event)) is None:
@@ -457,7 +451,7 @@ class Report(gauges.Counted):
             for event in happened:
                 each(event)
 
-    def _happened(self, happened: Iterable[events.Event | None]) -> None:
+    def happened(self, happened: Iterable[events.Event | None]) -> None:
         """Events of this process; in any thread."""
         found = [event for event in happened if event is not None]
         self.telling.say(map(transitions.told, found))
@@ -488,8 +482,6 @@ class Report(gauges.Counted):
                 problems.let_go(eip)
             case NameFree():
                 problems.name_free()
-            case _:
-                pass
         return ""
 
     def _wait_for(self, event: events.Conflict) -> None:
@@ -515,8 +507,8 @@ class Report(gauges.Counted):
 
     def api(self, up: bool) -> None:
         """Said if the change lasts longer than LASTING; called again and again until ``up``."""
-        self._metrics.api.set(up)
-        self._happened([self._transitions.api(up, self._clock())])
+        self._metrics.api_up.set(up)
+        self.happened([self._transitions.api(up, self._clock())])
 
     def _tell(self, event: events.Event | None) -> None:
         """Together with others of the same cause."""

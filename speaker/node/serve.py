@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -20,10 +19,10 @@ from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
 from speaker.node.source import MakeSource
 from speaker.settings import MqttSettings, NodeSettings
-from speaker.system.garbage import bound_memory, end_in_time, freeze_imported, memory_limit
-from speaker.system.process import may_administer_network, raise_limit, stoppable
+from speaker.system.garbage import end_in_time
+from speaker.system.process import may_administer_network, stoppable
 from speaker.system.supervise import at_work, heed_callbacks
-from speaker.system.threads import start_threads
+from speaker.system.threads import begin
 from speaker.system.waiting import limited_as_a_whole
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
@@ -34,9 +33,6 @@ from speaker.wire.messages import Hears, PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
-
-SWITCH_SECONDS = 0.001
-"""How long a thread that decides may keep the loop waiting each time the loop has something to do."""
 
 
 async def serve(
@@ -55,11 +51,7 @@ async def serve(
     that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format, settings.log_level)
-    raise_limit()
-    start_threads()
-    bound_memory(memory_limit())
-    freeze_imported()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    begin()
     try:
         await _serve(end, settings, make, api, examine, started)
     except* EdgeError as errors:
@@ -164,7 +156,7 @@ async def _publishing(
 
 def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Callable[[], Awaitable[bytes]]:
     """What /metrics says about traffic; nothing as long as the kernel does not answer, or a bug of ours prevents it."""
-    kept = Kept(lambda: exposition(*forwarder.traffic(real_servers=real_servers)))
+    kept = Kept(lambda: exposition(forwarder.traffic(real_servers=real_servers)))
 
     async def text() -> bytes:
         found = b""

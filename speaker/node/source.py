@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Protocol
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
-from speaker.model import Family, IPAddress, ServiceKey, World
+from speaker.model import Family, IPAddress, ServiceKey, Usage, World
 from speaker.node.report import Report
 from speaker.settings import Node
 from speaker.wire.messages import Hears

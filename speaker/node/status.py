@@ -8,13 +8,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
 from speaker.forwarding.handing_over import NextHop
 from speaker.forwarding.limits import Tables
 from speaker.kubeproxy.judge import Judgement
-from speaker.model import Family, IPAddress, format_mac
+from speaker.model import Family, IPAddress, Usage, format_mac
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.system.files import write_atomically
 from speaker.system.process import Priority

@@ -25,6 +25,20 @@ FROZEN = "this process did not run for longer than the self-lease, so it gave up
 FLAGGED = "kept although its pool no longer offers it; not assigned again once it is released"
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
+_BY_THEIR_FIELDS: Mapping[type[Event], tuple[str, str, str]] = {
+    events.Assigned: ("info", "assigned", "service"),
+    events.Released: ("info", "released", "service"),
+    events.Refused: ("warning", "refused", "service"),
+    events.NotClaimed: ("warning", "not claimed", "eip"),
+    events.ConflictBegun: ("warning", "conflict begun", "eip"),
+    events.ConflictEnded: ("info", "conflict ended", "eip"),
+    events.EndpointUnwell: ("warning", "endpoint unwell", "endpoint"),
+    events.EndpointWell: ("info", "endpoint well", "endpoint"),
+    events.EdgeRecovered: ("info", "edge recovered", "edge"),
+    events.EipYielded: ("info", "withdrawn", "eip"),
+}
+"""Level, event, and what the first field of the event names. The other fields are said as they are, and a ``reason``
+is the cause."""
 
 # ── one thing that happened ──
 
@@ -33,31 +47,10 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
     """``message``: the words of ``problems.py``, if something is wrong."""
     fields: dict[str, Any]
     match event:
-        case events.Assigned(service=service, addresses=addresses):
-            return _of_service("info", "assigned", service, None, {"addresses": [*map(str, addresses)]})
-        case events.Released(service=service, addresses=addresses):
-            return _of_service("info", "released", service, None, {"addresses": [*map(str, addresses)]})
-        case events.Refused(service=service, reason=reason, message=why):
-            return _of_service("warning", "refused", service, reason, {"reason": reason, "message": why})
         case events.Flagged(service=service, eip=eip):
             return Transition("warning", "flagged", "eip", f"{service} {eip}", None, {"message": FLAGGED})
-        case events.NotClaimed(eip=eip, reason=reason, message=why):
-            fields = {"reason": reason, "message": why}
-            return Transition("warning", "not claimed", "eip", str(eip), reason, fields)
-        case events.ConflictBegun(eip=eip, message=why):
-            return Transition("warning", "conflict begun", "eip", eip, None, {"message": why})
-        case events.ConflictEnded(eip=eip):
-            return Transition("info", "conflict ended", "eip", eip, None, {})
-        case events.EndpointUnwell(endpoint=endpoint, check=check, reason=reason, message=why):
-            fields = {"services": [*map(str, event.services)], "check": check, "reason": reason, "message": why}
-            return Transition("warning", "endpoint unwell", "endpoint", endpoint, reason, fields)
-        case events.EndpointWell(endpoint=endpoint, check=check, services=services):
-            fields = {"services": [*map(str, services)], "check": check}
-            return Transition("info", "endpoint well", "endpoint", endpoint, None, fields)
         case events.EdgeFailed(edge=edge, error=error):
             return Transition("warning", "edge failed", "error", error, edge, {"edge": edge})
-        case events.EdgeRecovered(edge=edge):
-            return Transition("info", "edge recovered", "edge", edge, None, {})
         case events.ApiAnswers():
             return Line("info", "api answers", {})
         case events.ApiSilent():
@@ -65,8 +58,6 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
         case events.EipClaimed(eip=eip, placement=Placement(link=link)):
             fields = {"link": link.name, "mac": format_mac(link.mac), "term": event.term, "before": event.before}
             return Transition("info", "claimed", "eip", str(eip), link.name, fields | event.why)
-        case events.EipYielded(eip=eip, reason=reason, holder=holder):
-            return Transition("info", "withdrawn", "eip", str(eip), reason, {"reason": reason, "holder": holder})
         case events.Conflict(link=link, eip=eip, mac=mac, held=held):
             fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": message}
             return Transition("error", "conflict", "eip", str(eip), (link.name, held), fields)
@@ -93,14 +84,16 @@ def told(event: Began | WireEvent, message: str = "") -> Transition | Line | Non
             message = "the wire process went on with what it was last offered"
             fields = {"end": end, "away": f"{away:.1f} s", "held": len(found.held), "message": message}
             return Line("warning", "main process replaced", fields)
+        case events.Event() if (words := _BY_THEIR_FIELDS.get(type(event))) is not None:
+            name, *others = event.__struct_fields__
+            fields = {other: _plain(getattr(event, other)) for other in others}
+            return Transition(*words, str(getattr(event, name)), fields.get("reason"), fields)
         case _:
             return None
 
 
-def _of_service(
-    level: str, event: str, service: ServiceKey, cause: str | None, fields: Mapping[str, Any]
-) -> Transition:
-    return Transition(level, event, "service", str(service), cause, fields)
+def _plain(value: object) -> object:
+    return [*map(str, value)] if isinstance(value, tuple) else value
 
 
 def waits(event: events.Conflict, message: str) -> Transition:
@@ -181,14 +174,10 @@ class Transitions:
         self._assigned[key] = now
 
     def _refusals(self, settlement: Settlement) -> list[Event]:
-        before, self._refused = (
-            self._refused,
-            {
-                key: events.Refused(key, refusal.reason.value, refusal.message)
-                for key, refusal in settlement.refusals.items()
-            },
-        )
-        return [refused for key, refused in self._refused.items() if before.get(key) != refused]
+        refusals = settlement.refusals.items()
+        now = {key: events.Refused(key, refusal.reason.value, refusal.message) for key, refusal in refusals}
+        before, self._refused = self._refused, now
+        return [refused for key, refused in now.items() if before.get(key) != refused]
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Event]:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be new."""

@@ -16,14 +16,14 @@ from contextlib import AsyncExitStack
 from math import inf
 from pathlib import Path
 
-from speaker.allocator.assign import Allocator, Usage
+from speaker.allocator.assign import Allocator
 from speaker.allocator.book import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.reading import Reading
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.health.judge import event, judged, targets
 from speaker.health.prober import EDGE, Prober, Watched
-from speaker.model import Family, IPAddress, World
+from speaker.model import Family, IPAddress, Usage, World
 from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source, View
@@ -96,7 +96,7 @@ class Manifests:
                     changed()
 
     def _checked(self, news: list[Watched]) -> None:
-        self._report.endpoints_changed(event(each.target, each.services, each.condition) for each in news)
+        self._report.happened(event(each.target, each.services, each.condition) for each in news)
         self._changed()
 
     async def _read(self) -> bool:

@@ -9,6 +9,7 @@ import atexit
 import contextvars
 import math
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
-from speaker.errors import EdgeError, NotDone
+from speaker.errors import EdgeError, NotDone, as_edge_error
+from speaker.system.garbage import bound_memory, freeze_imported, memory_limit
+from speaker.system.process import raise_limit
 from speaker.system.waiting import Limits, at_rest
 
 THREADS = 8
@@ -31,6 +34,8 @@ LATE = 1.0
 """Seconds. A loop that notices the end of a limit so late stood still, and so did the work: it gets as long again."""
 LEAVING_SECONDS = 5.0
 """For which a process that ends waits for work that is under way: a file is written to its end."""
+SWITCH_SECONDS = 0.001
+"""How long a thread that decides may keep the loop waiting each time the loop has something to do."""
 
 A = TypeVarTuple("A")
 T = TypeVar("T")
@@ -292,11 +297,18 @@ def start_threads(count: int = THREADS, prepare: Callable[[], None] = lambda: No
     Raises EdgeError where the host does not have so many.
     """
     threads = Threads(count, "work", prepare)
-    try:
+    with as_edge_error(f"cannot start {count} threads", RuntimeError):
         threads.start()
-    except RuntimeError as error:
-        raise EdgeError(f"cannot start {count} threads: {error}") from error
     _OF_LOOPS[asyncio.get_running_loop()] = threads
+
+
+def begin() -> None:
+    """At the start of a process whose loop answers while its threads decide. Raises like ``start_threads``."""
+    raise_limit()
+    start_threads()
+    bound_memory(memory_limit())
+    freeze_imported()
+    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def can_start() -> bool:

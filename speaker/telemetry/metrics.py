@@ -4,9 +4,8 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from speaker import __version__
-from speaker.model import Family
+from speaker.model import Family, Tally, Traffic
 from speaker.system.threads import in_thread
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -62,21 +61,17 @@ class Total(Collector):
         yield CounterMetricFamily(self._name, self._documentation, value=self._value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(NamedTuple):
     make: Callable[..., Any]
-    name: str
     api: bool | None
 
 
-def metric(
-    kind: Callable[..., _T], text: str, labels: str = "", name: str = "", api: bool | None = None, **more: object
-) -> _T:
-    """Declares what each instance of a class gets. ``name``: where it is not that of the attribute; ``api``: served
-    only with the Kubernetes API (True), only with files (False), or anywhere."""
+def metric(kind: Callable[..., _T], text: str, labels: str = "", api: bool | None = None, **more: object) -> _T:
+    """Declares what each instance of a class gets, by the name of the attribute. ``api``: served only with the
+    Kubernetes API (True), only with files (False), or anywhere."""
     if labels:
         more["labelnames"] = labels.split()
-    return cast(_T, _Declared(partial(kind, documentation=text, **more), name, api))
+    return cast(_T, _Declared(partial(kind, documentation=text, **more), api))
 
 
 counter, gauge = partial(metric, Counter), partial(metric, Gauge)
@@ -90,47 +85,36 @@ def make(
     for attribute, found in vars(type(metrics)).items():
         if isinstance(found, _Declared):
             served = registry if found.api in (None, api) else None
-            setattr(metrics, attribute, found.make(f"{namespace}_{found.name or attribute}", registry=served))
+            setattr(metrics, attribute, found.make(f"{namespace}_{attribute}", registry=served))
 
 
 class GivenMetrics:
     """What was given to whom: the same wherever that is decided, by `speaker run` and by the controller that leads.
     ``registry`` None: nothing is decided here, and nothing served."""
 
-    _services = gauge("Services, by what they were assigned", "outcome", name="services")
-    _refused = gauge("Services that lack something they ask for, by reason", "reason", name="services_refused")
-    _size = gauge("Addresses that a pool can assign", "pool family", name="pool_addresses")
-    _used = gauge("Addresses of a pool that are in use", "pool family", name="pool_addresses_in_use")
-    _resting = gauge(
-        "Addresses that were released and are not yet assigned to others", "pool family", name="pool_addresses_resting"
-    )
-    _full = gauge(
-        "Addresses of a namespace that has reached the pool's maximum",
-        "pool family namespace",
-        name="pool_namespace_full",
-    )
+    services = gauge("Services, by what they were assigned", "outcome")
+    services_refused = gauge("Services that lack something they ask for, by reason", "reason")
+    pool_addresses = gauge("Addresses that a pool can assign", "pool family")
+    pool_addresses_in_use = gauge("Addresses of a pool that are in use", "pool family")
+    pool_addresses_resting = gauge("Addresses that were released and are not yet assigned to others", "pool family")
+    pool_namespace_full = gauge("Addresses of a namespace that has reached the pool's maximum", "pool family namespace")
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         make(self, registry)
 
-    def count(
-        self,
-        services: Mapping[str, int],
-        lacking: Mapping[str, int],
-        pools: Mapping[tuple[str, str], tuple[int, int, int]],
-        full: Mapping[tuple[str, str, str], int],
-    ) -> None:
+    def count(self, tally: Tally) -> None:
         """All that there is now, as ``allocator.settle`` counts it."""
         self.clear()
-        for outcome, number in services.items():
-            self._services.labels(outcome).set(number)
-        for reason, number in lacking.items():
-            self._refused.labels(reason).set(number)
-        for labels, numbers in pools.items():
-            for each, number in zip((self._size, self._used, self._resting), numbers, strict=True):
+        for outcome, number in tally.services.items():
+            self.services.labels(outcome).set(number)
+        for reason, number in tally.lacking.items():
+            self.services_refused.labels(reason).set(number)
+        by_pool = self.pool_addresses, self.pool_addresses_in_use, self.pool_addresses_resting
+        for labels, numbers in tally.pools.items():
+            for each, number in zip(by_pool, numbers, strict=True):
                 each.labels(*labels).set(number)
-        for place, number in full.items():
-            self._full.labels(*place).set(number)
+        for place, number in tally.full.items():
+            self.pool_namespace_full.labels(*place).set(number)
 
     def clear(self) -> None:
         """Nothing is decided here any longer."""
@@ -141,15 +125,13 @@ class GivenMetrics:
 class MqttMetrics:
     """What is counted of a broker. Registered only where one is configured."""
 
-    connected = gauge("1 while the MQTT broker accepts messages", name="mqtt_connected")
-    published = counter("Messages that the MQTT broker accepted, by kind", "kind", name="mqtt_published")
-    dropped = counter(
-        "Events that were dropped because too many waited for the MQTT broker", name="mqtt_events_dropped"
-    )
-    waiting = gauge("Messages that wait for the MQTT broker", name="mqtt_waiting")
+    connected = gauge("1 while the MQTT broker accepts messages")
+    published = counter("Messages that the MQTT broker accepted, by kind", "kind")
+    events_dropped = counter("Events that were dropped because too many waited for the MQTT broker")
+    waiting = gauge("Messages that wait for the MQTT broker")
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        make(self, registry)
+        make(self, registry, namespace=f"{NAMESPACE}_mqtt")
 
 
 class Metrics:
@@ -164,7 +146,7 @@ class Metrics:
         make(self, self.registry, api)
         self.given = GivenMetrics(None if api else self.registry)
         self.of_eips = EipMetrics()
-        self.without_rules.set(math.nan)
+        self.eips_without_rules.set(math.nan)
         Info("build", "Version of this speaker", (), NAMESPACE, registry=self.registry).info({"version": __version__})
         if wire is not None:
             ProcessCollector(registry=self.registry)
@@ -176,15 +158,15 @@ class Metrics:
     kernel_answers = counter(
         "Answers that the program in the kernel gave, which are counted among all answers too", "protocol"
     )
-    ignored_total = counter("Packets not answered, by reason", "protocol reason", name="ignored")
+    ignored = counter("Packets not answered, by reason", "protocol reason")
     announcements = counter("Gratuitous ARP packets and unsolicited neighbour advertisements sent", "protocol")
     edge_errors = counter("Times the kernel, a file or a program refused, by part", "edge")
 
     # ── What is in use, and what was asked for ──
 
     eips = gauge("EIPs in use, by who holds them as far as this node knows", "state")
-    not_preferred = gauge("EIPs held here although another node that is there is preferred", name="eips_not_preferred")
-    by_nobody = gauge("EIPs that no node holds, by the reason why this node does not", "reason", name="eips_by_nobody")
+    eips_not_preferred = gauge("EIPs held here although another node that is there is preferred")
+    eips_by_nobody = gauge("EIPs that no node holds, by the reason why this node does not", "reason")
     manifests_valid = gauge("1 when the manifests on disk are the ones in force", api=False)
     manifest_problems = gauge("Mistakes in the manifests on disk", api=False)
     endpoint_checks = counter("Health checks of endpoints, by their result", "result", api=False)
@@ -193,42 +175,31 @@ class Metrics:
 
     # ── The kernel's forwarding, its tables, and whoever else is at work on this node ──
 
-    changes = counter("Changes applied to the kernel's forwarding", name="forwarding_changes")
+    forwarding_changes = counter("Changes applied to the kernel's forwarding")
     kube_proxy = metric(Info, "What implements Services on this node, as far as the speaker recognises it")
-    without_rules = gauge(
-        "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
-        name="eips_without_rules",
+    eips_without_rules = gauge(
+        "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown"
     )
-    assisted = gauge(
-        "Virtual servers whose new connections avoid the endpoints of this dead node (forwarder assist)",
-        "node",
-        name="assisted_virtual_servers",
+    assisted_virtual_servers = gauge(
+        "Virtual servers whose new connections avoid the endpoints of this dead node (forwarder assist)", "node"
     )
     health_checks = gauge("Ports for healthCheckNodePort, by whether this speaker serves them", "state")
-    martians = metric(
-        Total,
-        "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens",
-        name="martian_sources",
+    martian_sources = metric(
+        Total, "IPv4 packets that came in from an EIP bound here, and were dropped; counted while the speaker listens"
     )
     reverse_path_drops = metric(
-        Total,
-        "Packets from outside that a strict rp_filter dropped, because the route back uses another link",
-        name="reverse_path_drops",
+        Total, "Packets from outside that a strict rp_filter dropped, because the route back uses another link"
     )
     conntrack_entries = gauge("Connections that the kernel tracks on this node")
     conntrack_max = gauge("Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none")
     ipvs_connections = gauge("Connections in the IPVS table, those of other programs included")
-    ipvs_buckets = gauge(
-        "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder", name="ipvs_connection_buckets"
-    )
-    last_reconcile = gauge("When the requested state was last in force", name="last_reconcile_timestamp_seconds")
+    ipvs_connection_buckets = gauge("Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder")
+    last_reconcile_timestamp_seconds = gauge("When the requested state was last in force")
 
     # ── What goes out and comes in on links, and other speakers ──
 
     send_failures = counter("Replies and announcements that the queue of the link had no room for", "protocol")
-    join_failures = counter(
-        "Times the kernel refused to join a solicited-node multicast group", name="group_join_failures"
-    )
+    group_join_failures = counter("Times the kernel refused to join a solicited-node multicast group")
     conflicts = counter(
         "Conflicts over an EIP with another host, at most one per EIP in ten seconds, by what this node does", "fate"
     )
@@ -240,21 +211,14 @@ class Metrics:
     peers_silent = gauge(
         "Other speakers heard on a link within the last hour that fell silent without saying goodbye", "link"
     )
-    hello_loss = gauge(
-        "Share of the last hellos of a peer that did not arrive here, of 32 at most",
-        "link peer",
-        name="hello_loss_ratio",
-    )
-    hello_patience = gauge(
-        "Silence after which a peer counts as dead, if its hellos recently came late",
-        "link peer",
-        name="hello_patience_seconds",
+    hello_loss_ratio = gauge("Share of the last hellos of a peer that did not arrive here, of 32 at most", "link peer")
+    hello_patience_seconds = gauge(
+        "Silence after which a peer counts as dead, if its hellos recently came late", "link peer"
     )
     link_sick = gauge("1 while this node's own link loses many hellos, and most peers hear each other", "link")
-    failovers = metric(
+    failover_seconds = metric(
         Histogram,
         "Time from the last sign of life of a holder until this node held the EIP in its place",
-        name="failover_seconds",
         buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
     )
     hand_overs = counter("EIPs that this node gave up while it was drained, by who holds them afterwards", "outcome")
@@ -265,25 +229,17 @@ class Metrics:
 
     # ── This process, and the one that answers ──
 
-    own_loop_delay_max = metric(
-        Maximum,
-        "The longest delay of the main process's event loop since the start; answers do not wait for it",
-        name="main_loop_delay_max_seconds",
+    main_loop_delay_max_seconds = metric(
+        Maximum, "The longest delay of the main process's event loop since the start; answers do not wait for it"
     )
-    own_loop_busy_max = metric(
-        Maximum,
-        "The longest part of such a delay that was the loop's own work, in CPU time",
-        name="main_loop_busy_max_seconds",
+    main_loop_busy_max_seconds = metric(
+        Maximum, "The longest part of such a delay that was the loop's own work, in CPU time"
     )
-    unknown_flows = gauge(
-        "EIPs that this node may hold, by what happens to packets of connections that it does not know",
-        "fate",
-        name="strays",
+    strays = gauge(
+        "EIPs that this node may hold, by what happens to packets of connections that it does not know", "fate"
     )
-    api = gauge(
-        "1 while the API server answers in time and its watches are up to date; `speaker agent` only",
-        name="api_up",
-        api=True,
+    api_up = gauge(
+        "1 while the API server answers in time and its watches are up to date; `speaker agent` only", api=True
     )
     removals_waiting = gauge(
         "Objects missing from a list of the API, kept until a second list confirms it, by resource",
@@ -291,36 +247,26 @@ class Metrics:
         api=True,
     )
     mirror_bytes = gauge("Estimated memory of the API's objects and of what is derived from them", api=True)
-    mirror_room = gauge("Memory that they may take at most", name="mirror_room_bytes", api=True)
-    without_room = gauge(
-        "Objects of the API that are set aside because their namespace takes too much memory",
-        name="objects_without_room",
-        api=True,
+    mirror_room_bytes = gauge("Memory that they may take at most", api=True)
+    objects_without_room = gauge(
+        "Objects of the API that are set aside because their namespace takes too much memory", api=True
     )
     internal_errors = counter(
         "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once", "task"
     )
-    taken_over = counter(
-        "1 where an earlier main process died and this one took over its wire process", name="main_process_replaced"
-    )
-    real_time = gauge(
-        "1 while the wire process has real-time priority, so that a busy host does not delay its answers",
-        name="wire_real_time",
+    main_process_replaced = counter("1 where an earlier main process died and this one took over its wire process")
+    wire_real_time = gauge(
+        "1 while the wire process has real-time priority, so that a busy host does not delay its answers"
     )
     frozen = counter("Times the wire process did not run for so long that it gave up all its EIPs")
-    loop_delay = metric(
+    loop_delay_seconds = metric(
         Histogram,
         "Delays of the wire process's event loop; answers and hellos are at least as late",
-        name="loop_delay_seconds",
         buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     )
-    loop_delay_max = metric(
-        Maximum, "The longest delay of the wire process's event loop since the start", name="loop_delay_max_seconds"
-    )
-    loop_busy_max = metric(
-        Maximum,
-        "The longest part of such a delay that was the loop's own work, in CPU time",
-        name="loop_busy_max_seconds",
+    loop_delay_max_seconds = metric(Maximum, "The longest delay of the wire process's event loop since the start")
+    loop_busy_max_seconds = metric(
+        Maximum, "The longest part of such a delay that was the loop's own work, in CPU time"
     )
 
 
@@ -385,22 +331,14 @@ class EipMetrics:
             yield f'{UNHEALTHY}{{eip="{eip}",used="{"yes" if used else "no"}"}} {number}\n'
 
 
-def exposition(
-    virtual_servers: Mapping[tuple[str, str, str], tuple[int, int, int, int, int]],
-    real_servers: Mapping[tuple[str, str, str, str], tuple[int, int]],
-) -> bytes:
-    """By EIP, protocol and port: connections, packets in and out, bytes in and out. By these and ``address:port`` of
-    the real server: active and inactive connections."""
-    return "".join(_traffic(virtual_servers, real_servers)).encode()
+def exposition(traffic: Traffic) -> bytes:
+    return "".join(_lines_of(traffic)).encode()
 
 
-def _traffic(
-    virtual_servers: Mapping[tuple[str, str, str], tuple[int, int, int, int, int]],
-    real_servers: Mapping[tuple[str, str, str, str], tuple[int, int]],
-) -> Iterator[str]:
+def _lines_of(traffic: Traffic) -> Iterator[str]:
     counts = [
         (f'eip="{eip}",protocol="{protocol}",port="{port}"', counted)
-        for (eip, protocol, port), counted in virtual_servers.items()
+        for (eip, protocol, port), counted in traffic.virtual_servers.items()
     ]
     yield _head(CONNECTIONS, "counter")
     for labels, counted in counts:
@@ -411,7 +349,7 @@ def _traffic(
             yield f'{metric}{{{labels},direction="in"}} {counted[into]}\n'
             yield f'{metric}{{{labels},direction="out"}} {counted[out]}\n'
     yield _head(REAL_SERVER, "gauge")
-    for (eip, protocol, port, place), (active, inactive) in real_servers.items():
+    for (eip, protocol, port, place), (active, inactive) in traffic.real_servers.items():
         labels = f'eip="{eip}",protocol="{protocol}",port="{port}",real_server="{place}"'
         yield f'{REAL_SERVER}{{{labels},state="active"}} {active}\n'
         yield f'{REAL_SERVER}{{{labels},state="inactive"}} {inactive}\n'

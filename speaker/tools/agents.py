@@ -8,10 +8,9 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,8 +35,7 @@ CONTAINER = "agent"
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(NamedTuple):
     """The cluster whose agents are asked. ``nodes``: only the agents there; empty means all."""
 
     access: Access
@@ -46,8 +44,7 @@ class Cluster:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answers(Generic[_T]):
+class Answers(NamedTuple, Generic[_T]):
     """By node: its answer, or why there is none."""
 
     told: Mapping[str, _T]

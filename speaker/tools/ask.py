@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import msgspec
 
-from speaker.errors import EdgeError, SettingError, folded
+from speaker.errors import EdgeError, SettingError, as_edge_error, folded
 from speaker.model import rank
-from speaker.node.control import ask
+from speaker.node.control import ask, read_answer
 from speaker.system.decoding import UNFIT
 from speaker.tools.flags import asked_cluster
 from speaker.tools.terminal import printable, table, write
@@ -41,7 +41,7 @@ def status(runtime_dir: Path, as_json: bool, eip: str = "", *, summary: bool = F
         if as_json:
             yield json.dumps(told)
         else:
-            _read(told, _Status)
+            read_answer(told, _Status)
             told_in_words = of_one(told["eips"][0]) if eip else describe(told, summary=summary)
             yield from (each for line in told_in_words for each in folded(line))
 
@@ -60,9 +60,9 @@ def drain(args: argparse.Namespace) -> int:
     left: list[str] = []
     for answer in ask(args.runtime_dir, "drain", args.timeout):
         if answer.get("done"):
-            left = _read(answer, _Drained).left
+            left = read_answer(answer, _Drained).left
         else:
-            moved = _read(answer, _Moved)
+            moved = read_answer(answer, _Moved)
             write(sys.stdout, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
     if left:
         write(sys.stdout, [f"no other host took {', '.join(left)}: nobody answers for them now"])
@@ -81,7 +81,7 @@ def rebalance(args: argparse.Namespace) -> int:
     """Prints every change of the numbers. Returns 1 if a move was refused."""
     told: _Moves | None = None
     for answer in ask(args.runtime_dir, "rebalance"):
-        if "planned" in answer and (moves := _read(answer, _Moves)) != told:
+        if "planned" in answer and (moves := read_answer(answer, _Moves)) != told:
             told = moves
             write(sys.stdout, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
     if told is not None and told.preferred:
@@ -168,17 +168,6 @@ class _Status(msgspec.Struct):
     assisting: list[_Assisted] = []
     tables: dict[str, _Use] = {}
     problems: list[str] = []
-
-
-_T = TypeVar("_T")
-
-
-def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
-    """Raises EdgeError: perhaps the running speaker was not restarted after this program was replaced."""
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise EdgeError(f"the speaker has another version than this program: {error}") from error
 
 
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -363,10 +352,8 @@ class SeenStatus(msgspec.Struct, omit_defaults=True):
 
 def read(_: str, body: bytes) -> dict[str, Any]:
     """Raises EdgeError."""
-    try:
+    with as_edge_error("this is not a speaker's status", UNFIT):
         found = msgspec.json.decode(body, type=SeenStatus)
-    except UNFIT as error:
-        raise EdgeError(f"this is not a speaker's status: {error}") from error
     told: dict[str, Any] = msgspec.to_builtins(found)
     return told
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
 from speaker.forwarding.handing_over import FAMILIES, STRAYS_TABLE
@@ -19,7 +18,8 @@ from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TAB
 from speaker.forwarding.unknown_flows import open_unknown_flows
 from speaker.layer2.kernel import detach_filter
 from speaker.model import NO_GROUP, Forwarding, Group
-from speaker.node.control import ask
+from speaker.node.control import ask, read_answer
+from speaker.node.known.knowledge import Knowledge
 from speaker.ownership.hellos.frames import magic
 from speaker.system.files import only_one
 from speaker.system.process import may_administer_network
@@ -78,7 +78,7 @@ def _leaves_it_alone(runtime_dir: Path) -> bool:
     """Whether the running speaker says that it neither forwards nor hands over."""
     try:
         (answer,) = ask(runtime_dir, "facts", ANSWER_SECONDS, about="")
-        known = known_from(answer.get("knowledge"))
+        known = read_answer(answer.get("knowledge"), Knowledge)
     except EdgeError:
         return False
     return known.forwarder == NoForwarder.name and not known.hands_over

@@ -11,27 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, get_args
 
+from speaker import settings
 from speaker.api.fields import did_you_mean
 from speaker.errors import SettingError, written
 from speaker.model import Forwarding, Group
-from speaker.settings import (
-    AGENTS_NAMESPACE,
-    DEFAULT_ETHERTYPE,
-    DEFAULT_HELLO_MS,
-    DEFAULT_KEY,
-    DEFAULT_METRICS,
-    DEFAULT_OUTLIVE,
-    DEFAULT_RUNTIME_DIR,
-    DEFAULT_SERVICE_ACCOUNT,
-    DEFAULT_SETTLE,
-    DEFAULT_STATE,
-    LogFormat,
-    LogLevel,
-    MqttSettings,
-    of_group,
-    parse_group,
-    whole_number,
-)
 from speaker.tools.terminal import printable
 
 if TYPE_CHECKING:
@@ -123,12 +106,12 @@ def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:
 
 def _place(args: argparse.Namespace) -> None:
     """Sets the defaults of a group, unless flags say otherwise. Raises SettingError."""
-    args.group = parse_group(getattr(args, "group", ""))
-    for name, default in (("runtime_dir", DEFAULT_RUNTIME_DIR), ("state", DEFAULT_STATE)):
+    args.group = settings.parse_group(getattr(args, "group", ""))
+    for name, default in (("runtime_dir", settings.DEFAULT_RUNTIME_DIR), ("state", settings.DEFAULT_STATE)):
         if getattr(args, name, None) is default:
-            setattr(args, name, of_group(default, args.group))
+            setattr(args, name, settings.of_group(default, args.group))
     if getattr(args, "metrics", "") is None:
-        args.metrics = "off" if args.group.name else DEFAULT_METRICS
+        args.metrics = "off" if args.group.name else settings.DEFAULT_METRICS
 
 
 def subparsers(parser: argparse.ArgumentParser) -> dict[str, Parser]:
@@ -152,7 +135,7 @@ FORWARDS = "what forwards the traffic (default %(default)s: ipvs if the kernel h
 def api(parser: Parser) -> None:
     parser.path("--kubeconfig", "kubeconfig to use outside of a pod (default: the pod's service account)")
     mounted = "where the pod's service account is mounted: ca.crt and token (default %(default)s)"
-    parser.path("--service-account", mounted, DEFAULT_SERVICE_ACCOUNT, "DIR")
+    parser.path("--service-account", mounted, settings.DEFAULT_SERVICE_ACCOUNT, "DIR")
     parser.word("--server", "URL", "URL of the API server, instead of the configured one")
     parser.switch("--default-class", "also serve Services that name no loadBalancerClass")
 
@@ -170,7 +153,7 @@ def cluster(parser: Parser) -> None:
     )
     parser.path("--kubeconfig", KUBECONFIG)
     parser.word("--context", "NAME", CONTEXT)
-    parser.word("--namespace", "NAME", f"namespace of the agents (default {AGENTS_NAMESPACE})")
+    parser.word("--namespace", "NAME", f"namespace of the agents (default {settings.AGENTS_NAMESPACE})")
     parser.word("--nodes", "NAME,…", "with --cluster: ask only the agents of these nodes")
 
 
@@ -186,7 +169,7 @@ def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
 
     nodes = frozenset(filter(None, args.nodes.split(",")))
     access = Access(kubeconfig(args.kubeconfig), args.context)
-    return Cluster(access, args.namespace or AGENTS_NAMESPACE, nodes, args.group.name)
+    return Cluster(access, args.namespace or settings.AGENTS_NAMESPACE, nodes, args.group.name)
 
 
 def serving(parser: Parser) -> None:
@@ -196,8 +179,8 @@ def serving(parser: Parser) -> None:
         "if everything, or much, is suddenly missing from the manifests or the API, wait S seconds and look again "
         "before believing it; 0: believe it at once (default %(default)g)"
     )
-    parser.number("--settle", "S", lack, float, DEFAULT_SETTLE)
-    where = f"where to serve /metrics and /healthz, or 'off' (default {DEFAULT_METRICS}, with --group off)"
+    parser.number("--settle", "S", lack, float, settings.DEFAULT_SETTLE)
+    where = f"where to serve /metrics and /healthz, or 'off' (default {settings.DEFAULT_METRICS}, with --group off)"
     parser.word("--metrics", "ADDRESS:PORT", where, None)
     page = "where to serve a live status page, without a login (default %(default)s)"
     parser.word("--page", "ADDRESS:PORT", page, "off")
@@ -208,20 +191,20 @@ def serving(parser: Parser) -> None:
     parser.path("--mqtt-key", "key of that certificate (default: in the same file)")
     parser.path("--mqtt-login", "file with two lines: user name, password")
     form, least = "format of the log on stderr (default %(default)s)", "log only what has at least this level"
-    parser.flag("--log-format", form, choices=get_args(LogFormat), default="text")
-    parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(LogLevel), default="info")
+    parser.flag("--log-format", form, choices=get_args(settings.LogFormat), default="text")
+    parser.flag("--log-level", f"{least} (default %(default)s)", choices=get_args(settings.LogLevel), default="info")
 
 
 def node(parser: Parser) -> None:
     """Flags of both commands that work on a node."""
-    key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {DEFAULT_KEY})"
+    key = f"key that signs the hellos, the same on all hosts; see `speaker keygen` (default {settings.DEFAULT_KEY})"
     parser.path("--key", key)
     hello = (
         "milliseconds between two hellos, 20 to 1000, the same on all hosts; less makes failover faster "
-        f"(default {DEFAULT_HELLO_MS})"
+        f"(default {settings.DEFAULT_HELLO_MS})"
     )
     parser.word("--hello", "MS", hello, None)
-    ethertype = f"EtherType of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})"
+    ethertype = f"EtherType of the hellos, the same on all hosts (default 0x{settings.DEFAULT_ETHERTYPE:04X})"
     parser.word("--ethertype", "NUMBER", ethertype, None)
     moved = (
         "let established TCP connections survive a move of their EIP, by passing their packets to the previous "
@@ -251,16 +234,16 @@ def node(parser: Parser) -> None:
         "seconds to keep answering for EIPs without a main process; longer if no peer can take over "
         "(default %(default)g)"
     )
-    parser.flag("--outlive", lives, metavar="S", type=_seconds, default=DEFAULT_OUTLIVE)
+    parser.flag("--outlive", lives, metavar="S", type=_seconds, default=settings.DEFAULT_OUTLIVE)
     serving(parser)
 
 
 def runtime(parser: Parser) -> None:
     text = "directory of the control socket, and of what a reboot resets; must be on a tmpfs (default %(default)s)"
-    parser.path("--runtime-dir", text, DEFAULT_RUNTIME_DIR, "DIR")
+    parser.path("--runtime-dir", text, settings.DEFAULT_RUNTIME_DIR, "DIR")
     group = (
         "name of this speaker's group, if several run on this host; the default of --runtime-dir is then "
-        f"{of_group(DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
+        f"{settings.of_group(settings.DEFAULT_RUNTIME_DIR, Group('NAME'))} (docs/groups.md)"
     )
     parser.word("--group", "NAME", group)
 
@@ -285,14 +268,14 @@ def settle_seconds(args: argparse.Namespace) -> float:
 
 
 def _seconds(text: str) -> float:
-    if (number := whole_number(text, 9999)) is None:
+    if (number := settings.whole_number(text, 9999)) is None:
         raise argparse.ArgumentTypeError("must be whole seconds from 0 to 9999")
     return float(number)
 
 
-def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
+def mqtt_settings(args: argparse.Namespace) -> settings.MqttSettings | None:
     """None: there is no broker. Raises SettingError."""
-    found = MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
+    found = settings.MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
     if found is not None and find_spec("aiomqtt") is None:
         raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'aiomqtt>=2.5.1,<3'")
     return found

@@ -8,10 +8,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
@@ -33,8 +33,7 @@ from speaker.tools.terminal import write
 from speaker.tools.validate import Fate, addresses_here, foreseen, settled
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(NamedTuple):
     """What one Service has before and after; None if it does not exist."""
 
     service: ServiceKey
@@ -42,8 +41,7 @@ class Changed:
     after: Fate | None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """``forwarding``: what a speaker that forwards would do for all EIPs, whichever host holds them."""
 
     services: tuple[Changed, ...]

@@ -8,10 +8,10 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from speaker.cluster.access import Access, configure
 from speaker.cluster.client import Client, listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import IpMode
-from speaker.errors import EdgeError, SettingError
+from speaker.errors import SettingError, as_edge_error
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.settings import DEFAULT_STATE, parse_balancers
 from speaker.standalone.manifests import load, manifest_files, read_file
@@ -45,15 +45,14 @@ ROUNDS = 3
 _T = TypeVar("_T", bound=Object)
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """Objects of a cluster, as they are or would be."""
 
-    services: Mapping[Key, kinds.ServiceObject] = field(default_factory=dict)
-    eips: Mapping[Key, kinds.EipObject] = field(default_factory=dict)
-    namespaces: Mapping[Key, Object] = field(default_factory=dict)
-    nodes: Mapping[Key, kinds.HostObject] = field(default_factory=dict)
-    slices: Mapping[Key, kinds.SliceObject] = field(default_factory=dict)
+    services: Mapping[Key, kinds.ServiceObject] = {}
+    eips: Mapping[Key, kinds.EipObject] = {}
+    namespaces: Mapping[Key, Object] = {}
+    nodes: Mapping[Key, kinds.HostObject] = {}
+    slices: Mapping[Key, kinds.SliceObject] = {}
 
 
 _SETTINGS = ControllerSettings()
@@ -75,7 +74,7 @@ def applied(live: Live, documents: Iterable[ApiObject], at: str) -> Live:
                 _put(namespaces, Object, document, at)
             case "EndpointSlice":
                 _put(slices, kinds.SliceObject, document, at)
-    return replace(live, services=services, eips=eips, namespaces=namespaces, slices=slices)
+    return live._replace(services=services, eips=eips, namespaces=namespaces, slices=slices)
 
 
 def drained(live: Live, nodes: frozenset[str]) -> Live:
@@ -86,7 +85,7 @@ def drained(live: Live, nodes: frozenset[str]) -> Live:
         )
         for key, found in live.slices.items()
     }
-    return replace(live, slices=left)
+    return live._replace(slices=left)
 
 
 def foresee(live: Live, then: Live, now: float, at: str, settings: ControllerSettings = _SETTINGS) -> Planned:
@@ -145,10 +144,8 @@ def _put(
         made["spec"] = {**spec(found), **(data["spec"] or {})}
     if "status" in known:
         made["status"] = known["status"]
-    try:
+    with as_edge_error(document.subject, msgspec.ValidationError):
         into[key] = msgspec.convert(made, kind)
-    except msgspec.ValidationError as error:
-        raise EdgeError(f"{document.subject}: {error}") from error
 
 
 def _allocated(live: Live, found: kinds.ServiceObject | None, policy: object) -> Mapping[str, Any]:

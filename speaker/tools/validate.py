@@ -9,10 +9,9 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import extract_tb
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.pools import offers
@@ -44,8 +43,7 @@ def settled(allocator: Allocator, world: World, now: float) -> Settlement:
     return settlement
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(NamedTuple):
     """What a Service has and what it lacks. ``nodes``: with ``externalTrafficPolicy: Local``, the nodes that may
     answer."""
 
@@ -159,7 +157,7 @@ def validate(
     except InvalidManifests as error:
         write(out, [json.dumps(json_problems(error.problems), default=repr)] if as_json else map(str, error.problems))
         return 1
-    reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
+    reading = reading._replace(notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
     if as_json:
         write(out, [json.dumps(_json_summary(reading, settlement), default=repr)])
     else:

@@ -26,7 +26,7 @@ import speaker.system.retry
 import speaker.telemetry.lateness
 import speaker.wire.messages
 import speaker.wire.progress
-from speaker.errors import EdgeError
+from speaker.errors import as_edge_error
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.programs import end_with
 
@@ -96,10 +96,8 @@ def divide(runtime_dir: Path) -> socket.socket | First:
     lock, stacks = locked(path), os.memfd_create("stacks")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     gc.freeze()  # the collector writes to what it looks at, which is then no longer shared
-    try:
+    with as_edge_error("cannot start the main process"):
         copy = os.fork()
-    except OSError as error:
-        raise EdgeError(f"cannot start the main process: {error.strerror}") from error
     if copy:
         theirs.close()
         return First(Copy(copy), ours, stacks, Lock(path, lock))

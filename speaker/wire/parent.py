@@ -21,10 +21,9 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.errors import EdgeError, NotDone
 from speaker.model.events import BugMet, LinkLost
@@ -61,8 +60,7 @@ _THREADS = 4
 """For other slow work: asking the kernel for carriers, closing sockets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Main:
+class Main(NamedTuple):
     """One main process, and our end of the connection to it."""
 
     process: subprocess.Popen[bytes] | Copy

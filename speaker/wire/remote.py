@@ -135,8 +135,6 @@ class Wire:
                     queue.put_nowait((event.eip, event.holder))
             case PeerChanged():
                 self.peers_changed.set()
-            case _:
-                pass
 
     async def _ask(
         self, command: Callable[Concatenate[Commands, _P], _R], *arguments: _P.args, **named: _P.kwargs

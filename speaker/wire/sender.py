@@ -51,11 +51,6 @@ class EventSender:
             if self.channel.waiting > MAX_WAITING:
                 self.channel.abort()
 
-    @property
-    def _is_read(self) -> bool:
-        """There is a main process, and it has read nearly everything that it was sent."""
-        return self.channel is not None and self.channel.waiting < MAX_WAITING // 64
-
     async def run(self) -> None:
         """Endless."""
         while True:
@@ -64,7 +59,9 @@ class EventSender:
             self.flush()
 
     def flush(self) -> None:
-        if (self._counts or self._delays) and self._is_read:
+        """Nothing, while there is no main process that has read nearly everything that it was sent."""
+        is_read = self.channel is not None and self.channel.waiting < MAX_WAITING // 64
+        if is_read and (self._counts or self._delays):
             self.send(events.Counts(dict(self._counts), self._delays))
             self._counts.clear()
             self._delays = []

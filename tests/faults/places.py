@@ -84,7 +84,7 @@ MORE_MAIN = (
     "speaker.wire.remote:Wire._ask",
     "speaker.node.report:Report._say",
     "speaker.node.gauges:_count",
-    "speaker.node.known.noted:Noted.hear",
+    "speaker.node.standing:Noted.hear",
     "speaker.node.report:Report.forwarding",
     "speaker.node.report:Report.problems",
     "speaker.node.report:Report.health",

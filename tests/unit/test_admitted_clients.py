@@ -26,8 +26,8 @@ from speaker.cluster.feed import Feed, Resource
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests
-from speaker.forwarding.nftables.ruleset import NUMBERS, expressible, forwarder_ruleset, guard_ruleset
-from speaker.forwarding.plan import Plan, VirtualServer, plan
+from speaker.forwarding.nftables.ruleset import expressible, forwarder_ruleset, guard_ruleset
+from speaker.forwarding.plan import NUMBERS, Plan, VirtualServer, plan
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE, veto
 

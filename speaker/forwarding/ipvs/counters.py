@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs import tables
-from speaker.forwarding.plan import Counts, Name, RealName, Traffic
-from speaker.model import IPAddress
+from speaker.forwarding.plan import PROTOCOLS
+from speaker.model import Counts, IPAddress, RealName, ServerName, Traffic
 from speaker.netlink.messages import AF_INET, ATTRIBUTE, U16, attributes
 
 SVC_STATS64 = 12
@@ -33,14 +33,14 @@ def traffic(eips: Iterable[IPAddress], messages: Iterable[bytes], listing: Itera
     """The traffic of the virtual servers for ``eips``. ``messages``: the dump of all. ``listing``: the lines of
     ``/proc/net/ip_vs``, or () if real servers are not needed. Raises EdgeError if they are something else."""
     names = {eip.packed: str(eip) for eip in eips}
-    virtual_servers: dict[Name, Counts] = {}
+    virtual_servers: dict[ServerName, Counts] = {}
     # The kernel may list one twice that was moved by another one meanwhile, and a metric must not be there twice.
-    places: dict[tuple[str, str], Name] = {}
+    places: dict[tuple[str, str], ServerName] = {}
     for payload in messages:
         counted = parse_counters(payload)
         if counted is None or not any(counted.counts) or (eip := names.get(counted.address)) is None:
             continue
-        protocol = tables.PROTOCOLS.get(counted.protocol)
+        protocol = PROTOCOLS.get(counted.protocol)
         if protocol is not None:
             name = (eip, protocol.value, str(counted.port))
             virtual_servers[name] = counted.counts
@@ -49,7 +49,7 @@ def traffic(eips: Iterable[IPAddress], messages: Iterable[bytes], listing: Itera
 
 
 def _real_servers(
-    listing: Iterable[str], places: Mapping[tuple[str, str], Name]
+    listing: Iterable[str], places: Mapping[tuple[str, str], ServerName]
 ) -> Iterator[tuple[RealName, tuple[int, int]]]:
     for virtual_server, real in listed(listing):
         if (name := places.get(virtual_server)) is not None:

@@ -1,7 +1,7 @@
 """What the IPVS forwarder decides: who owns a virtual server, what the guard contains, what a refusal means. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from speaker.forwarding.changes import RealChange, ServerChange
@@ -142,11 +142,10 @@ DRAIN_SECONDS = 900.0
 as kube-proxy gives them (rsGracefulDeletePeriod)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draining:
+class Draining(NamedTuple):
     """Until when each real server on its way out may stay, in seconds of the forwarder's clock."""
 
-    until: Mapping[Place, float] = field(default_factory=dict)
+    until: Mapping[Place, float] = {}
 
     def keys(self) -> frozenset[VirtualServerKey]:
         return frozenset(key for key, _, _ in self.until)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Collection, Sequence
 from ipaddress import ip_address
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, Unsupported, as_edge_error
 from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, of_speakers
 from speaker.netlink import messages as rt
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
@@ -139,10 +139,8 @@ def _ifinfo(index: int, flags: int = 0, change: int = 0) -> bytes:
 
 
 def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
-    try:
+    with as_edge_error("the kernel does not list addresses"):
         answers = netlink.dump(Request(rt.RTM_GETADDR, rt.IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
-    except OSError as error:
-        raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
     try:
         mine = (attributes(answer, rt.IFADDR.size) for answer in answers if rt.IFADDR.unpack_from(answer)[4] == index)
         return [ip_address(found.get(rt.IFA_LOCAL) or found[rt.IFA_ADDRESS]) for found in mine]

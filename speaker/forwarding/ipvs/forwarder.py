@@ -10,13 +10,13 @@ after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` binds 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from speaker.checks import Finding, said
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.forwarding.changes import Change, EipChange, ServerChange, diff
 from speaker.forwarding.ipvs import decisions
 from speaker.forwarding.ipvs.counters import FILE, traffic
@@ -26,8 +26,8 @@ from speaker.forwarding.ipvs.settings import IpvsSettings, IpvsTimeouts, Remembe
 from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.ipvs.tables import Refusal, ipvs_tables
 from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
-from speaker.forwarding.plan import EMPTY, Plan, Traffic, VirtualServer, VirtualServerKey, crowded, taken_here, without
-from speaker.model import NO_GROUP, Group, IPAddress
+from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, VirtualServerKey, crowded, taken_here, without
+from speaker.model import NO_GROUP, Group, IPAddress, Traffic
 from speaker.settings import AS_THEY_ARE, Timeouts
 from speaker.system.threads import Threads, in_thread
 
@@ -37,8 +37,7 @@ LOOK_SECONDS = 60.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class KernelState:
+class KernelState(NamedTuple):
     """What the kernel has: ours as a plan, the addresses for which others have virtual servers, how many connections
     our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
 
@@ -49,8 +48,7 @@ class KernelState:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded``: the
     changes that may concern the guard."""
 
@@ -167,11 +165,8 @@ class IpvsForwarder:
             messages = tables.service_messages()
         if not real_servers:
             return traffic(self._plan.eips, messages, ())
-        try:
-            with FILE.open() as lines:
-                return traffic(self._plan.eips, messages, lines)
-        except (OSError, UnicodeDecodeError) as error:
-            raise EdgeError(f"{FILE}: {error}") from error
+        with as_edge_error(str(FILE), (OSError, UnicodeDecodeError)), FILE.open() as lines:
+            return traffic(self._plan.eips, messages, lines)
 
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
@@ -203,7 +198,7 @@ class IpvsForwarder:
 
     def _look_after_refusal(self, want: Plan) -> KernelState:
         seen = self._look(want.eips)
-        return replace(seen, ours=decisions.completed(seen.ours, want, want), fresh=False)
+        return seen._replace(ours=decisions.completed(seen.ours, want, want), fresh=False)
 
     def _see(
         self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
@@ -225,7 +220,7 @@ class IpvsForwarder:
                 if decisions.places(counted) != decisions.places(ours.virtual_servers[key].real_servers):
                     return self._look(eips)
                 connections |= decisions.idle(key, counted)
-        return replace(believed, foreign=foreign, connections=connections)
+        return believed._replace(foreign=foreign, connections=connections)
 
     def _look(self, eips: frozenset[IPAddress]) -> KernelState:
         """``eips``: those to be forwarded. If our link was removed by somebody, what we bound before is still ours."""

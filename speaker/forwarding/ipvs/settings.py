@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from speaker.checks import Finding
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.forwarding.ipvs.tables import ipvs_tables
 from speaker.settings import AS_THEY_ARE, DEFAULT_RUNTIME_DIR, Timeouts
 from speaker.system.decoding import UNFIT
@@ -48,15 +48,12 @@ class Remembered:
         return [*run.parent.glob(f"{DEFAULT_RUNTIME_DIR.name}*/{self._path.name}")] if self._shared else []
 
     def _read(self) -> dict[str, int]:
-        try:
-            content, _ = read_regular(self._path, _MAX_BYTES)
+        with as_edge_error(f"cannot read {shown(self._path)}, which holds original settings", (OSError, *UNFIT)):
+            try:
+                content, _ = read_regular(self._path, _MAX_BYTES)
+            except FileNotFoundError:
+                return {}
             return _originals.decode(content)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise self._unreadable(error.strerror) from error
-        except UNFIT as error:
-            raise self._unreadable(str(error)) from error
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
         """Remembers values that are about to change. Of those known before, which stay, only names in ``keep`` are
@@ -66,15 +63,10 @@ class Remembered:
             return
         write_atomically(self._path, json.dumps(new, indent=1, sort_keys=True).encode())
 
-    def _unreadable(self, why: str | None) -> EdgeError:
-        return EdgeError(f"cannot read {shown(self._path)}, which holds original settings: {why}")
-
     def forget(self) -> None:
         for path in (self._path, *self._others()):
-            try:
+            with as_edge_error(f"cannot remove {path}"):
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                raise EdgeError(f"cannot remove {path}: {error}") from error
 
 
 # ── net.ipv4.vs.* ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,10 +121,8 @@ class IpvsSettings:
         )
 
     def _values(self) -> dict[str, int]:
-        try:
+        with as_edge_error(str(self._folder), (OSError, ValueError)):
             return {name: int((self._folder / name).read_text()) for name in NEEDED if (self._folder / name).exists()}
-        except (OSError, ValueError) as error:
-            raise EdgeError(f"{self._folder}: {error}") from error
 
     def _set(self, name: str, value: int) -> None:
         try:

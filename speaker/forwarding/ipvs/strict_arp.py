@@ -13,9 +13,10 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from speaker.checks import Finding
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.forwarding.ipvs.settings import Remembered
 from speaker.model import of_speakers
 from speaker.netlink import messages as nl
@@ -44,8 +45,7 @@ class ArpLink:
         return f"{self.name}/{self.index}/{NAMES[kind]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(NamedTuple):
     """One value to set on one link."""
 
     link: ArpLink
@@ -132,10 +132,8 @@ def answers_for_all(names: Collection[str]) -> tuple[str, ...]:
 
 
 def _list(netlink: Netlink) -> list[ArpLink]:
-    try:
+    with as_edge_error("cannot list links"):
         answers = netlink.dump(Request(nl.RTM_GETLINK, nl.IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
-    except OSError as error:
-        raise EdgeError(f"cannot list links: {error.strerror}") from error
     try:
         return [link for link in map(_parse, answers) if link]
     except (KeyError, UnicodeDecodeError, struct.error) as error:
@@ -145,10 +143,8 @@ def _list(netlink: Netlink) -> list[ArpLink]:
 def conf_all() -> dict[int, int]:
     """net.ipv4.conf.all of the calling thread's network namespace; rtnetlink does not show it. Raises EdgeError."""
     folder = Path("/proc/sys/net/ipv4/conf/all")
-    try:
+    with as_edge_error(str(folder), (OSError, ValueError)):
         return {kind: int((folder / name).read_text()) for kind, name in NAMES.items()}
-    except (OSError, ValueError) as error:
-        raise EdgeError(f"{folder}: {error}") from error
 
 
 def _parse(answer: bytes) -> ArpLink | None:

@@ -9,14 +9,13 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change, EipChange, RealChange, ServerChange
-from speaker.forwarding.plan import RealServer, VirtualServer, VirtualServerKey
-from speaker.model import IPAddress, Protocol
+from speaker.forwarding.plan import NUMBERS, PROTOCOLS, RealServer, VirtualServer, VirtualServerKey
+from speaker.model import IPAddress
 from speaker.netlink.messages import ATTRIBUTE, BE16, S32, U16, U32, attribute, attributes, be16, nested, u16, u32
 from speaker.netlink.requests import Netlink, Request
 from speaker.settings import Timeouts
@@ -42,14 +41,11 @@ MASQUERADING, METHODS = 0, 0x7
 NEVER_WANTED = -1
 """The weight with which a real server is read that has our address but not our settings, so that it is set again."""
 
-NUMBERS = {Protocol.TCP: socket.IPPROTO_TCP, Protocol.UDP: socket.IPPROTO_UDP, Protocol.SCTP: socket.IPPROTO_SCTP}
 _GENERIC = struct.Struct("=BBH")
 """struct genlmsghdr: command, version, reserved."""
-PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A change that the kernel refused, and why."""
 
     change: Change

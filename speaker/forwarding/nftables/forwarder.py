@@ -10,9 +10,9 @@ hashes the client's address and so has no timeout. Source ranges also apply to t
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.checks import Finding, said
 from speaker.errors import EdgeError, Unsupported
@@ -20,18 +20,9 @@ from speaker.forwarding.changes import Change, Flow, RealChange, affected, diff,
 from speaker.forwarding.nftables import nft, ruleset
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
 from speaker.forwarding.nftables.nft import Stamp, stamp
-from speaker.forwarding.nftables.ruleset import (
-    Expressed,
-    Ruleset,
-    assist_ruleset,
-    expressible,
-    forwarder_ruleset,
-    guard_ruleset,
-    rebuild_script,
-)
 from speaker.forwarding.nftables.skeletons import ASSIST_TABLE, GUARD_TABLE, TABLE
-from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, Traffic, VirtualServer, VirtualServerKey, crowded
-from speaker.model import NO_GROUP, Group, Protocol
+from speaker.forwarding.plan import EMPTY, UNKNOWN, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
+from speaker.model import NO_GROUP, Group, Protocol, Traffic
 from speaker.system.process import may_administer_network
 from speaker.system.threads import in_thread
 
@@ -45,7 +36,7 @@ UNSURE = -1
 Step: TypeAlias = tuple[tuple[Change, ...], str]
 """What changes, and the script that does it; '' if the kernel needs none."""
 
-_RULESETS = {TABLE: forwarder_ruleset, GUARD_TABLE: guard_ruleset}
+_RULESETS = {TABLE: ruleset.forwarder_ruleset, GUARD_TABLE: ruleset.guard_ruleset}
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 _UDP = VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 80, "sh", real_servers=(_REAL,))
@@ -156,20 +147,20 @@ def _only_weight(change: Change) -> bool:
 
 async def open_nftables(group: Group = NO_GROUP) -> NftablesForwarder:
     """Raises Unsupported with the kernel's reason."""
-    await must_support(forwarder_ruleset(EVERYTHING))
+    await must_support(ruleset.forwarder_ruleset(EVERYTHING))
     return NftablesForwarder(group=group)
 
 
 async def open_guard(group: Group = NO_GROUP) -> NftablesGuard:
     """Raises Unsupported with the kernel's reason."""
     try:
-        await must_support(guard_ruleset(EVERYTHING))
+        await must_support(ruleset.guard_ruleset(EVERYTHING))
     except Unsupported as error:
         raise Unsupported(f"IPVS is guarded by nftables: {error}") from error
     return NftablesGuard(group=group)
 
 
-async def must_support(rules: Ruleset) -> None:
+async def must_support(rules: ruleset.Ruleset) -> None:
     """Raises Unsupported with the kernel's reason."""
     try:
         await nft.run(ruleset.rebuild_script(rules), check=True)
@@ -231,11 +222,10 @@ def dropping(chains: Iterable[str]) -> tuple[Finding, ...]:
 # ── One table of ours ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(NamedTuple):
     """What we last made of a table, and the kernel's stamp of it."""
 
-    plan: Expressed
+    plan: ruleset.Expressed
     stamp: Stamp
 
 
@@ -267,8 +257,8 @@ class Table:
             raise EdgeError(f"nft reports success, but there is no table inet {self._name}")
         sure = known is None or known.stamp.generation == before.generation
         if not sure or after.generation != before.generation + bool(script):
-            after = replace(after, generation=UNSURE)
-        self._made = Made(Expressed(plan, want), after)
+            after = after._replace(generation=UNSURE)
+        self._made = Made(ruleset.Expressed(plan, want), after)
         return step
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
@@ -293,7 +283,7 @@ class Table:
         self._look_again = self._clock() + LOOK_SECONDS
         return await self._compared(plan)
 
-    async def _recall(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
+    async def _recall(self, known: ruleset.Expressed, plan: Plan) -> tuple[Plan, Step]:
         if plan is known.plan:
             return known.form, ((), "")
         return await in_thread(self._step_from, known, plan)
@@ -302,13 +292,13 @@ class Table:
 
     async def _compared(self, plan: Plan) -> tuple[Plan, Step]:
         listing = await nft.list_table(self._name)
-        return await in_thread(lambda: (want := expressible(plan), self._step(listing, want)))
+        return await in_thread(lambda: (want := ruleset.expressible(plan), self._step(listing, want)))
 
-    def _step_from(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
-        want = expressible(plan, known)
+    def _step_from(self, known: ruleset.Expressed, plan: Plan) -> tuple[Plan, Step]:
+        want = ruleset.expressible(plan, known)
         return want, (diff(known.form, want), ruleset.step_script(known.form, want, self._ruleset))
 
-    def _ruleset(self, plan: Plan) -> Ruleset:
+    def _ruleset(self, plan: Plan) -> ruleset.Ruleset:
         return replace(_RULESETS[self._kind](plan), table=self._name)
 
     async def _run(self, script: str, want: Plan) -> None:
@@ -363,7 +353,7 @@ class AssistForwarder:
 
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
-            want, now = expressible(self._asked), self._clock()
+            want, now = ruleset.expressible(self._asked), self._clock()
             if want == self._made and not (want.virtual_servers and now >= self._renew_at):
                 return ()
             try:
@@ -379,8 +369,8 @@ class AssistForwarder:
 
     async def _bring_to(self, want: Plan) -> None:
         if want.virtual_servers:
-            rules = replace(assist_ruleset(want), table=self._table)
-            await nft.run(await in_thread(rebuild_script, rules))
+            rules = replace(ruleset.assist_ruleset(want), table=self._table)
+            await nft.run(await in_thread(ruleset.rebuild_script, rules))
         elif nft.stamp(self._table).table is not None:
             await nft.run(f"delete table inet {self._table}\n")
 
@@ -391,7 +381,7 @@ class AssistForwarder:
         self._refused = await forget(keys, plan, otherwise, keeps=stays, within=FORGET)
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        return diff(self._made or EMPTY, expressible(plan))
+        return diff(self._made or EMPTY, ruleset.expressible(plan))
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return ()
@@ -413,5 +403,5 @@ class AssistForwarder:
 
 async def open_assist(group: Group = NO_GROUP) -> AssistForwarder:
     """Raises Unsupported with the kernel's reason."""
-    await must_support(assist_ruleset(EVERYTHING))
+    await must_support(ruleset.assist_ruleset(EVERYTHING))
     return AssistForwarder(group=group)

@@ -7,21 +7,19 @@ table that somebody else has edited is treated as unknown, and rebuilt.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from ipaddress import ip_address, ip_network
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.forwarding.nftables import ruleset
 from speaker.forwarding.nftables.ruleset import ChosenBy, Ruleset
 from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.forwarding.plan import NUMBERS, PROTOCOLS, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPNetwork
 
 Listing: TypeAlias = Iterable[Mapping[str, Any]]
 """The objects of ``nft --json --numeric list table``."""
-
-_PROTOCOLS = {number: protocol for protocol, number in ruleset.NUMBERS.items()}
 
 
 class _Foreign(Exception):
@@ -32,8 +30,7 @@ _NOT_OURS = (_Foreign, LookupError, TypeError, ValueError, AttributeError)
 """Includes what reading JSON of another shape than nft's may raise."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     elements: Mapping[str, frozenset[str]]
     rules: Mapping[str, Mapping[str, Any]]
     """The rules of every varying chain."""
@@ -141,7 +138,7 @@ def _plan(found: _Found) -> Plan:
 
 def _listed_key(element: str) -> VirtualServerKey:
     address, number, port = element.split(" . ")
-    protocol = _PROTOCOLS.get(int(number))
+    protocol = PROTOCOLS.get(int(number))
     if protocol is None:
         raise _Foreign(element)
     return ip_address(address), protocol, int(port)
@@ -167,7 +164,7 @@ def _listed_server(
 
 def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
     """nft lists the match on the protocol only if no field name, such as ``tcp sport``, implies it."""
-    number = ruleset.NUMBERS[server.protocol]
+    number = NUMBERS[server.protocol]
     match expressions:
         case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (
             listed == number
@@ -203,8 +200,7 @@ def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
         case ChosenBy.FLOW:
             return {"jhash": {"mod": total, "seed": ruleset.SEED, "expr": {"concat": [source, port]}}}
         case ChosenBy.TURN:
-            pass
-    return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
+            return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
 
 
 def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str]) -> tuple[RealServer, ...]:
@@ -213,9 +209,5 @@ def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str
         number, target = slot.split(" : ")
         address, port = target.split(" . ")
         weights[address, int(port)] += int(number) < total
-    return tuple(
-        sorted(
-            RealServer(ip_address(address), port, weight, address in local)
-            for (address, port), weight in weights.items()
-        )
-    )
+    found = (RealServer(ip_address(at), port, weight, at in local) for (at, port), weight in weights.items())
+    return tuple(sorted(found))

@@ -6,13 +6,12 @@ The kernel itself says whether anybody has changed nftables since the last look,
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from errno import ENOENT
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.netlink.messages import attribute, attributes
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
@@ -87,17 +86,14 @@ async def _nft(*arguments: str, script: str = "", seconds: float | None = None) 
 
 def listed(output: bytes, what: str) -> Listed:
     """Raises EdgeError if the output is not nft's: it is truncated, or from another program."""
-    try:
+    with as_edge_error(f"nft list {what}: its output cannot be read", UNFIT):
         return _listing.decode(output).nftables
-    except UNFIT as error:
-        raise EdgeError(f"nft list {what}: its output cannot be read: {error}") from error
 
 
 # ── Has anybody changed it? ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """``generation`` counts the transactions in this network namespace, whoever made them. ``table`` (None if there is
     no table) differs for each table that is ever made, and changes whenever a chain or set is added or removed."""
 
@@ -116,11 +112,8 @@ def generation() -> int:
 
 
 def _asked(ask: Callable[[Netlink], _T]) -> _T:
-    try:
-        with Netlink(NETLINK_NETFILTER) as kernel:
-            return ask(kernel)
-    except OSError as error:
-        raise EdgeError(f"nftables: {error}") from error
+    with as_edge_error("nftables"), Netlink(NETLINK_NETFILTER) as kernel:
+        return ask(kernel)
 
 
 def _generation(kernel: Netlink) -> int:

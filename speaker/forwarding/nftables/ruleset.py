@@ -17,14 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import collapse_addresses, ip_network
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from speaker.forwarding.changes import address_of, diff, part_of
 from speaker.forwarding.nftables.skeletons import ASSIST, ASSIST_TABLE, FORWARDER, GUARD, GUARD_TABLE, TABLE
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, taken_here
-from speaker.model import Family, IPAddress, IPNetwork, Protocol
-
-NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
+from speaker.forwarding.plan import EMPTY, NUMBERS, Plan, RealServer, VirtualServer, VirtualServerKey, taken_here
+from speaker.model import Family, IPAddress, IPNetwork
 
 #: Schedulers that send a client's address to the same real server. IPVS's dh hashes the destination, which is one
 #: EIP here: all of it would go to one real server, so the source decides.
@@ -66,8 +64,7 @@ class Ruleset:
         return f"{self.family} {self.table}"
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class Slots(NamedTuple):
     """A map's declaration, and its elements: the real server of each number."""
 
     typeof: str
@@ -77,8 +74,7 @@ class Slots:
 # ── From a plan to a ruleset ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Expressed:
+class Expressed(NamedTuple):
     """A plan and its ``expressible`` form."""
 
     plan: Plan
@@ -364,10 +360,8 @@ def _with_local(ruleset: Ruleset, addresses: set[IPAddress]) -> Ruleset:
     local = Elements()
     for address in addresses:
         local[f"local{address.version}"].add(str(address))
-    return replace(
-        ruleset,
-        elements={**ruleset.elements, "local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])},
-    )
+    own = {"local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])}
+    return replace(ruleset, elements={**ruleset.elements, **own})
 
 
 def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:

@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.pools import names
 from speaker.allocator.settle import Settlement
 from speaker.checks import Finding
@@ -26,6 +25,7 @@ from speaker.model import (
     Service,
     ServiceKey,
     TrafficPolicy,
+    Usage,
     World,
     format_mac,
     rank,
@@ -397,11 +397,3 @@ def known_peer(peer: PeerSeen) -> KnownPeer:
     mac = format_mac(peer.mac) if peer.mac is not None else ""
     states = peer.alive, peer.draining, peer.heard, peer.hears_us
     return KnownPeer(peer.node, peer.link, *states, peer.hello_ms, peer.began, mac, tuple(map(str, peer.addresses)))
-
-
-def links_of(decision: Decision) -> tuple[str, ...]:
-    return tuple(sorted({eip.link.name for eip in decision.may_hold().values()}))
-
-
-def families_of(decision: Decision) -> tuple[str, ...]:
-    return tuple(sorted({Family.of(address).value for address in decision.eips}))

@@ -1,7 +1,6 @@
 """What is wrong with an EIP or a Service, as far as the node knows, for ``problems`` and the doctor. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from ipaddress import ip_address
 
 from speaker.checks import FEW, KINDS, Finding
@@ -54,9 +53,8 @@ def _mend(node: str, eip: KnownEip, kind: str) -> str:
         case "link_down":
             return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
         case "no_route" | "route_refuses":
-            return (
-                f"ip route get {eip.chosen.rpartition(':')[2]}   # add a route, or set another interface in {eip.pool}"
-            )
+            to = eip.chosen.rpartition(":")[2]
+            return f"ip route get {to}   # add a route, or set another interface in {eip.pool}"
         case "node_excluded":
             return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
         case "node_not_selected":
@@ -109,12 +107,13 @@ def of_all(
     """Findings about every Service and EIP. ``answering``: how many hosts answer for each EIP that is asked for.
     ``vacant``: EIPs that nobody has held for some time. ``unicast``: of those that nobody answers for, the ones whose
     holder answers if it alone is asked."""
-    bare = state._replace(decision=replace(state.decision, forwarding=EMPTY))  # its servers do not matter here
+    bare = state._replace(decision=state.decision._replace(forwarding=EMPTY))  # its servers do not matter here
     for key in state.settlement.refusals:
         yield from refusal(known_service(state, key))
     for address, eip in state.decision.eips.items():
         claim = claims.get(address, NOBODYS)
-        if not _serves(state, eip) or (isinstance(eip, MayNotHold) and _lacks(eip, claim)) or address in vacant:
+        lacking = isinstance(eip, MayNotHold) and (claim.holder is None or eip.reason in _FAILING)
+        if lacking or not _serves(state, eip) or address in vacant:
             known = known_eip(bare, address, claim, "", ())
             yield from no_candidate(state.node, known)
             yield from endpoints_there(known, [known_service(state, key) for key in eip.services])
@@ -139,10 +138,6 @@ def _unwell(state: InForce, eip: IPAddress, services: Iterable[ServiceKey]) -> I
         what = f"{key}: {len(bad)} of {len(mine)} endpoints are unwell by {service.health_check}: {named}{more}: {fate}"
         mend = f"speaker explain {eip}   # then find out what is wrong with the endpoint"
         yield Finding("all_unwell" if served else "endpoint_unwell", what, mend, str(eip))
-
-
-def _lacks(eip: MayNotHold, claim: ClaimStatus) -> bool:
-    return claim.holder is None or eip.reason in _FAILING
 
 
 def _serves(state: InForce, eip: MayHold | MayNotHold) -> bool:

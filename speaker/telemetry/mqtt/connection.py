@@ -18,7 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, as_edge_error
 from speaker.settings import MqttSettings
 from speaker.system.files import read_regular, shown
 from speaker.telemetry.mqtt.messages import VERSION, Message
@@ -204,9 +204,8 @@ class Connection(aiomqtt.Client):
         self._carefully(self._client.loop_read)
         sock = self._client.socket()
         if isinstance(sock, ssl.SSLSocket) and sock.pending():
-            self._loop.call_soon(
-                self._read_on, sock
-            )  # what TLS has for us already wakes nobody; and others have a turn
+            # What TLS has for us already wakes nobody; and others have a turn.
+            self._loop.call_soon(self._read_on, sock)
 
     def _read_on(self, sock: ssl.SSLSocket) -> None:
         if self._client.socket() is sock:
@@ -312,21 +311,16 @@ def context(settings: MqttSettings) -> ssl.SSLContext | None:
         key = settings.key or settings.cert
         for path in (settings.cert, key):
             _read(path)  # for its mistakes: OpenSSL would wait for a FIFO's writer
-        try:
+        files = f"{shown(settings.cert)}, {shown(key)}"
+        with as_edge_error(f"{files}: no certificate with its key", (OSError, ValueError)):
             made.load_cert_chain(settings.cert, key, password=_no_password)
-        except (ssl.SSLError, OSError, ValueError) as error:
-            raise EdgeError(
-                f"{shown(settings.cert)}, {shown(key)}: no certificate with its key: {_words(error)}"
-            ) from error
     return made
 
 
 def _text(ca: Path) -> str:
     text = _read(ca).decode("ascii", errors="replace")
-    try:
+    with as_edge_error(f"{shown(ca)}: no CA certificates in PEM", (ssl.SSLError, ValueError)):
         ssl.create_default_context(cadata=text)
-    except (ssl.SSLError, ValueError) as error:
-        raise EdgeError(f"{shown(ca)}: no CA certificates in PEM: {_words(error)}") from error
     return text
 
 
@@ -336,16 +330,10 @@ def _no_password() -> str:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with as_edge_error(f"{shown(path)}: cannot be read"):
         content, found = read_regular(path, MAX_BYTES)
-    except OSError as error:
-        raise EdgeError(f"{shown(path)}: cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:
         raise EdgeError(f"{shown(path)}: is larger than {MAX_BYTES} bytes")
     if stat.S_IMODE(found.st_mode) & 0o002:
         raise EdgeError(f"{shown(path)}: must not be writable by everybody")
     return content
-
-
-def _words(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

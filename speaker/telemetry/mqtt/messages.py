@@ -4,15 +4,14 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
 from speaker import __version__
-from speaker.model import events, format_mac
+from speaker.model import Family, Usage, events, format_mac
 
 VERSION = "v1"
 
@@ -40,8 +39,7 @@ class Message(NamedTuple):
         return STATE_SECONDS if self.payload else None
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
+class Topics(NamedTuple):
     """``all_…`` are filters: they match every topic of a kind."""
 
     prefix: str
@@ -97,27 +95,7 @@ SENTENCE = 1024
 """Characters of one."""
 
 
-class Places(Protocol):
-    """``allocator.pools.Places`` is one."""
-
-    def blocks(self) -> list[int]: ...
-    def map(self, block: int) -> tuple[str, list[tuple[str, int]]]: ...
-
-
-class Use(Protocol):
-    """Of the addresses of one family in one pool; ``allocator.assign.Usage`` is one."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def used(self) -> int: ...
-    @property
-    def resting(self) -> int: ...
-    @property
-    def places(self) -> Places | None: ...
-
-
-Pools = Mapping[str, Mapping[Any, Use]]
+Pools: TypeAlias = Mapping[str, Mapping[Family, Usage]]
 """By name and family."""
 
 

@@ -54,7 +54,6 @@ class Publisher:
         metrics: MqttMetrics,
         failed: Callable[[EdgeError], None],
         recovered: Callable[[], None],
-        rate: float = RATE,
     ) -> None:
         self._settings, self._me, self._metrics = settings, me, metrics
         self._tell_failed, self._tell_recovered = failed, recovered
@@ -65,7 +64,7 @@ class Publisher:
         """Messages that the broker has not acknowledged yet."""
         self._stirred, self._areas_changed = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._pause, self._next = 1 / rate, 0.0
+        self._pause, self._next = 1 / RATE, 0.0
         self._since: float | None = None
         """When this connection was made; None: there is none."""
         self._refused = ""
@@ -119,7 +118,7 @@ class Publisher:
         self._metrics.waiting.set(len(self._outbox) + self._on_the_way)
         if (new := self._outbox.events_dropped - self._dropped) > 0:
             self._dropped += new
-            self._metrics.dropped.inc(new)
+            self._metrics.events_dropped.inc(new)
 
     # ── saying it ──
 

@@ -16,9 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias, cast
+from typing import Any, NamedTuple, TextIO, TypeAlias, cast
 
 from speaker.errors import EdgeError, SettingError
 from speaker.ownership.hellos import frames
@@ -154,8 +153,7 @@ def _refused(path: Path) -> Iterator[None]:
 # ── The command ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureSettings:
+class CaptureSettings(NamedTuple):
     """``target``: a link's name or a file. ``seconds``: None until Ctrl-C, or until the file ends."""
 
     target: str

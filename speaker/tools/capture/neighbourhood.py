@@ -1,7 +1,6 @@
 """A frame from the wire → what it says, using the speaker's own reading of hellos, ARP and NDP. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv4Address
 from typing import NamedTuple, TypeAlias, assert_never
@@ -95,8 +94,7 @@ class What(Enum):
     MALFORMED = "malformed"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """``at``: seconds since 1970, by the capturing host. ``node``: of ``mac``, according to its hellos."""
 
     at: float
@@ -195,9 +193,8 @@ def _against(event: Event) -> str:
     holders = event.holders or {}
     if not holders or event.node in holders:
         return ""
-    return (
-        f", but {' and '.join(_few([f'{printable(node)} claims it (term {term})' for node, term in holders.items()]))}"
-    )
+    claims = [f"{printable(node)} claims it (term {term})" for node, term in holders.items()]
+    return f", but {' and '.join(_few(claims))}"
 
 
 def _listed(terms: Terms) -> str:
@@ -252,7 +249,7 @@ class Neighbourhood:
         """What a frame captured ``at`` that time says, after those who fell silent before it."""
         yield from self.pass_time(at)
         for event in self._events(at, seen):
-            yield event if seen.vlan is None else replace(event, vlan=seen.vlan)
+            yield event if seen.vlan is None else event._replace(vlan=seen.vlan)
 
     def pass_time(self, now: float) -> Iterator[Event]:
         """Those who have been silent for so long that their peers take them for dead."""

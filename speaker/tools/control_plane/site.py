@@ -9,14 +9,13 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from speaker.api.addresses import parse_eip, parse_host
 from speaker.api.eip import parse_interface
-from speaker.errors import EdgeError, SettingError, written
+from speaker.errors import SettingError, as_edge_error, written
 from speaker.model import Family, IPAddress, with_port
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import DEFAULT_API_PORT, KUBEADMS_CA, number
@@ -38,8 +37,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._/+@-]{1,255}")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """``here`` is the one of ``servers`` on this host. ``first``: the cluster begins here, and this node is preferred
     while no server is well."""
 
@@ -194,10 +192,8 @@ def was_first(root: Path) -> bool:
 
 
 def _read(file: Path) -> bytes:
-    try:
+    with as_edge_error(f"cannot read {shown(file)}"):
         return file.read_bytes()
-    except OSError as error:
-        raise EdgeError(f"cannot read {shown(file)}: {error.strerror}") from error
 
 
 def starter(site: Site, image: str, speaker: str, systemd: bool) -> tuple[Path, str]:

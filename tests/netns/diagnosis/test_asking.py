@@ -8,10 +8,11 @@ from alert_lan import nft
 
 from speaker.diagnosis import gather
 from speaker.diagnosis.asking import Wanted, ask_links
-from speaker.diagnosis.facts import known_from
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.watcher import look
 from speaker.model import Mac
+from speaker.node.control import read_answer
+from speaker.node.known.knowledge import Knowledge
 from speaker.packets.asker import Askers
 
 pytestmark = pytest.mark.netns
@@ -47,7 +48,9 @@ def test_eips_that_could_not_be_asked_for_are_not_seen(node):
          "history": "", "chosen": "", "link": "eth0"}
         for each in (EIP, EIP6)
     ]  # fmt: skip
-    known = known_from({"node": "n1", "forwarder": "none", "eips": {"first": eips, "more": 0}, "links": ["eth0"]})
+    known = read_answer(
+        {"node": "n1", "forwarder": "none", "eips": {"first": eips, "more": 0}, "links": ["eth0"]}, Knowledge
+    )
     with node.entered():
         snapshot = asyncio.run(look(None))
         facts = gather._with_links(gather.Facts(known=known), snapshot)

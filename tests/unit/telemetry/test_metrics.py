@@ -15,7 +15,7 @@ from speaker.cluster.lease import Leadership
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
-from speaker.model import Family, Link, Mac
+from speaker.model import Family, Link, Mac, Traffic
 from speaker.telemetry.metrics import Metrics, Total, exposition
 
 EIP = "192.0.2.10"
@@ -46,13 +46,13 @@ def node(*, api):
         labels = getattr(metric, "_labelnames", ())
         if labels:
             metric.labels(*(WORDS[label] for label in labels))
-    metrics.given.count(*GIVEN)
-    metrics.ignored_total.labels("ndp", Ignored.CONFLICT.value).inc(3)
+    metrics.given.count(GIVEN)
+    metrics.ignored.labels("ndp", Ignored.CONFLICT.value).inc(3)
     metrics.conflicts.labels("defended").inc()
     metrics.kube_proxy.info({"mode": "iptables"})
     metrics.of_eips.since, metrics.of_eips.endpoints, metrics.of_eips.answered = {EIP: 1e9}, {EIP: 2}, {EIP: 1}
     metrics.of_eips.conflicts, metrics.of_eips.unhealthy = {EIP: 1}, {(EIP, True): 2, (EIP, False): 1}
-    traffic = exposition({(EIP, "TCP", "80"): (1, 2, 3, 4, 5)}, {(EIP, "TCP", "80", "10.0.1.2:8080"): (1, 0)})
+    traffic = exposition(Traffic({(EIP, "TCP", "80"): (1, 2, 3, 4, 5)}, {(EIP, "TCP", "80", "10.0.1.2:8080"): (1, 0)}))
     return (generate_latest(metrics.registry) + metrics.of_eips.text() + traffic).decode()
 
 
@@ -147,11 +147,11 @@ def test_a_replica_that_leads_no_more_has_no_broker_to_tell():
 
 def test_pools_that_are_gone_are_not_told_of_any_more():
     metrics = Metrics()
-    metrics.given.count(*GIVEN)
+    metrics.given.count(GIVEN)
     assert (
         metrics.registry.get_sample_value("eip_speaker_pool_addresses_resting", {"pool": "lan", "family": "IPv4"}) == 1
     )
-    metrics.given.count(*tally([], {}))
+    metrics.given.count(tally([], {}))
     assert b"eip_speaker_pool_addresses{" not in generate_latest(metrics.registry)
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from speaker.model import Traffic
 from speaker.telemetry.metrics import GOOD_SECONDS, TEXTS, Kept, exposition
 
 WEB, SIX = ("198.51.100.1", "TCP", "80"), ("2001:db8:100::1", "UDP", "53")
@@ -18,7 +19,8 @@ def samples(text: bytes):
 
 
 def test_every_number_is_told_with_its_labels():
-    text = exposition({WEB: (3, 40, 50, 6000, 2**53), SIX: (1, 2, 0, 200, 0)}, {(*SIX, "[fd00:1::2]:8053"): (0, 7)})
+    servers = {WEB: (3, 40, 50, 6000, 2**53), SIX: (1, 2, 0, 200, 0)}
+    text = exposition(Traffic(servers, {(*SIX, "[fd00:1::2]:8053"): (0, 7)}))
     one = "eip_speaker_virtual_server"
     assert samples(text) == {
         (f"{one}_connections_total", *WEB): 3,
@@ -37,7 +39,7 @@ def test_every_number_is_told_with_its_labels():
 
 
 def test_every_metric_has_its_type_and_its_help_even_without_traffic():
-    families = list(text_string_to_metric_families(exposition({}, {}).decode()))
+    families = list(text_string_to_metric_families(exposition(Traffic({}, {})).decode()))
     assert {family.name: family.documentation for family in families} == {
         name.removesuffix("_total"): text for name, text in TEXTS.items() if "_server_" in name
     }

@@ -232,7 +232,7 @@ def without(*keys, **changes):
 
 def may_not(reason):
     eips = {**WELL.decision.eips, B: MayNotHold(B, "lan", (LOCAL,), reason, f"eth0: {reason}")}
-    return WELL._replace(decision=replace(WELL.decision, eips=eips))
+    return WELL._replace(decision=WELL.decision._replace(eips=eips))
 
 
 def test_nothing_is_wrong_where_all_is_well():

@@ -3,7 +3,6 @@
 import shlex
 import stat
 import subprocess
-from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def test_a_speaker_reads_what_is_written_and_every_node_reads_the_same(tmp_path,
         server: node_name(server) for server in of.servers
     }
     assert f"--node={node_name(of.here)}" in of.flags
-    assert {manifests(replace(of, here=server)) for server in of.servers} == {manifests(of)}
+    assert {manifests(of._replace(here=server)) for server in of.servers} == {manifests(of)}
 
 
 def test_the_pod_and_the_unit_start_the_same_speaker():

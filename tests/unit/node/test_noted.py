@@ -6,9 +6,9 @@ import pytest
 
 from speaker.model import Gratuitous, Link, Mac, Placement
 from speaker.model.events import Counts, EipClaimed, EipYielded, HellosReceived
+from speaker.node import standing
 from speaker.node.decide import MayNotHold
-from speaker.node.known import noted
-from speaker.node.known.noted import Noted
+from speaker.node.standing import Noted
 from speaker.ownership.hellos.frames import Rejected
 
 EIP = ip_address("192.0.2.10")
@@ -78,7 +78,7 @@ def test_hellos_that_cannot_be_read_are_told_with_their_age_and_others_are_not()
 
 
 def test_of_eips_without_end_those_are_remembered_of_which_anything_happened_last(monkeypatch):
-    monkeypatch.setattr(noted, "MOST", 2)
+    monkeypatch.setattr(standing, "MOST", 2)
     found = Noted(lambda: 0.0)
     for number in range(3):
         found.hear(EipClaimed(EIP + number, HERE, 1, "n2", 0.2))
