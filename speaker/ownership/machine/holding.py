@@ -134,7 +134,7 @@ class Claims:
     def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
         """Rules 19, 20 and 29. Returns when to look again."""
         k, rules, term = self._k, self._rules, peer.claims[x.address]
-        if now < x.disputed_until:
+        if now < x.disputed_until and not peer.makes_way:  # who does yields to us in the same moment
             self.yield_(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, and we do not
             return FOREVER
         if not rules.beats(k, x, peer, term):

@@ -718,6 +718,19 @@ def test_whoever_claims_it_has_it_whatever_its_term() -> None:
     assert [order.reason for order in orders if isinstance(order, Withdraw)] == [Yielded.BETTER_CLAIM]
 
 
+@pytest.mark.parametrize("draining", [True, False])
+def test_nobody_yields_to_a_node_that_answers_and_is_about_to_yield(draining: bool) -> None:
+    """Otherwise both do at once, and nobody answers: the claim and the last hello of a drained node cross."""
+    machine = alone(2)
+    beside(machine, 0.0, 1.0, {"a": {EIP: 2}})
+    beside(machine, 1.1, 1.2, {"a": {}}, yielded={EIP: 2})
+    beside(machine, 1.2, 2.0, {"a": {}})
+    assert machine.term(EIP) == 3
+    machine.step(2.01, EipAnswered(EIP, LINK, None, probed=True))
+    orders = machine.step(2.02, hello(machine, 4000, {EIP: 2}, node="a", draining=draining))
+    assert any(isinstance(order, Withdraw) for order in orders) is not draining
+
+
 # ── Taking over from another load balancer ────────────────────────────────────────────────────────────────────
 
 BY_TAKING_OVER = partial(Ownership, take_over=True)
