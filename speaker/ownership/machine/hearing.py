@@ -158,8 +158,7 @@ class Hearing:
         self._agenda.look_at(old.claims)
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        if hello.yielded:
-            self._expect_successors(peer, hello, now)
+        self._expect_successors(peer, hello, now)
         changed = peer.learn(hello)
         for address in changed:
             x = self._k.eip(address)
@@ -175,10 +174,6 @@ class Hearing:
         if changed:
             self._k.claims_heard += 1
             self._agenda.look_at(changed)
-        if hello.yielded:
-            self._hear_yielded(segment, peer, hello, now)
-
-    def _hear_yielded(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         for other in self._k.segments.values():
             if other is not segment:
                 self._hear_left(other, hello, now)
@@ -242,6 +237,8 @@ class Hearing:
 
     def _hear_left(self, other: Segment, hello: Hello, now: float) -> None:
         """A node that yields EIPs on a link that no longer carries its hellos says so on the others."""
+        if not hello.yielded:
+            return
         twin = other.peers.by_node.get(hello.node)
         if twin is None or twin.incarnation != hello.incarnation:
             return
