@@ -18,11 +18,10 @@ from itertools import groupby, pairwise
 
 from speaker.lab.namespaces import Namespace
 from speaker.model import IPAddress, Mac, rank
-from speaker.packets import sockets
+from speaker.packets import PACKET_OUTGOING, sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal, load_byte, load_half
 
 ETH_P_ALL, ETH_P_ARP, ETH_P_IPV6 = 0x0003, 0x0806, 0x86DD
-PACKET_OUTGOING = 4
 ICMPV6, NEIGHBOUR_ADVERTISEMENT, TARGET_LINK_LAYER = 58, 136, 2
 SOLICITED = 0x40
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; not in Python's socket module

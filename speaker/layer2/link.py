@@ -144,11 +144,6 @@ class LinkResponder:
         self._holdings = Holdings(self._claims, pace)
         self._sender = Sender(self._holdings, owner.clock, observer)
         self._wakeup = Wakeup(owner.clock)
-        self._at_work = (
-            ("work off", self._wakeup),
-            ("announce", self._sender.announcing),
-            ("probe", self._sender.probing),
-        )
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer claims by ARP or NDP, but, as far as we have heard, not in its hellos."""
         self._opened: _Opened | None = None
@@ -193,9 +188,10 @@ class LinkResponder:
             opened.ndp.proof.give(opened.ndp.filter)
             if (kernel := opened.kernel) is not None:
                 self._agree(opened, kernel)
-            now = self.clock()
-            for task, each in (*self._at_work, ("arp", opened.arp.responder), ("ndp", opened.ndp.responder)):
-                if each.stands_still(now, STILL_SECONDS):
+            at_work = ("work off", self._wakeup), ("announce", self._sender.announcing), ("probe", self._sender.probing)
+            reading = ("arp", opened.arp.responder), ("ndp", opened.ndp.responder)
+            for task, each in (*at_work, *reading):
+                if each.stands_still(self.clock(), STILL_SECONDS):
                     raise Unproven(f"{task} makes no progress")
         except BUGS as error:
             report("link", error, self._observer)

@@ -32,7 +32,7 @@ from speaker.model.events import (
 )
 from speaker.packets import PACKET_BROADCAST, arp, ndp
 from speaker.packets.packet_socket import NOTHING, PacketSocket, Received
-from speaker.system.supervise import BUGS, Supervisor, report
+from speaker.system.supervise import BUGS, Supervisor, contained
 from speaker.system.waiting import Wakeup
 
 BATCHES_A_TURN = 4
@@ -155,12 +155,10 @@ class Responder:
             if not received.frames:
                 return
             self._unprepared += 1
-            try:
+            with contained("answer", self._observer):
                 oldest = self._asked.prepare()
                 self._unprepared = 0
                 self._answer_batch(received, oldest)
-            except BUGS as error:
-                report("answer", error, self._observer)
             if self._unprepared > 1:  # a hello promises answers
                 raise EdgeError("requests are not answered")
             if len(received.frames) < PacketSocket.RECEIVE:
@@ -336,9 +334,6 @@ class Proof:
         return True
 
 
-_BY_BROADCAST, _NO_STAMP = bytearray((PACKET_BROADCAST,)), [0]
-
-
 class _Request:
     """One request of our own. Stands in for the socket that it comes from and its reply goes to, for the one on whose
     behalf it is answered, and for the observer: it is counted nowhere."""
@@ -365,7 +360,9 @@ class _Request:
 
     def receive(self) -> Received:
         frames, self._frames = self._frames, []
-        return Received(frames, _BY_BROADCAST, _NO_STAMP, _NO_STAMP) if frames else NOTHING
+        if not frames:
+            return NOTHING
+        return Received(frames, bytearray([PACKET_BROADCAST] * len(frames)), [0] * len(frames), [0] * len(frames))
 
     def send(self, frames: Sequence[bytes]) -> int:
         self._replies += frames

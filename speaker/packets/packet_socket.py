@@ -163,8 +163,7 @@ class Inbox:
     def take(self) -> int:
         """How many frames were read, of which nobody looks at any. Raises OSError."""
         batch = self._batch
-        if self._taken:
-            batch.reset(self._taken)
+        batch.reset(self._taken)
         count: int = recvmmsg(self._socket.fileno(), batch.address, batch.count, socket.MSG_DONTWAIT, None)
         self._taken = max(0, count)
         if count < 0 and ctypes.get_errno() not in sockets.FULL:

@@ -146,7 +146,7 @@ def report(task: _K, error: BaseException, supervisor: Hears[_K]) -> None:
             return  # nobody is left to tell
 
 
-class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every order
+class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
     """``with contained(TASK, supervisor)``: an error in the block ends the block and is reported; what follows goes on.
     A CancelledError goes through only where somebody asked for it, and only in a coroutine: nobody can cancel a plain
     function, so there it is a bug even while the task around it is being cancelled.
@@ -202,10 +202,8 @@ class _Unfailing:
         target, supervisor = self._target, self._supervisor
 
         def tell(*arguments: Any, **named: Any) -> Any:
-            try:
+            with contained("count", supervisor):
                 return getattr(target, name)(*arguments, **named)
-            except BUGS as error:
-                report("count", error, supervisor)
             return None
 
         setattr(self, name, tell)

@@ -18,7 +18,7 @@ from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos, Received
 from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
-from speaker.system.supervise import BUGS, report, supervised
+from speaker.system.supervise import BUGS, contained, report, supervised
 from speaker.wire.messages import Events, PeerSeen
 
 OVERDUE = 1.15
@@ -165,7 +165,7 @@ class HelloLink:
         self.opened_at = self.left_at = self.groups_at = now
         self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
-        self.crowded_until = 0.0
+        self.crowded_until = now
         self.arrived = 0
         """The kernel's count of urgent hellos when they were last read."""
 
@@ -297,10 +297,8 @@ class HelloLinks:
             self._events.count(HellosSent(link.name, left), 1)
 
     def _is_answered(self, link: Link) -> bool:
-        try:
+        with contained("send hello", self._events):
             return self._layer2.answers_on(link.index)
-        except BUGS as error:
-            report("send hello", error, self._events)
         return False
 
     def _leaves(self, hello_link: HelloLink, order: SendHello) -> bool | None:
@@ -443,8 +441,9 @@ class HelloLinks:
 
     def _come_back(self, hello_link: HelloLink) -> None:
         """A flood of frames that claim to be routine would wake nobody, and push the rest out of the queue."""
+        now, loop = self._clock(), asyncio.get_running_loop()
         if hello_link.hellos.crowded:
-            hello_link.crowded_until = self._clock() + CROWDED_SECONDS
-            asyncio.get_running_loop().call_soon(self._user.look)
-        elif hello_link.crowded_until and self._clock() < hello_link.crowded_until:
-            asyncio.get_running_loop().call_later(CROWDED_PAUSE, self._user.look)
+            hello_link.crowded_until = now + CROWDED_SECONDS
+            loop.call_soon(self._user.look)
+        elif now < hello_link.crowded_until:
+            loop.call_later(CROWDED_PAUSE, self._user.look)

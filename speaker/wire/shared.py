@@ -29,7 +29,7 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.machine.machine import Ownership
 from speaker.packets.asking import Answer
-from speaker.system.supervise import BUGS, contained, report
+from speaker.system.supervise import contained, report
 from speaker.wire.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.inquiries import Inquiries
 from speaker.wire.messages import NOBODYS, ApiEvent, ClaimStatus, Events, PeerSeen, Resumed, Taken, UseAddresses
@@ -39,8 +39,6 @@ AGAIN_SECONDS = 0.02
 """Seconds after an unexpected error until the ownership machine is asked again."""
 HOLD = 1.0
 """Seconds for which a node without peers answers after its last look: if it hangs, it falls silent on its own."""
-_NO_NEWS = events.Tick, events.FrameHeard
-"""Events before which no hello needs to be heard: it was heard before they came, or they say less than one."""
 FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
@@ -272,13 +270,11 @@ class SharedOwner:
         """Its consequences are judged with the event that made us read it."""
         (hello, mac, age), now = received, self.clock()
         event = events.HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
-        try:
+        with contained("ownership", self._events):
             orders = self.machine.step(now, event)
             with contained("meet", self._events):
                 self._meet(hello_link, hello, mac, now - age)
             self._carry_out(orders, now)
-        except BUGS as error:
-            report("ownership", error, self._events)
 
     def _meet(self, hello_link: HelloLink, hello: Hello, mac: Mac, at: float) -> None:
         """A hello that counts says which MAC and which addresses its sender has."""
@@ -412,7 +408,7 @@ class SharedOwner:
 
     def _step(self, event: events.Event) -> None:
         """Whatever is raised ends the effects of this event, but never the alarms that follow."""
-        if not isinstance(event, _NO_NEWS):
+        if not isinstance(event, events.Tick | events.FrameHeard):
             with contained("hear", self._events):
                 if self.clock() >= self.machine.watch_at:
                     self.hello_links.hear()

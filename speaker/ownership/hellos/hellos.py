@@ -29,6 +29,7 @@ from speaker.packets.bpf import (
     LOAD_LENGTH,
     LOAD_PKTTYPE,
     REJECT,
+    SENT_HERE,
     Program,
     if_above,
     if_any_of,
@@ -62,7 +63,7 @@ _OTHERS_BUFFER = 64 << 10
 OWN_NODE_SECONDS, OWN_NODE_AGAIN = 3.0, 60.0
 """How long, and how often, frames that leave this node are looked at. A packet socket does not hear what another one on
 its own node sends, except one that gets a copy of every packet, which would cost too much permanently."""
-_ETH_P_ALL, _PACKET_OUTGOING, _ETHERTYPE_AT = 3, 4, 12
+_ETH_P_ALL, _ETHERTYPE_AT = 3, 12
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
@@ -101,7 +102,7 @@ def _of_others(group: Group) -> Program:
 def _leaving(group: Group, ethertype: int) -> Program:
     """Hellos of other groups that this node itself sends."""
     return (
-        *only_if(LOAD_PKTTYPE, _PACKET_OUTGOING),
+        *SENT_HERE,
         *only_if(load_half(_ETHERTYPE_AT), ethertype),
         *_of_others(group),
     )
