@@ -211,6 +211,19 @@ def test_no_routine_hello_is_older_than_since_none_waited(ears, stranger):
     assert [one.age for one in ears.hellos.receive()] == [pytest.approx(0.01)]
 
 
+def test_what_a_crowded_turn_left_unread_is_as_old_as_before_it(ears, stranger):
+    sequence = wait_for_stamps(ears, stranger)
+    for number in range(FRAMES_A_TURN + 1):
+        stranger(frame(hello(sequence + 1 + number)))
+    select.select([], [], [], 0.05)
+    ears.now += 1000.0
+    assert len(ears.hellos.receive()) == FRAMES_A_TURN
+    assert ears.hellos.crowded
+    (one,) = ears.hellos.receive()
+    assert 0.05 <= one.age < 1000.0
+    assert not ears.hellos.crowded
+
+
 def test_whoever_cannot_sign_wakes_nobody_either_and_is_told_of_when_there_is_more(ears, stranger):
     for number in range(FRAMES_A_TURN + 1):
         stranger(frame(hello(number)._replace(routine=True), OTHER_KEYS))

@@ -71,7 +71,11 @@ def test_a_holder_is_said_to_be_silent_only_where_somebody_answers_us(tmp_path, 
 EIP6, MAC = ip_address("2001:db8::10"), Mac(b"\x02\0\0\0\0\x02")
 
 
-@pytest.mark.parametrize(("eip", "own"), [(EIP6, ip_address("fe80::2")), (EIP, THEIR_OWN)], ids=["NDP", "ARP"])
+@pytest.mark.parametrize(
+    ("eip", "own", "lost"),
+    [(EIP6, ip_address("fe80::2"), "multicast is"), (EIP, THEIR_OWN, "broadcasts are")],
+    ids=["NDP", "ARP"],
+)
 @pytest.mark.parametrize(
     ("answers", "kinds"),
     [
@@ -84,7 +88,7 @@ EIP6, MAC = ip_address("2001:db8::10"), Mac(b"\x02\0\0\0\0\x02")
     ids=["it answers", "by unicast", "by unicast, and for its own address", "not at all", "nobody does"],
 )
 def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch(
-    tmp_path, in_virtual_time, eip, own, answers, kinds
+    tmp_path, in_virtual_time, eip, own, lost, answers, kinds
 ):
     answers = [{"everybody": eip, "alone": (eip, MAC), "own": own}[each] for each in answers]
 
@@ -108,6 +112,8 @@ def test_a_holder_that_answers_only_by_unicast_gets_no_multicast_from_the_switch
             await asyncio.sleep(60)
             await report.publish(claims, True)
             found.append([each.kind for each in report.findings()])
+            said = [each.sentence for each in report.findings() if each.kind == "multicast_lost"]
+            assert all(f"{lost} not forwarded to n2" in each for each in said)
         lan.answered = (eip,)
         await asyncio.sleep(60)
         await report.publish(claims, True)

@@ -277,13 +277,13 @@ def asks(
     answers: Callable[[Question], bool],
     *,
     accused: frozenset[Accused] = frozenset(),
-    prompt: bool = True,
+    prompt: float = 15.0,
     others: bool = True,
     beside: dict[str, int] = {"b": 1},  # noqa: B006
 ) -> list[float]:
     """For 15 s: when "a", which holds ``eips`` and answers some questions, was accused. ``beside``: the other nodes,
-    and how many EIPs each holds. They accuse those ``accused``. ``prompt``: they answer everybody's questions;
-    ``others``: so do the rest, for their addresses."""
+    and how many EIPs each holds. They accuse those ``accused``. ``prompt``: until then they answer everybody's
+    questions; ``others``: so do the rest, for their addresses."""
     version, found = eips[0].version, []
     peers = {"a": dict.fromkeys(eips, 3), **{node: {max(eips) + 1: 3} if some else {} for node, some in beside.items()}}
     for n in range(150):
@@ -293,7 +293,7 @@ def asks(
             machine.step(now, hello(machine, round((now + 1) * 1000) + at, claims, node, unanswered=blames))
         new = timed(machine, now, now + 0.098)
         for _, question in questions(new):
-            if (prompt or question.doubted) if question.node == "b" else answers(question):
+            if (now < prompt or question.doubted) if question.node == "b" else answers(question):
                 machine.step(now + 0.098, EipAnswered(question.eips[0], LINK, question.node))
             if question.doubted and others:
                 machine.step(now + 0.098, FrameHeard(LINK, version))
@@ -312,9 +312,11 @@ def test_who_answers_only_by_its_mac_is_accused(eip: IPAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "others"), [(False, True), (True, False)], ids=["all answer late", "our questions reach nobody else"]
+    ("prompt", "others"),
+    [(0.0, True), (3.0, True), (15.0, False)],
+    ids=["all answer late", "all answer late by now", "our questions reach nobody else"],
 )
-def test_who_answers_only_by_its_mac_is_not_accused_if_others_do_no_better(prompt: bool, others: bool) -> None:
+def test_who_answers_only_by_its_mac_is_not_accused_if_others_do_no_better(prompt: float, others: bool) -> None:
     assert asks(alone(), [SIX], by_its_mac, prompt=prompt, others=others) == []
 
 
