@@ -274,10 +274,10 @@ def _in_ebpf(links: Iterable[Link]) -> Iterator[Unseen]:
                     )
         if any(int.from_bytes(_info(_LINK, each)[:4], sys.byteorder) == _NETFILTER for each in _links()):
             yield Unseen("what eBPF programs do in netfilter", "bpftool link show")
-    except PermissionError:
-        yield Unseen("what eBPF programs do in tcx and netfilter", "listing them takes CAP_SYS_ADMIN")
-    except OSError:  # an older kernel has none
-        return
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):  # as older kernels say, which have none
+            why = "listing them takes CAP_SYS_ADMIN" if isinstance(error, PermissionError) else str(error.strerror)
+            yield Unseen("what eBPF programs do in tcx and netfilter", why)
 
 
 def _tcx(link: Link, where: int) -> Iterable[int]:

@@ -187,6 +187,18 @@ def test_a_program_in_netfilter_is_named_as_not_seen(node):
         assert named(node) == ["bpftool link show"]
 
 
+def test_what_else_keeps_them_from_being_listed_is_told(node):
+    """A link that goes meanwhile, say."""
+    with node.entered():
+        eth0 = asyncio.run(look()).link_named("eth0")
+        try:
+            kernel._tcx(eth0, 46)
+        except OSError as error:
+            pytest.skip(f"this kernel has no tcx: {error}")
+        told = [each.why for each in kernel._in_ebpf([replace(eth0, index=1 << 20)])]
+    assert told == ["No such device"]
+
+
 def test_without_the_right_to_list_them_that_is_told_once(node):
     """As in an agent's pod."""
     script = (
