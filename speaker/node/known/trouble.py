@@ -88,7 +88,7 @@ def nobody_holds(node: str, eip: KnownEip, *, draining: bool) -> Iterator[Findin
     if draining and not any(each.may and each.node != node for each in eip.candidates):
         yield Finding("draining", "this node is drained, and no other node may hold it", "speaker undrain", eip.address)
     elif not eip.reason:
-        what = f"nobody holds {eip.address}, though this node may: it hears no other host, waits, or another uses it"
+        what = f"nobody holds {eip.address}, though this node may: it hears nobody, is waiting, or another host uses it"
         yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
 
 
